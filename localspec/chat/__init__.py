@@ -1,0 +1,1 @@
+"""Conversations: how messages become a prompt."""

@@ -1,0 +1,211 @@
+"""Lossless acceptance rules: which proposed tokens stay, and which token follows them.
+
+p is the target's distribution, q the drafter's, as in the papers. Every rule here leaves the
+distribution of the generated text exactly as the target alone would have it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.decoding.dice import Dice
+from localspec.decoding.distribution import Distribution
+from localspec.decoding.sampling import Constraint
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+
+Rows = npt.NDArray[np.float32]
+"""Logits of one pass over a tree, float32 [1 + nodes, vocabulary]: row 0 follows the committed
+tokens, row i + 1 follows node i."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a rule decided.
+
+    Attributes:
+        path: accepted nodes, from the first level down.
+        token: the target's own token after them.
+        tested: nodes whose acceptance was decided, accepted ones included. A node behind the
+            first rejection is untested, not rejected.
+    """
+
+    path: list[int]
+    token: int
+    tested: list[int]
+
+
+class Verification:
+    """p at the root and at every node of a verified tree, worked out only where it is asked for."""
+
+    __slots__ = ("_best", "_constraints", "_p", "rows", "session", "tree")
+
+    def __init__(self, rows: Rows, tree: TokenTree, session: Session) -> None:
+        self.rows = rows
+        self.tree = tree
+        self.session = session
+        self._p: dict[int, Distribution] = {}
+        self._constraints: dict[int, Constraint | None] = {ROOT: session.constraint}
+        sampler = session.sampler
+        self._best: list[int] | None = None
+        if sampler.greedy and not sampler.adjusts and session.constraint is None:
+            self._best = rows.argmax(axis=1).tolist()
+
+    def p(self, node: int) -> Distribution:
+        """The target's distribution after `node` (ROOT: after the committed tokens).
+
+        The tokens down to `node` must be possible: ask from the root downwards, and stop where
+        the probability of a token is 0.
+        """
+        found = self._p.get(node)
+        if found is None:
+            if self._best is not None:
+                found = Distribution.certain(self._best[node + 1])
+            else:
+                found = self.session.sampler.distribution(
+                    self.rows[node + 1], self._recent(node), self.constraint(node)
+                )
+            self._p[node] = found
+        return found
+
+    def best(self, node: int) -> int:
+        """The token greedy decoding picks after `node`."""
+        if self._best is not None:
+            return self._best[node + 1]
+        return self.session.sampler.best(
+            self.rows[node + 1], self._recent(node), self.constraint(node)
+        )
+
+    def constraint(self, node: int) -> Constraint | None:
+        """The grammar behind `node`."""
+        if node not in self._constraints:
+            parent = self.tree.parents[node]
+            self._constraints[node] = self.constraint_after(parent, self.tree.tokens[node])
+        return self._constraints[node]
+
+    def constraint_after(self, node: int, token: int) -> Constraint | None:
+        """A copy of the grammar behind `node`, one (allowed) token further."""
+        constraint = self.constraint(node)
+        if constraint is None:
+            return None
+        further = constraint.fork()
+        further.advance(token)
+        return further
+
+    def _recent(self, node: int) -> list[int]:
+        # Only penalties read it, and building it costs more than everything else here.
+        if not self.session.sampler.adjusts:
+            return []
+        return self.session.context + self.tree.path_tokens(node)
+
+
+class AcceptanceRule(Protocol):
+    """Decides over a verified tree. `trees` tells whether it takes more than one branch."""
+
+    name: str
+    lossless: bool
+    trees: bool
+
+    def accept(self, target: Verification, dice: Dice) -> Verdict:
+        """Walk down the tree and stop where the target disagrees."""
+        ...
+
+
+class GreedyMatch:
+    """Accept what the target itself would pick; for temperature 0."""
+
+    name = "greedy"
+    lossless = True
+    trees = True
+
+    def accept(self, target: Verification, dice: Dice) -> Verdict:
+        tree, node = target.tree, ROOT
+        path: list[int] = []
+        tested: list[int] = []
+        while True:
+            best = target.best(node)
+            for child in tree.children(node):
+                tested.append(child)
+                if tree.tokens[child] == best:
+                    path.append(child)
+                    node = child
+                    break
+            else:
+                return Verdict(path, best, tested)
+
+
+class SpeculativeSampling:
+    """Accept with min(1, p/q), else resample from (p − q)+.
+
+    For a chain: Leviathan et al. 2023, algorithm 1; Chen et al. 2023, algorithm 2. For several
+    candidates at a node: multi-step speculative sampling, SpecInfer (Miao et al. 2023), algorithm
+    2, with candidates drawn without replacement: each rejection turns p into norm((p − q)+), and
+    the next sibling is tested against that with the q it was drawn from.
+    """
+
+    name = "token"
+    lossless = True
+    trees = True
+
+    def accept(self, target: Verification, dice: Dice) -> Verdict:
+        tree, node = target.tree, ROOT
+        path: list[int] = []
+        tested: list[int] = []
+        while True:
+            p = target.p(node)
+            for child in tree.children(node):
+                tested.append(child)
+                token = tree.tokens[child]
+                q = tree.proposals[child] or Distribution.certain(token)
+                if dice.coin(p.prob(token) / q.prob(token)):
+                    path.append(child)
+                    node = child
+                    break
+                p = p.residual(q)
+            else:
+                return Verdict(path, dice.draw(p), tested)
+
+
+class BlockVerification:
+    """Accept the longest prefix that the draft as a whole supports: Sun et al. 2024, algorithm 2.
+
+    Never accepts fewer tokens in expectation than token-level verification, and more wherever a
+    surplus of p over q early in the block can pay for a lack later on. For chains; a tree with
+    branches goes to `SpeculativeSampling`.
+    """
+
+    name = "block"
+    lossless = True
+    trees = False
+
+    def accept(self, target: Verification, dice: Dice) -> Verdict:
+        tree = target.tree
+        ratio = 1.0  # p_i of the paper: min(1, p_{i−1} · p/q), the budget that reached token i
+        accepted, carried, last = 0, 1.0, target.p(ROOT)
+        for node, token in enumerate(tree.tokens):
+            q = tree.proposals[node] or Distribution.certain(token)
+            ratio = min(1.0, ratio * target.p(node - 1).prob(token) / q.prob(token))
+            if ratio == 0.0:
+                break
+            p = target.p(node)
+            if dice.coin(self._chance(target, node, p, ratio)):
+                accepted, carried, last = node + 1, ratio, p
+        path = list(range(accepted))
+        if accepted == len(tree):
+            return Verdict(path, dice.draw(last), path)
+        q = tree.proposals[accepted] or Distribution.certain(tree.tokens[accepted])
+        return Verdict(path, dice.draw(last.residual(q, carried)), [*path, accepted])
+
+    @staticmethod
+    def _chance(target: Verification, node: int, p: Distribution, ratio: float) -> float:
+        """h_i of the paper: probability that the block is accepted up to `node` at least."""
+        tree = target.tree
+        if node + 1 == len(tree):
+            return ratio
+        q = tree.proposals[node + 1] or Distribution.certain(tree.tokens[node + 1])
+        _, surplus = p.excess(q, ratio)
+        return surplus / (surplus + 1.0 - ratio) if surplus > 0.0 else 0.0

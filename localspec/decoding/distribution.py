@@ -1,0 +1,78 @@
+"""Sparse probability distributions over token ids."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int32]
+Probabilities = npt.NDArray[np.float64]
+
+
+class Distribution:
+    """Probabilities of the tokens that a truncation left; every other token has none.
+
+    Attributes:
+        ids: int32 [n], ascending and unique.
+        probs: float64 [n], at least 0, summing to 1.
+    """
+
+    __slots__ = ("ids", "probs")
+
+    def __init__(self, ids: Ids, probs: Probabilities) -> None:
+        self.ids = ids
+        self.probs = probs
+
+    @classmethod
+    def certain(cls, token: int) -> Distribution:
+        """All mass on one token: what greedy decoding, or a deterministic draft, draws from."""
+        return cls(np.array([token], np.int32), np.ones(1))
+
+    @classmethod
+    def normalised(cls, ids: Ids, weights: Probabilities) -> Distribution:
+        """From weights that need not sum to 1. `ids` ascending; the sum must be positive."""
+        return cls(ids, weights / weights.sum())
+
+    def prob(self, token: int) -> float:
+        """Probability of one token, 0 where the truncation dropped it."""
+        i = int(self.ids.searchsorted(token))
+        return float(self.probs[i]) if i < len(self.ids) and self.ids[i] == token else 0.0
+
+    def mode(self) -> int:
+        """The most probable token; the lowest id where several tie."""
+        return int(self.ids[self.probs.argmax()])
+
+    def quantile(self, u: float) -> int:
+        """The token at cumulative probability `u` in [0, 1): inverse transform sampling."""
+        cumulative = self.probs.cumsum()
+        i = int(cumulative.searchsorted(u * cumulative[-1], side="right"))
+        return int(self.ids[min(i, len(self.ids) - 1)])
+
+    def at(self, ids: Ids) -> Probabilities:
+        """Probabilities of the given ids, float64 [len(ids)]."""
+        places = self.ids.searchsorted(ids)
+        places[places == len(self.ids)] = 0
+        found: Probabilities = np.where(self.ids[places] == ids, self.probs[places], 0.0)
+        return found
+
+    def without(self, token: int) -> Distribution | None:
+        """This distribution given that `token` is not drawn; None where nothing is left."""
+        keep = self.ids != token
+        weights = self.probs[keep]
+        return Distribution.normalised(self.ids[keep], weights) if weights.sum() > 0.0 else None
+
+    def excess(self, other: Distribution, scale: float = 1.0) -> tuple[Probabilities, float]:
+        """(scale · self − other)+ over `self.ids`, and its sum: the mass a draft left over."""
+        weights = self.probs * scale
+        weights -= other.at(self.ids)
+        np.maximum(weights, 0.0, out=weights)
+        return weights, float(weights.sum())
+
+    def residual(self, other: Distribution, scale: float = 1.0) -> Distribution:
+        """norm((scale · self − other)+), Leviathan et al. 2023, section 2.3.
+
+        Where rounding leaves no mass at all (the two are equal up to the last bits, so that the
+        rejection which leads here had no probability either) the answer is `self`.
+        """
+        weights, total = self.excess(other, scale)
+        return Distribution(self.ids, weights / total) if total > 0.0 else self

@@ -1,0 +1,67 @@
+"""Acceptance rules by name, and the choice between them where none is named."""
+
+from __future__ import annotations
+
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    GreedyMatch,
+    SpeculativeSampling,
+    Verdict,
+    Verification,
+)
+from localspec.decoding.dice import Dice
+from localspec.decoding.lossy import lossy_rule
+from localspec.errors import UsageError
+
+LOSSLESS = ("auto", "token", "block")
+LOSSY = ("typical", "top-k", "top-p", "threshold")
+
+
+class BestLossless:
+    """Block verification for chains, speculative sampling for trees: what measured best.
+
+    The choice rests on the shape of the tree alone, never on a coin, so it stays lossless.
+    """
+
+    name = "auto"
+    lossless = True
+    trees = True
+
+    def __init__(self) -> None:
+        self._chains = BlockVerification()
+        self._trees = SpeculativeSampling()
+
+    def accept(self, target: Verification, dice: Dice) -> Verdict:
+        chosen = self._chains if target.tree.is_chain() else self._trees
+        return chosen.accept(target, dice)
+
+
+def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) -> AcceptanceRule:
+    """The rule to verify with.
+
+    Args:
+        name: one of LOSSLESS or LOSSY. The lossless ones are all the greedy match at
+            temperature 0.
+        greedy: whether the text is picked greedily.
+        threshold: of a lossy rule; None takes its default.
+
+    Raises:
+        UsageError: an unknown name, or a threshold that the rule does not have.
+    """
+    if name in LOSSY:
+        return lossy_rule(name, threshold)
+    if name not in LOSSLESS:
+        raise UsageError(
+            f"There is no acceptance rule '{name}'. Choose one of {', '.join(LOSSLESS + LOSSY)}."
+        )
+    if threshold is not None:
+        raise UsageError(f"Rule '{name}' is lossless and has no threshold. Leave it out.")
+    if greedy:
+        return GreedyMatch()
+    rules: dict[str, type[AcceptanceRule]] = {
+        "auto": BestLossless,
+        "token": SpeculativeSampling,
+        "block": BlockVerification,
+    }
+    return rules[name]()

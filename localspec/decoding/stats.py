@@ -1,0 +1,127 @@
+"""The figures of one generation, added up from its steps; nothing is measured twice."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from localspec.decoding.loop import PROMPT, TARGET, Step
+
+
+@dataclass(slots=True)
+class DrafterStats:
+    """What one drafter proposed: tokens drafted, of those tested, of those accepted."""
+
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+
+
+@dataclass(slots=True)
+class GenerationStats:
+    """Counts and seconds of one generation.
+
+    Attributes:
+        prompt_tokens: tokens of the prompt, cached ones included.
+        cached_tokens: of those, tokens that the KV cache still held from an earlier call.
+        generated_tokens: tokens of the answer, an end-of-generation token included.
+        target_passes: passes of the target that yielded tokens; the prompt's own counts as one.
+        drafted, tested, accepted: draft tokens proposed, decided on, kept. The acceptance rate is
+            accepted ÷ tested: a token behind the first rejection is untested, not rejected.
+        accepted_per_position, tested_per_position: the same by depth, first drafted token first.
+        prompt_seconds: from the start to the first token: the prompt through target and draft.
+        decode_seconds: in steps after the first token.
+        draft_seconds, verify_seconds: of that, in native passes of draft model and target.
+        overhead_seconds: the rest of `decode_seconds`: localspec's own work.
+        by_drafter: counts by the name of the drafter.
+        rule: the acceptance rule; `lossless` tells whether it leaves the output as it is.
+        seed: of the dice; giving it again repeats the answer.
+        reasons: why steps were not drafted, and how many.
+        notices: what the user should know, one sentence each.
+    """
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    generated_tokens: int = 0
+    target_passes: int = 0
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    tested_per_position: list[int] = field(default_factory=list)
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+    by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
+    rule: str = ""
+    lossless: bool = True
+    seed: int | None = None
+    reasons: dict[str, int] = field(default_factory=dict)
+    notices: list[str] = field(default_factory=list)
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """Generated tokens per target pass; 1.0 is plain decoding."""
+        return self.generated_tokens / self.target_passes if self.target_passes else 0.0
+
+    @property
+    def tokens_per_second(self) -> float:
+        """Tokens after the first ÷ seconds after the first: generation only, without the prompt."""
+        return (self.generated_tokens - 1) / self.decode_seconds if self.decode_seconds else 0.0
+
+    @property
+    def acceptance_rate(self) -> float:
+        """accepted ÷ tested; 0 where nothing was tested."""
+        return self.accepted / self.tested if self.tested else 0.0
+
+    def add(self, step: Step) -> None:
+        """Count one step."""
+        self.generated_tokens += len(step.tokens)
+        self.target_passes += 1
+        if step.plan is PROMPT:
+            self.prompt_seconds += step.seconds
+            return
+        self.decode_seconds += step.seconds
+        self.draft_seconds += step.draft_seconds
+        self.verify_seconds += step.target_seconds
+        self.overhead_seconds += step.seconds - step.draft_seconds - step.target_seconds
+        if not step.tree.tokens:
+            reason = step.plan.reason
+            if step.plan.drafter is not None:
+                reason = f"drafter '{step.plan.drafter}' had nothing to propose"
+            self.reasons[reason] = self.reasons.get(reason, 0) + 1
+            return
+        self.drafted += step.drafted
+        self.tested += step.tested
+        self.accepted += step.accepted
+        for source in step.tree.sources:
+            self._of(source).drafted += 1
+        for nodes, positions in (
+            (step.tests, self.tested_per_position),
+            (step.path, self.accepted_per_position),
+        ):
+            for node in nodes:
+                depth = step.tree.depths[node]
+                positions.extend([0] * (depth - len(positions)))
+                positions[depth - 1] += 1
+        for node in step.tests:
+            self._of(step.tree.sources[node]).tested += 1
+        for node in step.path:
+            self._of(step.tree.sources[node]).accepted += 1
+
+    def _of(self, source: str) -> DrafterStats:
+        assert source != TARGET
+        found = self.by_drafter.get(source)
+        if found is None:
+            found = self.by_drafter[source] = DrafterStats()
+        return found
+
+    def as_dict(self) -> dict[str, Any]:
+        """All of it, derived figures included, ready for JSON."""
+        return asdict(self) | {
+            "tokens_per_pass": self.tokens_per_pass,
+            "tokens_per_second": self.tokens_per_second,
+            "acceptance_rate": self.acceptance_rate,
+        }

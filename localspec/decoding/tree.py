@@ -1,0 +1,116 @@
+"""Token trees: what a drafter proposes and one batched pass verifies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from localspec.decoding.distribution import Distribution
+
+ROOT = -1
+"""The parent of a tree's first tokens: the last committed token."""
+
+
+class TokenTree:
+    """Proposed continuations of the committed tokens, sharing their common beginnings.
+
+    A chain is a tree with one branch; plain decoding is the empty tree. Nodes are numbered in the
+    order they were added, so a parent comes before its children, and siblings come in the order
+    they were drawn: an acceptance rule has to test them in that order.
+
+    Attributes:
+        tokens: token id of each node.
+        parents: node each node hangs from, ROOT for the first level.
+        proposals: distribution q that a node's token was drawn from, given that its earlier
+            siblings had been drawn already (without replacement); None for a token that was
+            chosen, not drawn, which counts as q = 1 on that token.
+        sources: name of the drafter that proposed each node.
+    """
+
+    __slots__ = ("_children", "depths", "parents", "proposals", "sources", "tokens")
+
+    def __init__(self) -> None:
+        self.tokens: list[int] = []
+        self.parents: list[int] = []
+        self.proposals: list[Distribution | None] = []
+        self.sources: list[str] = []
+        self.depths: list[int] = []
+        self._children: list[list[int]] = [[]]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @classmethod
+    def chain(cls, tokens: Iterable[int], source: str) -> TokenTree:
+        """One branch of chosen (not drawn) tokens."""
+        tree = cls()
+        node = ROOT
+        for token in tokens:
+            node = tree.add(token, node, source)
+        return tree
+
+    def add(
+        self, token: int, parent: int, source: str, proposal: Distribution | None = None
+    ) -> int:
+        """Append a node below `parent` and return its number."""
+        node = len(self.tokens)
+        self.tokens.append(token)
+        self.parents.append(parent)
+        self.proposals.append(proposal)
+        self.sources.append(source)
+        self.depths.append(1 if parent == ROOT else self.depths[parent] + 1)
+        self._children[parent + 1].append(node)
+        self._children.append([])
+        return node
+
+    def children(self, node: int) -> list[int]:
+        """Nodes below `node` (or below ROOT), in the order they were drawn."""
+        return self._children[node + 1]
+
+    def child_with(self, node: int, token: int) -> int | None:
+        """The child of `node` that carries `token`, if there is one."""
+        return next((c for c in self._children[node + 1] if self.tokens[c] == token), None)
+
+    def path(self, node: int) -> list[int]:
+        """Nodes from the first level down to `node`, itself included; empty for ROOT."""
+        nodes: list[int] = []
+        while node != ROOT:
+            nodes.append(node)
+            node = self.parents[node]
+        nodes.reverse()
+        return nodes
+
+    def path_tokens(self, node: int) -> list[int]:
+        """Tokens from the first level down to `node`; empty for ROOT."""
+        return [self.tokens[n] for n in self.path(node)]
+
+    def tip(self) -> int:
+        """The end of the main branch (first children all the way), ROOT for an empty tree."""
+        node = ROOT
+        while self._children[node + 1]:
+            node = self._children[node + 1][0]
+        return node
+
+    def is_chain(self) -> bool:
+        """Whether no node has a sibling."""
+        return all(len(children) <= 1 for children in self._children)
+
+    def leaf_numbers(self) -> list[list[int]]:
+        """For each node the numbers 0 … leaves − 1 of the leaves below it, itself if it is one.
+
+        These are the sequence ids that let llama.cpp's ordinary mask show a node exactly its
+        ancestors. Leaves are numbered along the main branch first, so leaf 0 is its tip.
+        """
+        below: list[list[int]] = [[] for _ in self.tokens]
+        count = 0
+        stack = list(reversed(self._children[0]))
+        while stack:
+            node = stack.pop()
+            children = self._children[node + 1]
+            if children:
+                stack.extend(reversed(children))
+                continue
+            while node != ROOT:
+                below[node].append(count)
+                node = self.parents[node]
+            count += 1
+        return below

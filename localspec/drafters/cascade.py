@@ -1,0 +1,107 @@
+"""Staged drafting: the n-gram drafts for the draft model, which drafts for the target.
+
+Spector & Ré 2023, section 3.2. The draft model verifies what the n-gram proposes in one pass, by
+speculative sampling with its own distribution q: its output is distributed as if it had drawn
+every token itself, so the target verifies it with the same q and the text stays lossless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.decoding.distribution import Distribution
+from localspec.decoding.planner import Plan
+from localspec.decoding.sampling import Row
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel, Speaker
+from localspec.drafters.ngram import NgramIndex
+
+
+class CascadeDrafter:
+    """A chain of the draft model's own tokens, several to a pass where the n-gram guessed them.
+
+    Args:
+        model, index: shared with the other drafters.
+        guess: longest run that the n-gram puts before the draft model at once.
+        shortest: matches of fewer tokens are not worth a guess.
+    """
+
+    def __init__(
+        self,
+        model: DraftModel,
+        index: NgramIndex,
+        *,
+        name: str = "cascade",
+        guess: int = 3,
+        shortest: int = 2,
+    ) -> None:
+        self.name = name
+        self._model = model
+        self._index = index
+        self._guess = guess
+        self._shortest = shortest
+
+    @property
+    def native_seconds(self) -> float:
+        return self._model.cache.native_seconds
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._index.begin(prompt)
+        self._model.begin(prompt)
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        model = self._model
+        self.sync(session.context)
+        node = tree.tip()
+        path = tree.path_tokens(node)
+        speaker = Speaker(session, path, greedy=False)
+        unread = [*session.context[len(model.cache.tokens) :], *path]
+        left = min(plan.depth, model.room(session.context) - len(path))
+        likelihood = 1.0
+        while left > 0 and speaker.open:
+            guess = self._run(path, min(self._guess, left - 1))
+            rows = model.read([*unread, *guess], 1 + len(guess))
+            read = len(model.cache.tokens) - len(guess)
+            for i, row in enumerate(rows):
+                confident, likelihood = speaker.confident(row, plan, likelihood)
+                if not confident:
+                    return
+                token, q = _spoken(speaker, session, row, guess[i] if i < len(guess) else None)
+                node = tree.add(token, node, self.name, q)
+                path.append(token)
+                speaker.advance(token)
+                left -= 1
+                if i == len(guess) or token != guess[i] or not speaker.open:
+                    # This token is unread; what was guessed from here on was wrong.
+                    model.cache.truncate(read + i)
+                    break
+            unread = [path[-1]]
+
+    def sync(self, context: Sequence[int]) -> None:
+        self._index.sync(context)
+        self._model.sync(context)
+
+    def _run(self, path: Sequence[int], length: int) -> list[int]:
+        if length < 1:
+            return []
+        match = self._index.match(path)
+        first = self._index.candidates(match, 1, self._shortest)
+        return self._index.run(match, first[0][0], length, self._shortest) if first else []
+
+
+def _spoken(
+    speaker: Speaker, session: Session, row: Row, guess: int | None
+) -> tuple[int, Distribution | None]:
+    """The draft model's token at this place and the q it counts as drawn from.
+
+    With a guess: accept it with min(1, q(guess) / 1), else draw from norm((q − 1_guess)+).
+    """
+    if speaker.greedy:
+        return speaker.best(row), None
+    q = speaker.distribution(row)
+    if guess is None:
+        return session.dice.draw(q), q
+    if session.dice.coin(q.prob(guess)):
+        return guess, q
+    return session.dice.draw(q.without(guess) or q), q

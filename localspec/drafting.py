@@ -1,0 +1,109 @@
+"""What a user may say about drafting, and the planner that follows from it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from localspec.decoding.loop import Drafter
+from localspec.decoding.planner import Fixed, Never, Plan, Planner, Simple
+from localspec.drafters import REGISTRY, Parts
+from localspec.errors import UsageError
+
+DEPTH = 3
+"""Draft tokens per step where nothing is said: a pass over 4 is the cheapest per token on CPUs."""
+COPY_DEPTH = 8
+"""The same for the n-gram, which costs nothing to ask and copies long stretches."""
+MAX_DEPTH = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """How to draft and verify.
+
+    Attributes:
+        drafter: "auto" lets the planner choose, "none" decodes plainly, else a name in REGISTRY.
+        depth: draft tokens per step; None leaves it to the planner.
+        width: candidates at each place; above 1 the drafts are trees.
+        sampled: draw the draft model's tokens from its distribution where the answer is sampled,
+            instead of taking the most probable ones.
+        min_confidence: the draft model stops where its best token is less probable than this.
+        min_likelihood: the draft model stops where its chain is less probable than this.
+        rule: acceptance rule; see `localspec.decoding.rules`.
+        threshold: of a lossy rule.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+
+    drafter: str = "auto"
+    depth: int | None = None
+    width: int = 1
+    sampled: bool = True
+    min_confidence: float = 0.0
+    min_likelihood: float = 0.0
+    rule: str = "auto"
+    threshold: float | None = None
+
+    def __post_init__(self) -> None:
+        known = ("auto", "none", *REGISTRY)
+        if self.drafter not in known:
+            raise UsageError(
+                f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
+            )
+        if self.depth is not None and not 1 <= self.depth <= MAX_DEPTH:
+            raise UsageError(
+                f"depth is {self.depth}. Give 1 to {MAX_DEPTH}, or turn drafting off with "
+                "--drafter none."
+            )
+        if not 1 <= self.width <= 16:
+            raise UsageError(f"width is {self.width}. Give 1 (a chain) to 16.")
+        for name, value in (
+            ("min-confidence", self.min_confidence),
+            ("min-likelihood", self.min_likelihood),
+        ):
+            if not 0.0 <= value < 1.0:
+                raise UsageError(f"{name} is {value}. Give 0 (off) or more, and less than 1.")
+
+
+def choose(
+    drafting: Drafting, parts: Parts, *, cannot: str | None
+) -> tuple[Planner, dict[str, Drafter]]:
+    """The planner for one generation, and the drafters that it may ask.
+
+    Args:
+        parts: what drafters can be made of here.
+        cannot: why this target should not be drafted for, None if it can be. A drafter asked for
+            by name is used all the same.
+
+    Raises:
+        UsageError: a drafter by name that needs a draft model, and there is none.
+    """
+    name = drafting.drafter
+    if name == "none":
+        return Never("drafting is turned off"), {}
+    if name == "auto" and cannot is not None:
+        return Never(cannot), {}
+    parts = replace(parts, greedy=not drafting.sampled)
+    names = [name]
+    if name == "auto":
+        names = ["ngram"] if parts.model is None else ["ngram", "model"]
+    elif REGISTRY[name].needs_model and parts.model is None:
+        raise UsageError(f"Drafter '{name}' needs a draft model. Give one with --draft.")
+    plans = [
+        Plan(
+            name,
+            drafting.depth or (COPY_DEPTH if name == "ngram" else DEPTH),
+            drafting.width,
+            reason="fixed by option",
+            min_confidence=drafting.min_confidence,
+            min_likelihood=drafting.min_likelihood,
+        )
+        for name in names
+    ]
+    drafters = {name: REGISTRY[name].build(parts) for name in names}
+    if name != "auto":
+        return Fixed(plans[0]), drafters
+    simple = Simple(
+        parts.index.match_length, copy=plans[0], model=plans[1] if len(plans) > 1 else None
+    )
+    return simple, drafters

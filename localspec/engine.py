@@ -1,0 +1,414 @@
+"""The engine: a target, its drafters, and one generation at a time."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import threading
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from localspec import paths
+from localspec.chat.template import ChatTemplate, Message, check_messages
+from localspec.decoding.dice import SeededDice
+from localspec.decoding.loop import Step, speculate
+from localspec.decoding.rules import acceptance_rule
+from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
+from localspec.decoding.session import Session
+from localspec.decoding.stats import GenerationStats
+from localspec.drafters import Parts
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafting import Drafting, choose
+from localspec.errors import ContextOverflow, EngineBusy, UsageError
+from localspec.llama.options import ModelOptions
+from localspec.stream import Completion, Stream
+from localspec.text import TextAssembler
+
+if TYPE_CHECKING:
+    from localspec.llama.context import Context
+    from localspec.llama.model import Model
+
+Reference = str | os.PathLike[str]
+"""A path to a GGUF file, or "demo" for the embedded pair."""
+
+Prompt = str | Sequence[Message]
+"""Raw text, or chat messages that go through the model's template."""
+
+OVERFLOW = ("error", "drop_oldest")
+DEMO = "demo"
+
+
+def load(
+    model: Reference | None = None,
+    *,
+    draft: Reference | None = "auto",
+    options: ModelOptions | None = None,
+    drafting: Drafting | None = None,
+    wait: bool = True,
+    progress: Callable[[float], None] | None = None,
+) -> Engine:
+    """Open a model, and a draft model with it.
+
+    Args:
+        model: what to open; None is the embedded model.
+        draft: a reference, None or "none" for no draft model, "auto" for the one that belongs to
+            the target (known for the embedded model so far). The n-gram drafter needs none.
+        options: where and how the models run.
+        drafting: how to draft, unless a call says otherwise.
+        wait: what a call does while another one generates: wait for it, or raise EngineBusy.
+        progress: called with the loaded fraction of the target; an exception it raises stops the
+            loading and comes out here.
+
+    Raises:
+        ModelNotFound, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
+    """
+    from localspec.llama.context import Context
+    from localspec.llama.model import Model
+
+    options = options or ModelOptions()
+    path = _resolve(model)
+    embedded = paths.embedded(paths.EMBEDDED_TARGET)
+    why_no_draft: str | None = None
+    if draft == "auto":
+        known = path.resolve() == embedded
+        draft = paths.embedded(paths.EMBEDDED_DRAFT) if known else None
+        why_no_draft = None if known else "no draft model is known for this target; name one"
+    elif draft in (None, "none"):
+        draft, why_no_draft = None, "none was asked for"
+
+    opened: list[Model | Context] = []
+    try:
+        target_model = Model(path, options, progress=progress)
+        opened.append(target_model)
+        target = Context(target_model, options)
+        opened.append(target)
+        draft_context = None
+        if draft is not None:
+            draft_model = Model(_resolve(draft, embedded=paths.EMBEDDED_DRAFT), options)
+            opened.append(draft_model)
+            target_model.vocabulary.require_shared_with(draft_model.vocabulary)
+            draft_context = Context(draft_model, replace(options, context=target.capacity))
+            opened.append(draft_context)
+    except BaseException:
+        for part in reversed(opened):
+            part.close()
+        raise
+    return Engine(
+        target,
+        draft_context,
+        drafting=drafting or Drafting(),
+        wait=wait,
+        why_no_draft=why_no_draft,
+    )
+
+
+def _resolve(reference: Reference | None, *, embedded: str = paths.EMBEDDED_TARGET) -> Path:
+    if reference is None or reference == DEMO:
+        return paths.embedded(embedded)
+    return Path(reference).expanduser()
+
+
+class Engine:
+    """A loaded pair. Made by `load`; close it, or use it as a context manager.
+
+    Any thread may call it; one generation runs at a time. Its KV caches stay filled between calls,
+    so a prompt that begins like the last conversation decodes only what is new.
+
+    Attributes:
+        model: the target.
+        draft: the draft model, None without one.
+        why_no_draft: the reason, where there is none.
+    """
+
+    def __init__(
+        self,
+        target: Context,
+        draft: Context | None,
+        *,
+        drafting: Drafting,
+        wait: bool,
+        why_no_draft: str | None,
+    ) -> None:
+        from localspec.llama.target import LlamaTarget
+
+        self.model: Model = target.model
+        self.draft: Model | None = draft.model if draft is not None else None
+        self.why_no_draft = why_no_draft
+        self._contexts = [context for context in (target, draft) if context is not None]
+        self._target = LlamaTarget(target)
+        self._parts = Parts(
+            None if draft is None else DraftModel(draft, self.model.vocabulary.size)
+        )
+        self._drafting = drafting
+        self._wait = wait
+        self._lock = threading.Lock()
+        self._active: Stream | None = None
+        self._owner: int | None = None
+        self._closed = False
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop a running generation and free models and caches."""
+        active = self._active
+        if active is not None:
+            active.cancel()
+            if self._owner == threading.get_ident():
+                active.close()
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            models = [context.model for context in self._contexts]
+            for context in self._contexts:
+                context.close()
+            for model in models:
+                model.close()
+
+    @property
+    def context_length(self) -> int:
+        """Tokens that prompt and answer may have together."""
+        return self._target.capacity
+
+    def tokenize(self, text: str) -> list[int]:
+        """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
+        return self.model.vocabulary.tokenize(text, special=True, add_bos=False)
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Stream:
+        """Start an answer; iterate the result for its chunks.
+
+        Args:
+            prompt: chat messages, or raw text.
+            max_tokens: longest answer; None goes on to the end of the context.
+            stop: one or more strings that end the answer.
+            sampling: how tokens are picked.
+            grammar: GBNF text that the answer has to match.
+            json_schema: a JSON schema that the answer has to match.
+            drafting: how to draft, instead of what the engine was loaded with.
+            overflow: what to do with messages longer than the context: "error", or "drop_oldest"
+                to leave out the oldest turns (never a leading system message, never the last),
+                which `stats.notices` then says.
+            progress: called with tokens done and tokens to do while the prompt is read.
+
+        Raises:
+            UsageError: an option out of its range, an invalid grammar or schema.
+            ContextOverflow: the prompt leaves no room for an answer.
+        """
+        stops = _checked_stops(stop)
+        if max_tokens is not None and max_tokens < 1:
+            raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
+        if overflow not in OVERFLOW:
+            raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
+        sampling = sampling or SamplingParams()
+        drafting = drafting or self._drafting
+        stats = GenerationStats()
+        tokens = self._prompt_tokens(prompt, max_tokens, overflow, stats)
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        session = Session(
+            tokens,
+            Sampler(sampling, self.model.vocabulary.size),
+            SeededDice(seed),
+            limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
+            ends=self.model.vocabulary.ends,
+            constraint=self._constraint(grammar, json_schema),
+        )
+        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        planner, drafters = choose(drafting, self._parts, cannot=self._target.why_not_draft)
+        stats.prompt_tokens, stats.seed = len(tokens), seed
+        stats.rule, stats.lossless = rule.name, rule.lossless
+
+        def start() -> Generator[Step, None, None]:
+            self._target.progress = progress
+            stats.cached_tokens = self._target.reuse(tokens)
+            for drafter in drafters.values():
+                drafter.begin(tokens)
+            return speculate(session, self._target, drafters, planner, rule)
+
+        assembler = TextAssembler(self.model.vocabulary.piece, stops)
+        when_full = None
+        if session.limit == self.context_length:
+            when_full = (
+                f"The context of {self.context_length} tokens is full, and the answer ends there. "
+                "Open the model with a longer one (--ctx) to go on."
+            )
+        return Stream(self, session, assembler, stats, start, when_full=when_full)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+    ) -> Completion:
+        """Answer chat messages; see `stream` for the arguments and errors."""
+        return self.stream(
+            messages,
+            max_tokens=max_tokens,
+            stop=stop,
+            sampling=sampling,
+            grammar=grammar,
+            json_schema=json_schema,
+            drafting=drafting,
+            overflow=overflow,
+        ).completion()
+
+    def generate(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+    ) -> Completion:
+        """Continue raw text, without a chat template; see `stream`."""
+        return self.stream(
+            text,
+            max_tokens=max_tokens,
+            stop=stop,
+            sampling=sampling,
+            grammar=grammar,
+            json_schema=json_schema,
+            drafting=drafting,
+        ).completion()
+
+    def acquire(self, stream: Stream) -> None:
+        """Called by a stream before its first step."""
+        # Only this thread could end the stream that it would wait for.
+        if self._owner == threading.get_ident() and self._lock.locked():
+            raise EngineBusy("This thread has another stream open. Finish or close that one first.")
+        if not self._lock.acquire(blocking=self._wait):
+            raise EngineBusy("Another generation is running. Wait for it, or cancel it.")
+        if self._closed:
+            self._lock.release()
+            raise UsageError("The engine is closed. Load the model again.")
+        self._owner, self._active = threading.get_ident(), stream
+        for context in self._contexts:
+            context.resume()
+
+    def release(self, stream: Stream) -> None:
+        """Called by a stream after its last step, however it ended."""
+        self._active = self._owner = None
+        self._target.progress = None
+        self._lock.release()
+
+    def interrupt(self, stream: Stream) -> None:
+        """Called by a stream that was cancelled."""
+        if self._active is stream:
+            for context in self._contexts:
+                context.cancel()
+
+    def _constraint(self, grammar: str | None, json_schema: str | None) -> Constraint | None:
+        from localspec.llama.grammar import Grammar
+
+        if grammar is not None and json_schema is not None:
+            raise UsageError("A grammar and a JSON schema exclude each other. Give one of them.")
+        if json_schema is not None:
+            return Grammar.from_json_schema(self.model.vocabulary, json_schema)
+        return None if grammar is None else Grammar(self.model.vocabulary, grammar)
+
+    def _prompt_tokens(
+        self, prompt: Prompt, max_tokens: int | None, overflow: str, stats: GenerationStats
+    ) -> list[int]:
+        vocabulary = self.model.vocabulary
+        if isinstance(prompt, str):
+            tokens = vocabulary.tokenize(prompt, special=True, add_bos=True)
+        else:
+            check_messages(prompt)
+            tokens = self._render(prompt)
+            if overflow == "drop_oldest" and len(tokens) >= self.context_length:
+                # Room for the answer as well, or every turn from here on would drop some more.
+                reserve = min(max_tokens or self.context_length // 4, self.context_length // 2)
+                tokens = self._drop_oldest(prompt, self.context_length - reserve, stats)
+        if not tokens:
+            raise UsageError("The prompt is empty. Give some text to go on from.")
+        if len(tokens) >= self.context_length:
+            raise ContextOverflow(
+                f"The prompt has {len(tokens)} tokens and the context holds {self.context_length}, "
+                "the answer included. Shorten it, or open the model with a longer context (--ctx).",
+                needed=len(tokens),
+                available=self.context_length,
+            )
+        return tokens
+
+    def _render(self, messages: Sequence[Message]) -> list[int]:
+        vocabulary = self.model.vocabulary
+        text = self._template.render(messages)
+        bos = vocabulary.special_text(vocabulary.bos)
+        # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
+        add_bos = not (bos and text.startswith(bos))
+        return vocabulary.tokenize(text, special=True, add_bos=add_bos)
+
+    @cached_property
+    def _template(self) -> ChatTemplate:
+        vocabulary, source = self.model.vocabulary, self.model.chat_template
+        if source is None:
+            raise UsageError(
+                f"{self.model.path.name} has no chat template. Pass raw text instead of messages "
+                "(--raw on the command line)."
+            )
+        return ChatTemplate(
+            source,
+            bos=vocabulary.special_text(vocabulary.bos),
+            eos=vocabulary.special_text(vocabulary.eos),
+        )
+
+    def _drop_oldest(
+        self, messages: Sequence[Message], most: int, stats: GenerationStats
+    ) -> list[int]:
+        """Tokens of the messages without the oldest turns, at most `most` if that can be had."""
+        first = 1 if messages[0]["role"] == "system" else 0
+        starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
+        tokens: list[int] = []
+        for start in starts[1:]:
+            tokens = self._render([*messages[:first], *messages[start:]])
+            dropped = start - first
+            if len(tokens) <= most:
+                break
+        else:
+            if not tokens:
+                return self._render(messages)
+        stats.notices.append(
+            f"The conversation outgrew the context of {self.context_length} tokens: "
+            f"its oldest {dropped} messages were left out."
+        )
+        return tokens
+
+
+def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if any(not isinstance(text, str) or not text for text in stops):
+        raise UsageError("A stop string is empty. Leave it out, or give some text.")
+    return stops

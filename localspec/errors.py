@@ -1,0 +1,77 @@
+"""Every error localspec raises on purpose.
+
+    LocalspecError            exit code 1   anything that went wrong while running
+    ├── UsageError            exit code 2   an option, a grammar or a schema that cannot be meant
+    ├── ModelNotFound         exit code 3   no file where the reference points
+    ├── ModelInvalid          exit code 4   a file that is no model that generates text
+    ├── DraftMismatch         exit code 5   target and draft model do not share a vocabulary
+    ├── ContextOverflow       exit code 6   the prompt does not fit the context
+    ├── EngineBusy            exit code 1   another generation holds the engine
+    ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
+    └── Cancelled             exit code 130 stopped on request
+
+A message is one sentence that names the cause, followed by one that names the next step. This
+module imports nothing, so that every other one may import it.
+"""
+
+from __future__ import annotations
+
+
+class LocalspecError(Exception):
+    """Root of the tree. `exit_code` is what the command line leaves with."""
+
+    exit_code: int = 1
+
+
+class UsageError(LocalspecError, ValueError):
+    """A value that no setting of the world would make right."""
+
+    exit_code = 2
+
+
+class ModelNotFound(LocalspecError, FileNotFoundError):
+    """The reference names no file."""
+
+    exit_code = 3
+
+
+class ModelInvalid(LocalspecError):
+    """The file cannot serve: not a GGUF, truncated, without vocabulary, embedding-only."""
+
+    exit_code = 4
+
+
+class DraftMismatch(LocalspecError):
+    """The draft model's token ids do not mean what the target's mean."""
+
+    exit_code = 5
+
+
+class ContextOverflow(LocalspecError):
+    """The prompt needs more positions than the context has.
+
+    Attributes:
+        needed: tokens in the prompt.
+        available: tokens the context holds.
+    """
+
+    exit_code = 6
+
+    def __init__(self, message: str, *, needed: int, available: int) -> None:
+        super().__init__(message)
+        self.needed = needed
+        self.available = available
+
+
+class EngineBusy(LocalspecError):
+    """One engine, one generation at a time, and another one is running."""
+
+
+class NativeError(LocalspecError):
+    """llama.cpp reported a failure that no check of ours foresaw."""
+
+
+class Cancelled(LocalspecError):
+    """Stopped on request; the partial answer and the caches are intact."""
+
+    exit_code = 130

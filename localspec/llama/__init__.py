@@ -1,0 +1,1 @@
+"""The binding: the only room that imports llama_cpp, and only when a model is opened."""

@@ -1,0 +1,377 @@
+"""A KV cache and the passes over it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Callable, Sequence
+from time import perf_counter
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.tree import TokenTree
+from localspec.errors import Cancelled, ModelInvalid, NativeError
+from localspec.llama import library
+from localspec.llama.model import Model
+from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+
+MAX_TREE = 64
+"""Most tokens of a tree; also bounds the rows of logits that llama.cpp makes room for."""
+MAX_LEAVES = 16
+MAX_SNAPSHOT_DRAFT = 8
+"""Tokens that a recurrent memory keeps snapshots for; each costs one state."""
+
+_FLASH = {"auto": -1, "off": 0, "on": 1}
+_ABORTED = 2
+
+_libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+# ggml asks its abort callback before every node of the graph. A Python function would have to take
+# the interpreter lock each time; strlen over a one-byte flag answers 0 or 1 without it.
+_is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
+
+
+class Context:
+    """The cache of one sequence of tokens, and branches that a tree adds to it for one pass.
+
+    Attributes:
+        model: whose cache this is. It must outlive the context.
+        capacity: tokens the cache holds.
+        tokens: what the cache holds now.
+        native_seconds: seconds spent in native passes since the start.
+        max_leaves: most branches of a tree; 1 where the memory is recurrent.
+        max_draft: most tokens of a tree.
+        restores: whether dropping tokens may cost a pass, because the memory is recurrent and
+            llama.cpp keeps no snapshots for its architecture.
+    """
+
+    def __init__(self, model: Model, options: ModelOptions) -> None:
+        self.model = model
+        self.tokens: list[int] = []
+        self.native_seconds = 0.0
+        self._flag = ctypes.create_string_buffer(2)
+        library.forget_complaints()
+        self._handle: Any = llama_cpp.llama_init_from_model(
+            model.handle, self._params(model, options)
+        )
+        if not self._handle:
+            cause = library.complaint() or "llama.cpp gave no reason"
+            raise NativeError(
+                f"No context of {options.context or 'default'} tokens can be made for "
+                f"{model.path}: {cause}. Ask for a shorter one with --ctx, or another KV type."
+            )
+        self._memory = llama_cpp.llama_get_memory(self._handle)
+        if not self._memory:
+            self.close()
+            raise ModelInvalid(
+                f"{model.path} cannot generate text: it has no memory of a sequence. "
+                "Choose a GGUF of a chat or completion model."
+            )
+        self.capacity = int(llama_cpp.llama_n_ctx(self._handle))
+        self._snapshots = int(llama_cpp.llama_n_rs_seq(self._handle))
+        self.restores = model.recurrent and not self._snapshots
+        self.max_leaves = 1 if model.recurrent else MAX_LEAVES
+        self.max_draft = MAX_TREE
+        if model.recurrent:
+            self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
+        # Tokens that the last pass left snapshots for; a snapshot serves once.
+        self._undoable = 0
+        self._saved: tuple[int, Any] | None = None
+        # How far each further sequence id shares the cells of sequence 0.
+        self._shared = [0] * self.max_leaves
+        self._batch = _Batch(options.batch, self.max_leaves)
+        self._views: dict[tuple[int, int], Rows] = {}
+
+    def _params(self, model: Model, options: ModelOptions) -> Any:
+        threads = options.threads or library.default_threads()
+        params = llama_cpp.llama_context_default_params()
+        params.n_ctx = options.context or min(model.trained_context, DEFAULT_CONTEXT)
+        params.n_batch = params.n_ubatch = options.batch
+        params.n_seq_max = 1 if model.recurrent else MAX_LEAVES
+        params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
+        params.n_outputs_max = MAX_TREE + 1
+        params.n_threads = params.n_threads_batch = threads
+        params.flash_attn_type = _FLASH[options.flash_attention]
+        params.type_k = getattr(llama_cpp, f"GGML_TYPE_{options.kv_type_k.upper()}")
+        params.type_v = getattr(llama_cpp, f"GGML_TYPE_{options.kv_type_v.upper()}")
+        params.kv_unified = True
+        params.swa_full = True  # a sliding window could not be rolled back
+        params.no_perf = True
+        params.abort_callback = _is_set
+        params.abort_callback_data = ctypes.addressof(self._flag)
+        return params
+
+    def close(self) -> None:
+        """Free the cache."""
+        if self._handle is not None:
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+
+    def cancel(self) -> None:
+        """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
+        self._flag[0] = b"\x01"
+
+    def resume(self) -> None:
+        """Take a cancellation back."""
+        self._flag[0] = b"\x00"
+
+    def extend(
+        self,
+        tokens: Sequence[int],
+        outputs: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Rows:
+        """Append tokens, in chunks.
+
+        Args:
+            tokens: at least one.
+            outputs: rows of logits wanted, for the last so many tokens; at most MAX_TREE + 1.
+            progress: called after each chunk with tokens done and tokens to do.
+
+        Returns:
+            float32 [outputs, vocabulary], a view that the next pass overwrites.
+
+        Raises:
+            Cancelled: the chunks before are in the cache, this one is not.
+            NativeError: as `_decode`.
+        """
+        batch = self._batch
+        start, total = 0, len(tokens)
+        while total - start > batch.capacity:
+            # The last chunk has to hold every token that gives a row.
+            size = min(batch.capacity, total - start - outputs)
+            self._decode_chain(tokens[start : start + size], 0)
+            start += size
+            if progress is not None:
+                progress(start, total)
+        self._decode_chain(tokens[start:], outputs)
+        if progress is not None:
+            progress(total, total)
+        return self._rows(outputs)
+
+    def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
+        """One pass over `pending` tokens, which join the cache, and a tree behind them.
+
+        Call `keep` next. Without branches the tree's tokens are simply appended; with branches,
+        each root-to-leaf path gets a sequence id, so that llama.cpp's own mask (same sequence, not
+        later) shows a node its ancestors and nothing else.
+
+        Returns:
+            float32 [1 + nodes, vocabulary]: after the last pending token, then after each node.
+        """
+        if tree.is_chain():
+            if self.restores:
+                self.checkpoint()
+            rows = self.extend([*pending, *tree.tokens], 1 + len(tree))
+            del self.tokens[len(self.tokens) - len(tree) :]
+            return rows
+        leaves = tree.leaf_numbers()
+        count = 1 + max(numbers[-1] for numbers in leaves)
+        held = len(self.tokens)
+        for leaf in range(1, count):
+            if self._shared[leaf] < held:
+                self._copy(0, leaf, self._shared[leaf], held)
+                self._shared[leaf] = held
+        everyone = list(range(count))
+        self._batch.fill_tree(pending, tree, held, everyone, leaves)
+        self._decode(len(pending) + len(tree))
+        self.tokens += pending
+        return self._rows(1 + len(tree))
+
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """Keep a path of the tree that `branch` decoded last, and drop its other nodes."""
+        held = len(self.tokens)
+        kept = held + len(path)
+        if tree.is_chain():
+            self.tokens += tree.tokens[: len(path)]
+            if len(path) < len(tree):
+                self.tokens += tree.tokens[len(path) :]
+                self.truncate(kept)
+            return
+        leaves = tree.leaf_numbers()
+        winner = leaves[path[-1]][0] if path else 0
+        if winner:
+            self._remove(0, held)
+            self._copy(winner, 0, held, kept)
+        else:
+            self._remove(0, kept)
+        for leaf in range(1, 1 + max(numbers[-1] for numbers in leaves)):
+            self._remove(leaf, self._shared[leaf])
+        self.tokens += [tree.tokens[node] for node in path]
+
+    def truncate(self, length: int) -> None:
+        """Drop the tokens from `length` on.
+
+        A recurrent memory that cannot go back so far is restored from what was saved before the
+        last tree, else cleared: `tokens` is then shorter than asked for, never different.
+        """
+        drop = len(self.tokens) - length
+        if drop <= 0:
+            return
+        if not self.model.recurrent:
+            self._remove(-1, length)
+            self._shared = [min(shared, length) for shared in self._shared]
+        elif drop <= self._undoable and self._remove(0, length):
+            self._undoable = 0
+        else:
+            self._restore(length)
+            return
+        del self.tokens[length:]
+
+    def checkpoint(self) -> None:
+        """Save the state, so that `truncate` can come back to here. Nothing to do for attention,
+        whose cache can be cut anywhere."""
+        if not self.model.recurrent:
+            return
+        size = llama_cpp.llama_state_seq_get_size(self._handle, 0)
+        state = (ctypes.c_uint8 * size)()
+        if llama_cpp.llama_state_seq_get_data(self._handle, state, size, 0) == size:
+            self._saved = (len(self.tokens), state)
+
+    def discard_branches(self) -> None:
+        """Drop whatever an interrupted pass left behind `tokens`."""
+        if not self.model.recurrent:
+            self._remove(-1, len(self.tokens))
+            self._shared = [min(shared, len(self.tokens)) for shared in self._shared]
+        elif llama_cpp.llama_memory_seq_pos_max(self._memory, 0) != len(self.tokens) - 1:
+            self._restore(len(self.tokens))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        llama_cpp.llama_memory_clear(self._memory, False)
+        self.tokens.clear()
+        self._shared = [0] * len(self._shared)
+        self._undoable, self._saved = 0, None
+
+    def _decode_chain(self, tokens: Sequence[int], outputs: int) -> None:
+        self._batch.fill_chain(tokens, len(self.tokens), outputs)
+        self._decode(len(tokens))
+        self.tokens += tokens
+        self._undoable = min(self._snapshots, len(tokens) - 1)
+
+    def _decode(self, count: int) -> None:
+        """Run the filled batch.
+
+        Raises:
+            Cancelled: `cancel` was called.
+            NativeError: no room in the cache, or a failure in llama.cpp.
+        """
+        started = perf_counter()
+        status = llama_cpp.llama_decode(self._handle, self._batch.struct(count))
+        if status == 0:
+            llama_cpp.llama_synchronize(self._handle)
+            self.native_seconds += perf_counter() - started
+            return
+        self.native_seconds += perf_counter() - started
+        self.discard_branches()
+        if status == _ABORTED:
+            raise Cancelled("Stopped on request.")
+        if status == 1:
+            raise NativeError(
+                f"The KV cache of {self.capacity} tokens is full. Ask for a longer context "
+                "with --ctx, or a shorter answer with --max-tokens."
+            )
+        raise NativeError(
+            f"llama.cpp failed in a pass over {count} tokens (status {status}): "
+            f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
+        )
+
+    def _rows(self, count: int) -> Rows:
+        if count == 0:
+            return np.empty((0, self.model.vocabulary.size), np.float32)
+        pointer = llama_cpp.llama_get_logits(self._handle)
+        key = (ctypes.addressof(pointer.contents), count)
+        rows = self._views.get(key)
+        if rows is None:
+            if len(self._views) > 4 * MAX_TREE:  # llama.cpp moved its buffer: old views are void
+                self._views.clear()
+            rows = np.ctypeslib.as_array(pointer, (count, self.model.vocabulary.size))
+            self._views[key] = rows
+        return rows
+
+    def _remove(self, sequence: int, start: int) -> bool:
+        return bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, start, -1))
+
+    def _copy(self, source: int, destination: int, start: int, end: int) -> None:
+        llama_cpp.llama_memory_seq_cp(self._memory, source, destination, start, end)
+
+    def _restore(self, length: int) -> None:
+        """Go back to `length` tokens by way of the saved state, or to none at all."""
+        wanted = self.tokens[:length]
+        saved = self._saved
+        self.clear()
+        if saved is None or saved[0] > length:
+            return
+        held, state = saved
+        if llama_cpp.llama_state_seq_set_data(self._handle, state, len(state), 0):
+            self.tokens += wanted[:held]
+            self._saved = saved
+            if held < length:
+                self.extend(wanted[held:], 0)
+
+
+class _Batch:
+    """A llama_batch over numpy arrays, filled without a loop over ctypes fields."""
+
+    def __init__(self, capacity: int, leaves: int) -> None:
+        self.capacity = capacity
+        self._token = np.zeros(capacity, np.int32)
+        self._position = np.zeros(capacity, np.int32)
+        self._count = np.ones(capacity, np.int32)
+        self._sequences = np.zeros((capacity, leaves), np.int32)
+        # llama.cpp wants a table of pointers, one to each token's sequence ids.
+        stride = self._sequences.strides[0]
+        base = self._sequences.ctypes.data
+        self._pointers = base + stride * np.arange(capacity, dtype=np.uintp)
+        self._output = np.zeros(capacity, np.int8)
+        self._steps = np.arange(capacity, dtype=np.int32)
+        self._branched = 0
+
+        def pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
+            return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
+
+        self._struct = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=pointer(self._token, ctypes.c_int32),
+            embd=None,
+            pos=pointer(self._position, ctypes.c_int32),
+            n_seq_id=pointer(self._count, ctypes.c_int32),
+            seq_id=pointer(self._pointers, ctypes.POINTER(ctypes.c_int32)),
+            logits=pointer(self._output, ctypes.c_int8),
+        )
+
+    def struct(self, count: int) -> Any:
+        self._struct.n_tokens = count
+        return self._struct
+
+    def fill_chain(self, tokens: Sequence[int], start: int, outputs: int) -> None:
+        n = len(tokens)
+        if self._branched:
+            self._sequences[: self._branched, 0] = 0
+            self._count[: self._branched] = 1
+            self._branched = 0
+        self._token[:n] = tokens
+        np.add(self._steps[:n], start, out=self._position[:n])
+        self._output[: n - outputs] = 0
+        self._output[n - outputs : n] = 1
+
+    def fill_tree(
+        self,
+        pending: Sequence[int],
+        tree: TokenTree,
+        start: int,
+        everyone: list[int],
+        leaves: list[list[int]],
+    ) -> None:
+        n, first = len(pending) + len(tree), len(pending)
+        self._token[:n] = [*pending, *tree.tokens]
+        self._position[:first] = self._steps[:first] + start
+        self._position[first:n] = np.add(tree.depths, start + first - 1)
+        self._output[: first - 1] = 0
+        self._output[first - 1 : n] = 1
+        for i, numbers in enumerate([*([everyone] * first), *leaves]):
+            self._sequences[i, : len(numbers)] = numbers
+            self._count[i] = len(numbers)
+        self._branched = max(self._branched, n)

@@ -1,0 +1,128 @@
+"""GBNF grammars and JSON schemas as constraints on what may follow."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+
+from localspec.decoding.distribution import Ids
+from localspec.errors import UsageError
+from localspec.llama.vocabulary import Vocabulary
+
+_CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
+"""Memory layout of llama_token_data."""
+
+
+class Grammar:
+    """llama.cpp's grammar sampler at one place in the text; a `decoding.sampling.Constraint`.
+
+    Raises:
+        UsageError: the grammar does not parse; the message says where.
+    """
+
+    __slots__ = ("_handle",)
+
+    def __init__(self, vocabulary: Vocabulary, gbnf: str, root: str = "root") -> None:
+        if "\0" in gbnf or not gbnf.strip():
+            raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
+        with _captured_stderr() as said:
+            self._handle: Any = llama_cpp.llama_sampler_init_grammar(
+                vocabulary.handle, gbnf.encode(), root.encode()
+            )
+        if not self._handle:
+            first = next((line for line in "".join(said).splitlines() if line.strip()), "")
+            cause = first.rpartition("error parsing grammar: ")[2] or f"it has no rule '{root}'"
+            raise UsageError(
+                f"The grammar is not valid GBNF: {cause}. "
+                "See grammars/README.md of llama.cpp for the syntax."
+            )
+
+    @classmethod
+    def from_json_schema(cls, vocabulary: Vocabulary, schema: str) -> Grammar:
+        """A grammar of the JSON texts that a JSON schema describes.
+
+        Raises:
+            UsageError: not JSON, or a schema that cannot be turned into a grammar.
+        """
+        from llama_cpp.llama_grammar import json_schema_to_gbnf
+
+        try:
+            parsed = json.loads(schema)
+            if not isinstance(parsed, dict):
+                raise UsageError("A JSON schema is an object. Wrap it in { }.")
+            gbnf = json_schema_to_gbnf(schema)
+        except UsageError:
+            raise
+        except json.JSONDecodeError as error:
+            raise UsageError(
+                f"The JSON schema is not JSON: {error}. Pass a file or an object."
+            ) from None
+        except Exception as error:  # the converter raises whatever it trips over
+            raise UsageError(
+                f"The JSON schema cannot be turned into a grammar: {error}. "
+                "Leave out the keyword it names."
+            ) from None
+        return cls(vocabulary, gbnf)
+
+    def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        candidates = np.zeros(len(ids), _CANDIDATE)
+        candidates["id"] = ids
+        array = llama_cpp.llama_token_data_array(
+            data=candidates.ctypes.data_as(ctypes.POINTER(llama_cpp.llama_token_data)),
+            size=len(ids),
+            selected=-1,
+            sorted=False,
+        )
+        llama_cpp.llama_sampler_apply(self._handle, ctypes.byref(array))
+        found: npt.NDArray[np.bool_] = candidates["logit"] == 0.0
+        return found
+
+    def advance(self, token: int) -> None:
+        # llama.cpp throws through C frames, and so ends the process, on a token it does not allow.
+        if not self.allowed(np.array([token], np.int32))[0]:
+            raise ValueError(f"token {token} is not allowed here")
+        llama_cpp.llama_sampler_accept(self._handle, token)
+
+    def fork(self) -> Grammar:
+        copy = Grammar.__new__(Grammar)
+        copy._handle = llama_cpp.llama_sampler_clone(self._handle)
+        return copy
+
+    def __del__(self) -> None:
+        handle, self._handle = getattr(self, "_handle", None), None
+        if handle and llama_cpp is not None:
+            llama_cpp.llama_sampler_free(handle)
+
+
+@contextmanager
+def _captured_stderr() -> Iterator[list[str]]:
+    """What native code prints to file descriptor 2 meanwhile.
+
+    llama.cpp's grammar parser reports errors with fprintf, past the log callback.
+    """
+    said: list[str] = []
+    sys.stderr.flush() if sys.stderr is not None else None
+    try:
+        kept = os.dup(2)
+    except OSError:  # no stderr at all: nothing to protect
+        yield said
+        return
+    with tempfile.TemporaryFile() as file:
+        os.dup2(file.fileno(), 2)
+        try:
+            yield said
+        finally:
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            said.append(file.read().decode("utf-8", "replace"))

@@ -1,0 +1,97 @@
+"""llama.cpp as a library: what it can do, and where its log goes."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import re
+from collections import deque
+
+import llama_cpp
+import psutil
+
+logger = logging.getLogger("localspec.llama")
+
+# ggml_log_level of ggml.h; llama_cpp's own table is of an older version.
+_LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
+_CONTINUE = 5
+_complaints: deque[str] = deque(maxlen=8)
+_last_level = logging.DEBUG
+
+
+@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
+def _log(level: int, text: bytes, _user_data: object) -> None:
+    global _last_level
+    line = text.decode("utf-8", "replace").rstrip("\n")
+    if level != _CONTINUE:
+        _last_level = _LEVELS.get(level, logging.DEBUG)
+    if not line.strip(". "):
+        return  # progress dots
+    if _last_level >= logging.ERROR:
+        _complaints.append(line)
+    logger.log(_last_level, "%s", line)
+
+
+def start() -> None:
+    """Send native log lines to `logging` and initialise the backends; harmless when repeated.
+
+    The callback is a module global because native code calls it for as long as the process lives.
+    """
+    llama_cpp.llama_log_set(_log, ctypes.c_void_p(0))
+    llama_cpp.llama_backend_init()
+
+
+def forget_complaints() -> None:
+    """Call before an operation whose failure `complaint` is to explain."""
+    _complaints.clear()
+
+
+def complaint() -> str:
+    """The first error that llama.cpp logged since then; empty if it said nothing."""
+    # "function: error loading model: cause" reads better without the function.
+    return re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]) if _complaints else ""
+
+
+def default_threads() -> int:
+    """Physical cores that this process may use: hyperthreads only get in each other's way."""
+    physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1
+    try:
+        return max(1, min(physical, len(psutil.Process().cpu_affinity())))
+    except AttributeError:  # macOS has no affinity
+        return physical
+
+
+def add_rpc_servers(servers: tuple[str, ...]) -> None:
+    """Make the devices of llama.cpp RPC servers (`host:port`) available to models loaded later.
+
+    Raises:
+        UsageError: the build has no RPC backend.
+        NativeError: a server does not answer.
+    """
+    from llama_cpp._ggml import libggml
+
+    from localspec.errors import NativeError, UsageError
+
+    if not llama_cpp.llama_supports_rpc():
+        raise UsageError(
+            "This build of llama-cpp-python has no RPC backend. Reinstall it with "
+            'CMAKE_ARGS="-DGGML_RPC=on", or leave out --rpc.'
+        )
+    for name, restype, argtypes in (
+        ("ggml_backend_reg_by_name", ctypes.c_void_p, [ctypes.c_char_p]),
+        ("ggml_backend_reg_get_proc_address", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
+        ("ggml_backend_register", None, [ctypes.c_void_p]),
+    ):
+        function = getattr(libggml, name)
+        function.restype, function.argtypes = restype, argtypes
+    registry = libggml.ggml_backend_reg_by_name(b"RPC")
+    address = libggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_rpc_add_server")
+    add_server = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
+    for server in servers:
+        devices = add_server(server.encode())
+        if not devices:
+            raise NativeError(
+                f"The RPC server {server} does not answer. Start rpc-server there, "
+                "or leave it out of --rpc."
+            )
+        libggml.ggml_backend_register(devices)

@@ -1,0 +1,207 @@
+"""Weights and vocabulary of one GGUF file."""
+
+from __future__ import annotations
+
+import ctypes
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+
+from localspec.errors import ModelInvalid, ModelNotFound, NativeError
+from localspec.llama import library
+from localspec.llama.options import ModelOptions
+from localspec.llama.vocabulary import Vocabulary
+
+Progress = Callable[[float], None]
+"""Called with the loaded fraction, 0 to 1. An exception it raises stops the loading."""
+
+_LOAD_MODES = {(False, False): 0, (True, False): 1, (False, True): 2, (True, True): 3}
+_HEADER = struct.Struct("<4sIQQ")
+
+
+class Model:
+    """An open model. Close it, or use it as a context manager.
+
+    Attributes:
+        path: the file.
+        vocabulary: its tokens.
+        metadata: GGUF keys and values as text (scalars only).
+        recurrent: whether its memory (or a part of it) cannot be cut back token by token.
+        trained_context: tokens of context it was trained on.
+        size: bytes of weights.
+
+    Raises:
+        ModelNotFound: no such file.
+        ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator.
+        NativeError: llama.cpp could not load it for another reason (memory).
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: ModelOptions,
+        *,
+        progress: Progress | None = None,
+        weight_buffers: bool | None = None,
+    ) -> None:
+        """Open a file.
+
+        Args:
+            weight_buffers: use the CPU backend's own weight buffers; None finds out whether they
+                work here.
+        """
+        self.path = path
+        self.handle: Any = None
+        _check_file(path)
+        library.start()
+        if options.rpc:
+            library.add_rpc_servers(options.rpc)
+        if weight_buffers is None:
+            from localspec.llama.probe import weight_buffers_work
+
+            weight_buffers = weight_buffers_work()
+        self.handle = self._load(options, progress, weight_buffers)
+        try:
+            self.metadata = self._read_metadata()
+            self._check_generates()
+        except ModelInvalid:
+            self.close()
+            raise
+        self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
+        self.recurrent: bool = llama_cpp.llama_model_is_recurrent(
+            self.handle
+        ) or llama_cpp.llama_model_is_hybrid(self.handle)
+        self.trained_context: int = llama_cpp.llama_model_n_ctx_train(self.handle)
+        self.size: int = llama_cpp.llama_model_size(self.handle)
+
+    def __enter__(self) -> Model:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Free the weights. Contexts of this model must be closed before."""
+        if self.handle is not None:
+            llama_cpp.llama_model_free(self.handle)
+            self.handle = None
+
+    @property
+    def name(self) -> str:
+        """The model's own name, else the file's."""
+        return self.metadata.get("general.name") or self.path.stem
+
+    @property
+    def chat_template(self) -> str | None:
+        """The jinja2 source that the file carries."""
+        raw = llama_cpp.llama_model_chat_template(self.handle, None)
+        return raw.decode("utf-8", "replace") if raw else None
+
+    def _load(self, options: ModelOptions, progress: Progress | None, weight_buffers: bool) -> Any:
+        raised: list[BaseException] = []
+
+        @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
+        def report(fraction: float, _user_data: object) -> bool:
+            try:
+                if progress is not None:
+                    progress(fraction)
+            except BaseException as error:  # it must not cross native frames
+                raised.append(error)
+                return False
+            return True
+
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = options.gpu_layers
+        params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
+        params.use_extra_bufts = weight_buffers
+        params.progress_callback = report
+        library.forget_complaints()
+        handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
+        if raised:
+            if handle:
+                llama_cpp.llama_model_free(handle)
+            raise raised[0]
+        if not handle:
+            cause = library.complaint() or "llama.cpp gave no reason"
+            if "alloc" in cause:
+                raise NativeError(
+                    f"There is not enough memory for {self.path} ({cause}). Take a smaller "
+                    "quantization, or offload fewer layers with --gpu-layers."
+                )
+            raise ModelInvalid(
+                f"{self.path} cannot be opened as a model: {cause}. The file may be incomplete "
+                "or of a newer format: download it again, or run with -v to see llama.cpp's log."
+            )
+        return handle
+
+    def _read_metadata(self) -> dict[str, str]:
+        def text(get: Callable[..., int], index: int) -> str:
+            buffer = ctypes.create_string_buffer(256)
+            n = get(self.handle, index, buffer, len(buffer))
+            if n >= len(buffer):
+                buffer = ctypes.create_string_buffer(n + 1)
+                get(self.handle, index, buffer, len(buffer))
+            return buffer.value.decode("utf-8", "replace")
+
+        key, value = (
+            llama_cpp.llama_model_meta_key_by_index,
+            llama_cpp.llama_model_meta_val_str_by_index,
+        )
+        count = llama_cpp.llama_model_meta_count(self.handle)
+        return {text(key, i): text(value, i) for i in range(count)}
+
+    def _check_generates(self) -> None:
+        """Refuse what would make llama.cpp abort, or answer with nonsense, later on."""
+        architecture = self.metadata.get("general.architecture", "unknown")
+        vocab = llama_cpp.llama_model_get_vocab(self.handle)
+        if llama_cpp.llama_vocab_type(vocab) == llama_cpp.LLAMA_VOCAB_TYPE_NONE:
+            why = "it has no vocabulary"
+        elif (
+            self.metadata.get(f"{architecture}.attention.causal") == "false"
+            or f"{architecture}.pooling_type" in self.metadata
+        ):
+            why = f"it is an embedding model (architecture {architecture})"
+        elif llama_cpp.llama_model_has_encoder(self.handle):
+            why = f"it is an encoder-decoder model (architecture {architecture})"
+        elif llama_cpp.llama_model_is_diffusion(self.handle):
+            why = f"it is a diffusion model (architecture {architecture})"
+        else:
+            return
+        raise ModelInvalid(
+            f"{self.path} cannot generate text: {why}. Choose a GGUF of a chat or completion model."
+        )
+
+
+def _check_file(path: Path) -> None:
+    """What can be said about a file before llama.cpp sees it."""
+    if path.is_dir():
+        raise ModelNotFound(f"{path} is a folder. Name the .gguf file in it.")
+    try:
+        with path.open("rb") as file:
+            header = file.read(_HEADER.size)
+    except FileNotFoundError:
+        raise ModelNotFound(
+            f"There is no file {path}. Check the path, or leave out -m to use the embedded model."
+        ) from None
+    except OSError as error:
+        raise ModelNotFound(
+            f"{path} cannot be read: {error.strerror}. Check its permissions."
+        ) from None
+    if not header:
+        raise ModelInvalid(f"{path} is empty. Download it again.")
+    if header[:4] != b"GGUF":
+        raise ModelInvalid(
+            f"{path} is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
+            "or download a GGUF of the model."
+        )
+    if len(header) < _HEADER.size:
+        raise ModelInvalid(f"{path} ends in its header. Download it again.")
+    _, version, tensors, keys = _HEADER.unpack(header)
+    if not 2 <= version <= 3 or tensors == 0 or max(tensors, keys) > path.stat().st_size:
+        raise ModelInvalid(
+            f"{path} has a damaged or unknown GGUF header (version {version}, {tensors} tensors). "
+            "Download it again."
+        )

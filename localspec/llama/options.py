@@ -1,0 +1,74 @@
+"""How a model is opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+
+KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
+FLASH_ATTENTION = ("auto", "on", "off")
+DEFAULT_CONTEXT = 8192
+"""Context length where none is asked for and the model was trained on more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelOptions:
+    """Where weights and caches live and how passes run.
+
+    Attributes:
+        context: tokens the KV cache holds; 0 takes the length the model was trained on, at most
+            DEFAULT_CONTEXT.
+        threads: None takes the physical cores.
+        gpu_layers: layers to offload, -1 for all; ignored by builds without a GPU backend.
+        flash_attention: "auto", "on" or "off".
+        kv_type_k, kv_type_v: element type of the KV cache, one of KV_TYPES. A quantized V needs
+            flash attention.
+        mmap: map the file instead of reading it.
+        mlock: keep the weights from being swapped out.
+        rpc: `host:port` of llama.cpp RPC servers to share the layers with.
+        batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+
+    context: int = 0
+    threads: int | None = None
+    gpu_layers: int = -1
+    flash_attention: str = "auto"
+    kv_type_k: str = "f16"
+    kv_type_v: str = "f16"
+    mmap: bool = True
+    mlock: bool = False
+    rpc: tuple[str, ...] = ()
+    batch: int = 512
+
+    def __post_init__(self) -> None:
+        if self.context < 0 or 0 < self.context < 8:
+            raise UsageError(
+                f"A context of {self.context} tokens is too short. Give 8 or more, "
+                "or 0 for the model's own length."
+            )
+        if self.threads is not None and self.threads < 1:
+            raise UsageError(f"threads is {self.threads}. Give 1 or more.")
+        if self.gpu_layers < -1:
+            raise UsageError(f"gpu-layers is {self.gpu_layers}. Give 0 or more, or -1 for all.")
+        if self.batch < 128:
+            raise UsageError(
+                f"A prompt chunk of {self.batch} tokens is too short. Give 128 or more."
+            )
+        if self.flash_attention not in FLASH_ATTENTION:
+            raise UsageError(
+                f"flash-attention is '{self.flash_attention}'. "
+                f"Choose one of {', '.join(FLASH_ATTENTION)}."
+            )
+        for name in (self.kv_type_k, self.kv_type_v):
+            if name not in KV_TYPES:
+                raise UsageError(
+                    f"There is no KV cache type '{name}'. Choose one of {', '.join(KV_TYPES)}."
+                )
+        if self.kv_type_v.startswith("q") and self.flash_attention == "off":
+            raise UsageError(
+                f"A {self.kv_type_v} V cache needs flash attention. Leave --flash-attention on."
+            )

@@ -1,0 +1,66 @@
+"""The target model as the decoding loop sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.tree import TokenTree
+from localspec.llama.context import Context
+
+
+class LlamaTarget:
+    """Implements `localspec.decoding.loop.Target` over a KV cache."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self.capacity = context.capacity
+        self.max_leaves = context.max_leaves
+        self.max_draft = context.max_draft
+        self.progress: Callable[[int, int], None] | None = None
+        """Told about the chunks of a prompt, while it is set."""
+
+    @property
+    def native_seconds(self) -> float:
+        return self._context.native_seconds
+
+    @property
+    def why_not_draft(self) -> str | None:
+        """Why drafting is left off for this model, None where it is not."""
+        if not self._context.restores:
+            return None
+        return (
+            "the memory of this recurrent model cannot be cut back token by token, and llama.cpp "
+            "keeps no snapshots of it"
+        )
+
+    def reuse(self, prompt: Sequence[int]) -> int:
+        """Keep what the cache shares with a new prompt; return how many tokens that is.
+
+        At least one token of the prompt is left to decode, for its logits.
+        """
+        shared = shared_prefix(self._context.tokens, prompt)
+        self._context.truncate(min(shared, len(prompt) - 1))
+        return len(self._context.tokens)
+
+    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
+        pending = context[len(self._context.tokens) :]
+        if not tree.tokens:
+            return self._context.extend(pending, 1, self.progress if len(pending) > 1 else None)
+        return self._context.branch(pending, tree)
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        if tree.tokens:
+            self._context.keep(tree, path)
+
+    def rollback(self, context: Sequence[int]) -> None:
+        self._context.discard_branches()
+        self._context.truncate(shared_prefix(self._context.tokens, context))
+
+
+def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
+    """Length of the longest common beginning."""
+    n = min(len(a), len(b))
+    if list(a[:n]) == list(b[:n]):
+        return n
+    return next(i for i in range(n) if a[i] != b[i])

@@ -1,0 +1,102 @@
+"""Text to token ids and back, for one model."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp
+
+from localspec.errors import DraftMismatch
+
+
+class Vocabulary:
+    """The tokens of a model.
+
+    Attributes:
+        size: number of tokens.
+        bos, eos: their ids, -1 where the model has none.
+    """
+
+    def __init__(self, handle: Any) -> None:
+        self.handle = handle
+        self.size: int = llama_cpp.llama_vocab_n_tokens(handle)
+        self.bos: int = llama_cpp.llama_vocab_bos(handle)
+        self.eos: int = llama_cpp.llama_vocab_eos(handle)
+        self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
+        self._pieces: dict[int, bytes] = {}
+        self._ends: dict[int, bool] = {}
+
+    def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
+        """Token ids of a text.
+
+        Args:
+            text: any string; lone surrogates become U+FFFD.
+            special: read `<|…|>` and the like as the control tokens they name, not as text.
+            add_bos: put BOS (and whatever else the model asks for) around it, where the model's
+                metadata say so.
+        """
+        data = text.encode("utf-8", "replace")
+        capacity = len(data) + 8
+        while True:
+            tokens = (ctypes.c_int32 * capacity)()
+            count = llama_cpp.llama_tokenize(
+                self.handle, data, len(data), tokens, capacity, add_bos, special
+            )
+            if count >= 0:
+                return list(tokens[:count])
+            capacity = -count
+
+    def piece(self, token: int, *, special: bool = False) -> bytes:
+        """Bytes of one token, possibly part of a character; control tokens are empty unless
+        `special`."""
+        found = None if special else self._pieces.get(token)
+        if found is None:
+            buffer = ctypes.create_string_buffer(64)
+            n = llama_cpp.llama_token_to_piece(self.handle, token, buffer, 64, 0, special)
+            if n < 0:
+                buffer = ctypes.create_string_buffer(-n)
+                n = llama_cpp.llama_token_to_piece(self.handle, token, buffer, -n, 0, special)
+            found = buffer.raw[:n]
+            if not special:
+                self._pieces[token] = found
+        return found
+
+    def text(self, token: int) -> str:
+        """The token as the vocabulary writes it, for messages."""
+        raw = llama_cpp.llama_vocab_get_text(self.handle, token)
+        return (raw or b"").decode("utf-8", "replace")
+
+    def ends(self, token: int) -> bool:
+        """Whether the token ends a generation (EOS, end of turn …)."""
+        found = self._ends.get(token)
+        if found is None:
+            found = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
+        return found
+
+    def require_shared_with(self, draft: Vocabulary) -> None:
+        """Check that a token id means the same to target (this one) and draft model.
+
+        Control tokens may differ in their names, and either may have more tokens at the end
+        (padding).
+
+        Raises:
+            DraftMismatch: naming the first token that differs.
+        """
+        text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
+        mine, other = self.handle, draft.handle
+        for token in range(min(self.size, draft.size)):
+            if text(mine, token) == text(other, token):
+                continue
+            control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
+            if attribute(mine, token) & attribute(other, token) & control:
+                continue
+            raise DraftMismatch(
+                f"The draft model has another vocabulary: token {token} is "
+                f"{self.text(token)!r} in the target and {draft.text(token)!r} in the draft. "
+                "Choose a draft of the same model family, or pass --draft none."
+            )
+
+    def special_text(self, token: int) -> str:
+        """A control token as text, as chat templates want it; empty where there is none."""
+        return self.piece(token, special=True).decode("utf-8", "replace") if token >= 0 else ""

@@ -1,0 +1,35 @@
+"""Where localspec keeps files: platformdirs' folders, or one folder under LOCALSPEC_HOME."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+EMBEDDED_TARGET = "tale-13m-q8_0.gguf"
+EMBEDDED_DRAFT = "tale-3m-q8_0.gguf"
+
+
+def _folder(kind: str, standard: str) -> Path:
+    home = os.environ.get("LOCALSPEC_HOME")
+    return Path(home) / kind if home else Path(standard)
+
+
+def cache_folder() -> Path:
+    """What can be worked out again: measurements, probes."""
+    return _folder("cache", platformdirs.user_cache_dir("localspec", appauthor=False))
+
+
+def config_file() -> Path:
+    """The settings file; it need not exist."""
+    return _folder("config", platformdirs.user_config_dir("localspec", appauthor=False)) / (
+        "config.toml"
+    )
+
+
+def embedded(name: str) -> Path:
+    """A file of the embedded pair: inside the installed package, or beside it in a checkout."""
+    package = Path(__file__).resolve().parent
+    installed = package / "models" / name
+    return installed if installed.exists() else package.parent / "models" / name
