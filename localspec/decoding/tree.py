@@ -26,7 +26,7 @@ class TokenTree:
         sources: name of the drafter that proposed each node.
     """
 
-    __slots__ = ("_children", "depths", "parents", "proposals", "sources", "tokens")
+    __slots__ = ("_branches", "_children", "depths", "parents", "proposals", "sources", "tokens")
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -35,6 +35,7 @@ class TokenTree:
         self.sources: list[str] = []
         self.depths: list[int] = []
         self._children: list[list[int]] = [[]]
+        self._branches = False
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -58,7 +59,9 @@ class TokenTree:
         self.proposals.append(proposal)
         self.sources.append(source)
         self.depths.append(1 if parent == ROOT else self.depths[parent] + 1)
-        self._children[parent + 1].append(node)
+        siblings = self._children[parent + 1]
+        self._branches = self._branches or bool(siblings)
+        siblings.append(node)
         self._children.append([])
         return node
 
@@ -92,7 +95,7 @@ class TokenTree:
 
     def is_chain(self) -> bool:
         """Whether no node has a sibling."""
-        return all(len(children) <= 1 for children in self._children)
+        return not self._branches
 
     def leaf_numbers(self) -> list[list[int]]:
         """For each node the numbers 0 … leaves − 1 of the leaves below it, itself if it is one.

@@ -58,15 +58,16 @@ class CascadeDrafter:
         speaker = Speaker(session, path, greedy=False)
         unread = [*session.context[len(model.cache.tokens) :], *path]
         left = min(plan.depth, model.room(session.context) - len(path))
-        likelihood = 1.0
+        likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
         while left > 0 and speaker.open:
             guess = self._run(path, min(self._guess, left - 1))
             rows = model.read([*unread, *guess], 1 + len(guess))
             read = len(model.cache.tokens) - len(guess)
             for i, row in enumerate(rows):
-                confident, likelihood = speaker.confident(row, plan, likelihood)
-                if not confident:
-                    return
+                if thresholds:
+                    confident, likelihood = speaker.confident(row, plan, likelihood)
+                    if not confident:
+                        return
                 token, q = _spoken(speaker, session, row, guess[i] if i < len(guess) else None)
                 node = tree.add(token, node, self.name, q)
                 path.append(token)

@@ -131,12 +131,14 @@ class Speaker:
                 return [(self.best(row), None)]
             top = self._sampler.top(row, self.recent, width, self._constraint)
             return [(token, None) for token in top]
-        drawn: list[tuple[int, Distribution | None]] = []
-        q: Distribution | None = self.distribution(row)
-        while q is not None and len(drawn) < width:
-            token = self._dice.draw(q)
-            drawn.append((token, q))
-            q = q.without(token)
+        q = self.distribution(row)
+        drawn: list[tuple[int, Distribution | None]] = [(self._dice.draw(q), q)]
+        while len(drawn) < width:
+            rest = q.without(drawn[-1][0])
+            if rest is None:
+                break
+            q = rest
+            drawn.append((self._dice.draw(q), q))
         return drawn
 
     def confident(self, row: Row, plan: Plan, likelihood: float) -> tuple[bool, float]:
@@ -145,8 +147,6 @@ class Speaker:
         Decided before the token is drawn, from what the tokens so far and the row say: dropping
         a token after it was drawn would bias the output.
         """
-        if plan.min_confidence == 0.0 and plan.min_likelihood == 0.0:
-            return True, 1.0
         best = confidence(row)
         likelihood *= best
         return best >= plan.min_confidence and likelihood >= plan.min_likelihood, likelihood
@@ -183,22 +183,22 @@ class ModelDrafter:
         path = tree.path_tokens(node)
         speaker = Speaker(session, path, greedy=self._greedy)
         unread = [*session.context[len(model.cache.tokens) :], *path]
-        likelihood = 1.0
+        likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
         for _ in range(min(plan.depth, model.room(session.context) - len(path))):
             if not speaker.open:
                 break
             row = model.read(unread)[0]
             model.cache.checkpoint()
-            confident, likelihood = speaker.confident(row, plan, likelihood)
-            if not confident:
-                break
-            nodes = [
-                tree.add(token, node, self.name, q)
-                for token, q in speaker.candidates(row, plan.width)
-            ]
-            node = nodes[0]
-            unread = [tree.tokens[node]]
-            speaker.advance(unread[0])
+            if thresholds:
+                confident, likelihood = speaker.confident(row, plan, likelihood)
+                if not confident:
+                    break
+            (token, q), *siblings = speaker.candidates(row, plan.width)
+            followed = tree.add(token, node, self.name, q)
+            for sibling, q_sibling in siblings:
+                tree.add(sibling, node, self.name, q_sibling)
+            node, unread = followed, [token]
+            speaker.advance(token)
 
     def sync(self, context: Sequence[int]) -> None:
         self._model.sync(context)

@@ -15,6 +15,7 @@ from localspec.decoding.acceptance import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import library
+from localspec.llama.batch import Batch
 from localspec.llama.model import Model
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 
@@ -31,6 +32,25 @@ _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 # ggml asks its abort callback before every node of the graph. A Python function would have to take
 # the interpreter lock each time; strlen over a one-byte flag answers 0 or 1 without it.
 _is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
+
+
+def _quick(name: str, result: Any, *arguments: Any) -> Any:
+    """A native function that is over in a microsecond, called without giving up the lock.
+
+    Giving it up would let a busy screen thread in, which keeps it for milliseconds.
+    """
+    return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
+
+
+_logits_address = _quick("llama_get_logits", ctypes.c_void_p, ctypes.c_void_p)
+_sequence_remove = _quick(
+    "llama_memory_seq_rm",
+    ctypes.c_bool,
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.c_int32,
+)
 
 
 class Context:
@@ -81,7 +101,8 @@ class Context:
         self._saved: tuple[int, Any] | None = None
         # How far each further sequence id shares the cells of sequence 0.
         self._shared = [0] * self.max_leaves
-        self._batch = _Batch(options.batch, self.max_leaves)
+        self._most_shared = 0
+        self._batch = Batch(options.batch, self.max_leaves)
         self._views: dict[tuple[int, int], Rows] = {}
 
     def _params(self, model: Model, options: ModelOptions) -> Any:
@@ -173,10 +194,8 @@ class Context:
         for leaf in range(1, count):
             if self._shared[leaf] < held:
                 self._copy(0, leaf, self._shared[leaf], held)
-                self._shared[leaf] = held
-        everyone = list(range(count))
-        self._batch.fill_tree(pending, tree, held, everyone, leaves)
-        self._decode(len(pending) + len(tree))
+                self._shared[leaf] = self._most_shared = held
+        self._decode(self._batch.tree(pending, tree, held, leaves))
         self.tokens += pending
         return self._rows(1 + len(tree))
 
@@ -212,7 +231,7 @@ class Context:
             return
         if not self.model.recurrent:
             self._remove(-1, length)
-            self._shared = [min(shared, length) for shared in self._shared]
+            self._unshare(length)
         elif drop <= self._undoable and self._remove(0, length):
             self._undoable = 0
         else:
@@ -234,7 +253,7 @@ class Context:
         """Drop whatever an interrupted pass left behind `tokens`."""
         if not self.model.recurrent:
             self._remove(-1, len(self.tokens))
-            self._shared = [min(shared, len(self.tokens)) for shared in self._shared]
+            self._unshare(len(self.tokens))
         elif llama_cpp.llama_memory_seq_pos_max(self._memory, 0) != len(self.tokens) - 1:
             self._restore(len(self.tokens))
 
@@ -242,24 +261,23 @@ class Context:
         """Forget everything."""
         llama_cpp.llama_memory_clear(self._memory, False)
         self.tokens.clear()
-        self._shared = [0] * len(self._shared)
+        self._unshare(0)
         self._undoable, self._saved = 0, None
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> None:
-        self._batch.fill_chain(tokens, len(self.tokens), outputs)
-        self._decode(len(tokens))
+        self._decode(self._batch.chain(tokens, outputs))
         self.tokens += tokens
         self._undoable = min(self._snapshots, len(tokens) - 1)
 
-    def _decode(self, count: int) -> None:
-        """Run the filled batch.
+    def _decode(self, batch: Any) -> None:
+        """Run a batch.
 
         Raises:
             Cancelled: `cancel` was called.
             NativeError: no room in the cache, or a failure in llama.cpp.
         """
         started = perf_counter()
-        status = llama_cpp.llama_decode(self._handle, self._batch.struct(count))
+        status = llama_cpp.llama_decode(self._handle, batch)
         if status == 0:
             llama_cpp.llama_synchronize(self._handle)
             self.native_seconds += perf_counter() - started
@@ -274,25 +292,30 @@ class Context:
                 "with --ctx, or a shorter answer with --max-tokens."
             )
         raise NativeError(
-            f"llama.cpp failed in a pass over {count} tokens (status {status}): "
+            f"llama.cpp failed in a pass over {batch.n_tokens} tokens (status {status}): "
             f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
         )
 
     def _rows(self, count: int) -> Rows:
         if count == 0:
             return np.empty((0, self.model.vocabulary.size), np.float32)
-        pointer = llama_cpp.llama_get_logits(self._handle)
-        key = (ctypes.addressof(pointer.contents), count)
-        rows = self._views.get(key)
+        address = _logits_address(self._handle)
+        rows = self._views.get((address, count))
         if rows is None:
             if len(self._views) > 4 * MAX_TREE:  # llama.cpp moved its buffer: old views are void
                 self._views.clear()
-            rows = np.ctypeslib.as_array(pointer, (count, self.model.vocabulary.size))
-            self._views[key] = rows
+            shape = (count, self.model.vocabulary.size)
+            pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+            rows = self._views[address, count] = np.ctypeslib.as_array(pointer, shape)
         return rows
 
+    def _unshare(self, length: int) -> None:
+        if self._most_shared > length:
+            self._shared = [min(shared, length) for shared in self._shared]
+            self._most_shared = length
+
     def _remove(self, sequence: int, start: int) -> bool:
-        return bool(llama_cpp.llama_memory_seq_rm(self._memory, sequence, start, -1))
+        return bool(_sequence_remove(self._memory, sequence, start, -1))
 
     def _copy(self, source: int, destination: int, start: int, end: int) -> None:
         llama_cpp.llama_memory_seq_cp(self._memory, source, destination, start, end)
@@ -310,68 +333,3 @@ class Context:
             self._saved = saved
             if held < length:
                 self.extend(wanted[held:], 0)
-
-
-class _Batch:
-    """A llama_batch over numpy arrays, filled without a loop over ctypes fields."""
-
-    def __init__(self, capacity: int, leaves: int) -> None:
-        self.capacity = capacity
-        self._token = np.zeros(capacity, np.int32)
-        self._position = np.zeros(capacity, np.int32)
-        self._count = np.ones(capacity, np.int32)
-        self._sequences = np.zeros((capacity, leaves), np.int32)
-        # llama.cpp wants a table of pointers, one to each token's sequence ids.
-        stride = self._sequences.strides[0]
-        base = self._sequences.ctypes.data
-        self._pointers = base + stride * np.arange(capacity, dtype=np.uintp)
-        self._output = np.zeros(capacity, np.int8)
-        self._steps = np.arange(capacity, dtype=np.int32)
-        self._branched = 0
-
-        def pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
-            return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
-
-        self._struct = llama_cpp.llama_batch(
-            n_tokens=0,
-            token=pointer(self._token, ctypes.c_int32),
-            embd=None,
-            pos=pointer(self._position, ctypes.c_int32),
-            n_seq_id=pointer(self._count, ctypes.c_int32),
-            seq_id=pointer(self._pointers, ctypes.POINTER(ctypes.c_int32)),
-            logits=pointer(self._output, ctypes.c_int8),
-        )
-
-    def struct(self, count: int) -> Any:
-        self._struct.n_tokens = count
-        return self._struct
-
-    def fill_chain(self, tokens: Sequence[int], start: int, outputs: int) -> None:
-        n = len(tokens)
-        if self._branched:
-            self._sequences[: self._branched, 0] = 0
-            self._count[: self._branched] = 1
-            self._branched = 0
-        self._token[:n] = tokens
-        np.add(self._steps[:n], start, out=self._position[:n])
-        self._output[: n - outputs] = 0
-        self._output[n - outputs : n] = 1
-
-    def fill_tree(
-        self,
-        pending: Sequence[int],
-        tree: TokenTree,
-        start: int,
-        everyone: list[int],
-        leaves: list[list[int]],
-    ) -> None:
-        n, first = len(pending) + len(tree), len(pending)
-        self._token[:n] = [*pending, *tree.tokens]
-        self._position[:first] = self._steps[:first] + start
-        self._position[first:n] = np.add(tree.depths, start + first - 1)
-        self._output[: first - 1] = 0
-        self._output[first - 1 : n] = 1
-        for i, numbers in enumerate([*([everyone] * first), *leaves]):
-            self._sequences[i, : len(numbers)] = numbers
-            self._count[i] = len(numbers)
-        self._branched = max(self._branched, n)

@@ -1,0 +1,94 @@
+"""llama.cpp batches over numpy arrays, filled without a loop over ctypes fields."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from localspec.decoding.tree import TokenTree
+
+
+class Batch:
+    """Room for one pass; the arrays are reused from pass to pass.
+
+    Args:
+        capacity: most tokens of a pass.
+        leaves: most sequence ids of a token.
+    """
+
+    def __init__(self, capacity: int, leaves: int) -> None:
+        self.capacity = capacity
+        self._token = np.zeros(capacity, np.int32)
+        self._position = np.zeros(capacity, np.int32)
+        self._count = np.ones(capacity, np.int32)
+        self._sequences = np.zeros((capacity, leaves), np.int32)
+        self._output = np.zeros(capacity, np.int8)
+        self._all = np.ones(capacity, np.int8)
+        # llama.cpp wants a table of pointers, one to each token's sequence ids.
+        stride = self._sequences.strides[0]
+        self._table = self._sequences.ctypes.data + stride * np.arange(capacity, dtype=np.uintp)
+
+        token = _pointer(self._token, ctypes.c_int32)
+        self._some_outputs = _pointer(self._output, ctypes.c_int8)
+        self._all_outputs = _pointer(self._all, ctypes.c_int8)
+        # Without positions and sequence ids llama.cpp continues sequence 0, and without a list of
+        # outputs it gives the last token's: a chain needs nothing filled but its tokens.
+        self._chain = llama_cpp.llama_batch(n_tokens=0, token=token)
+        self._tree = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=token,
+            pos=_pointer(self._position, ctypes.c_int32),
+            n_seq_id=_pointer(self._count, ctypes.c_int32),
+            seq_id=_pointer(self._table, ctypes.POINTER(ctypes.c_int32)),
+            logits=self._some_outputs,
+        )
+
+    def chain(self, tokens: Sequence[int], outputs: int) -> Any:
+        """A llama_batch of tokens behind sequence 0, with logits for the last `outputs`."""
+        n = len(tokens)
+        batch = self._chain
+        batch.n_tokens = n
+        if n == 1:
+            self._token[0] = tokens[0]
+        else:
+            self._token[:n] = tokens
+        if outputs == 1:
+            batch.logits = None
+        elif outputs == n:
+            batch.logits = self._all_outputs
+        else:
+            self._output[: n - outputs] = 0
+            self._output[n - outputs : n] = 1
+            batch.logits = self._some_outputs
+        return batch
+
+    def tree(
+        self, pending: Sequence[int], tree: TokenTree, start: int, leaves: list[list[int]]
+    ) -> Any:
+        """A llama_batch of a tree behind pending tokens, with logits from the last of those on.
+
+        Args:
+            pending: tokens that every branch shares, the first at position `start`.
+            leaves: for each node the sequence ids of the leaves below it.
+        """
+        first, n = len(pending), len(pending) + len(tree)
+        everyone = range(1 + max(numbers[-1] for numbers in leaves))
+        self._token[:n] = [*pending, *tree.tokens]
+        self._position[:first] = range(start, start + first)
+        self._position[first:n] = np.add(tree.depths, start + first - 1)
+        self._output[: first - 1] = 0
+        self._output[first - 1 : n] = 1
+        self._count[:n] = [*([len(everyone)] * first), *map(len, leaves)]
+        self._sequences[:first, : len(everyone)] = everyone
+        for row, numbers in enumerate(leaves, first):
+            self._sequences[row, : len(numbers)] = numbers
+        self._tree.n_tokens = n
+        return self._tree
+
+
+def _pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))
