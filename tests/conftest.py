@@ -1,0 +1,46 @@
+"""Fixtures over the embedded pair; one open pair serves a whole module."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import Engine, ModelOptions, paths
+
+DATA = Path(__file__).parent / "data"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Caches and settings of whoever runs the tests stay out of them, and theirs of ours."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def prompts() -> list[str]:
+    """Raw prompts of seven kinds, eight of each, the kinds mixed."""
+    lines = (DATA / "prompts.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line)["prompt"] for line in lines]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded pair with room for 1,024 tokens."""
+    with localspec.load(options=ModelOptions(context=1024)) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="session")
+def target_path() -> Path:
+    return paths.embedded(paths.EMBEDDED_TARGET)
+
+
+@pytest.fixture(scope="session")
+def draft_path() -> Path:
+    return paths.embedded(paths.EMBEDDED_DRAFT)

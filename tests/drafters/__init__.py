@@ -1,0 +1,1 @@
+"""The drafters, tested on toy models and on brute force."""

@@ -1,0 +1,208 @@
+"""KV cache operations: rows do not depend on how a token got into the cache."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from localspec import Cancelled, ModelOptions, NativeError
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.context import MAX_LEAVES, Context
+from localspec.llama.model import Model
+
+STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
+NOISE = 0.3
+"""Logits of other kernels and cell orders differ by a tenth with 8-bit activations; rows of
+another context differ by several units."""
+
+
+@pytest.fixture(scope="module")
+def model(target_path: object) -> Iterator[Model]:
+    from pathlib import Path
+
+    assert isinstance(target_path, Path)
+    with Model(target_path, ModelOptions()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def context(model: Model) -> Iterator[Context]:
+    opened = Context(model, ModelOptions(context=512, batch=128))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tokens(model: Model) -> list[int]:
+    return model.vocabulary.tokenize(STORY, special=True, add_bos=True)
+
+
+def rows_after(context: Context, *parts: list[int]) -> list[Rows]:
+    """The row after each part, decoded one after the other from an empty cache."""
+    context.clear()
+    return [context.extend(part)[-1].copy() for part in parts]
+
+
+def distance(a: Rows, b: Rows) -> float:
+    return float(np.abs(a - b).max())
+
+
+def a_tree(tokens: list[int]) -> TokenTree:
+    """┌ t0 ┬ t1 ── t2
+    root ┤    └ 99
+         └ 77 ── 5
+    """
+    tree = TokenTree()
+    wrong = tree.add(77, ROOT, "test")
+    first = tree.add(tokens[0], ROOT, "test")
+    second = tree.add(tokens[1], first, "test")
+    tree.add(99, first, "test")
+    tree.add(tokens[2], second, "test")
+    tree.add(5, wrong, "test")
+    return tree
+
+
+def test_chunked_prompt_gives_the_row_of_single_tokens(context: Context, tokens: list[int]) -> None:
+    long = (tokens * 20)[:300]  # three chunks of 128
+    reference = rows_after(context, *([token] for token in long))[-1]
+    seen: list[tuple[int, int]] = []
+    context.clear()
+    row = context.extend(long, 1, lambda done, total: seen.append((done, total)))[-1]
+    assert distance(row, reference) < NOISE
+    assert seen[-1] == (300, 300)
+    assert len(seen) == 3
+    assert context.tokens == long
+
+
+def test_rows_of_several_outputs_stand_behind_their_tokens(
+    context: Context, tokens: list[int]
+) -> None:
+    reference = rows_after(context, tokens[:-3], *([token] for token in tokens[-3:]))
+    context.clear()
+    rows = context.extend(tokens, 4)
+    assert rows.shape == (4, context.model.vocabulary.size)
+    for row, expected in zip(rows, reference, strict=True):
+        assert distance(row, expected) < NOISE
+
+
+def test_every_node_of_a_tree_sees_its_ancestors_and_nothing_else(
+    context: Context, tokens: list[int]
+) -> None:
+    prefix, pending, ahead = tokens[:-4], tokens[-4:-3], tokens[-3:]
+    tree = a_tree(ahead)
+    context.extend(prefix)
+    rows = context.branch(pending, tree).copy()
+    context.keep(tree, [])
+    for node in [ROOT, *range(len(tree))]:
+        reference = rows_after(context, prefix, pending, *([t] for t in tree.path_tokens(node)))
+        assert distance(rows[node + 1], reference[-1]) < NOISE
+
+
+def test_a_kept_path_reads_like_a_chain(context: Context, tokens: list[int]) -> None:
+    prefix, pending, ahead = tokens[:-4], tokens[-4:-3], tokens[-3:]
+    tree = a_tree(ahead)
+    for path in ([1, 2, 4], [1, 2], [1, 3], [0, 5], [0], []):
+        kept = [tree.tokens[node] for node in path]
+        reference = rows_after(context, prefix + pending + kept, [42])[-1]
+        context.clear()
+        context.extend(prefix)
+        context.branch(pending, tree)
+        context.keep(tree, path)
+        assert context.tokens == prefix + pending + kept
+        assert distance(context.extend([42])[-1], reference) < NOISE
+
+
+def test_tree_after_tree_after_rollback(context: Context, tokens: list[int]) -> None:
+    """Sequence ids are used again and again; a stale cell in one would show in the rows."""
+    context.extend(tokens[:6])
+    committed = tokens[:6]
+    for turn in range(6):
+        pending = [tokens[6 + turn]]
+        tree = a_tree(tokens[7 + turn : 10 + turn])
+        context.branch(pending, tree)
+        path = [[1, 2, 4], [0, 5], [], [1, 3], [0], [1, 2]][turn]
+        context.keep(tree, path)
+        committed += pending + [tree.tokens[node] for node in path]
+        if turn % 2:
+            context.truncate(len(committed) - 2)
+            committed = committed[:-2]
+        assert context.tokens == committed
+    row = context.extend([42])[-1].copy()
+    assert distance(row, rows_after(context, committed, [42])[-1]) < NOISE
+
+
+def test_rejected_branches_leave_no_cell_behind(context: Context, tokens: list[int]) -> None:
+    context.extend(tokens)
+    for _ in range(200):  # 200 × 6 nodes would fill the cache of 512 tokens twice over
+        tree = a_tree(tokens[:3])
+        context.branch([tokens[0]], tree)
+        context.keep(tree, [])
+        context.truncate(len(tokens))
+    assert context.tokens == tokens
+
+
+def test_the_widest_tree_fits(context: Context, tokens: list[int]) -> None:
+    tree = TokenTree()
+    for token in range(10, 10 + MAX_LEAVES):
+        tree.add(token + 100, tree.add(token, ROOT, "test"), "test")
+    context.extend(tokens)
+    rows = context.branch([42], tree)
+    assert rows.shape[0] == 1 + 2 * MAX_LEAVES
+    context.keep(tree, [2, 3])
+    assert context.tokens == [*tokens, 42, tree.tokens[2], tree.tokens[3]]
+
+
+def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens: list[int]) -> None:
+    full = (tokens * 40)[:510]
+    context.extend(full)
+    with pytest.raises(NativeError, match="512 tokens is full.*--ctx"):
+        context.extend([1, 2, 3])
+    assert context.tokens == full
+    reference = rows_after(context, full, [5])[-1]
+    context.truncate(510)
+    assert distance(context.extend([5])[-1], reference) < NOISE
+
+
+def test_cancel_from_another_thread_stops_inside_a_chunk(
+    context: Context, tokens: list[int]
+) -> None:
+    long = (tokens * 40)[:500]
+    chunks = 0
+
+    def report(done: int, total: int) -> None:
+        nonlocal chunks
+        chunks += 1
+        thread = threading.Thread(target=context.cancel)
+        thread.start()
+        thread.join()
+
+    with pytest.raises(Cancelled):
+        context.extend(long, 1, report)
+    assert chunks == 1
+    assert context.tokens == long[:128]
+    context.resume()
+    row = context.extend(long[128:])[-1].copy()
+    assert distance(row, rows_after(context, long)[-1]) < NOISE
+
+
+def test_cancel_in_a_tree_leaves_the_cache_as_it_was(context: Context, tokens: list[int]) -> None:
+    context.extend(tokens)
+    context.cancel()
+    with pytest.raises(Cancelled):
+        context.branch([42], a_tree(tokens[:3]))
+    context.resume()
+    assert context.tokens == tokens
+    row = context.extend([42])[-1].copy()
+    assert distance(row, rows_after(context, tokens, [42])[-1]) < NOISE
+
+
+def test_logits_are_views_of_native_memory(context: Context, tokens: list[int]) -> None:
+    rows = context.extend(tokens)
+    assert not rows.flags.owndata
+    before = rows[-1].copy()
+    context.extend([42])
+    assert distance(rows[-1], before) > 0  # overwritten by the next pass, as documented

@@ -1,0 +1,127 @@
+"""Memories that cannot be cut back token by token: snapshots where there are any, else restoring."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import localspec
+from localspec import Drafting, ModelOptions, SamplingParams
+from localspec.decoding.tree import TokenTree
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.target import LlamaTarget
+from tests.support import ggufs
+
+NOISE = 0.02
+MAKERS = {"mamba": ggufs.tiny_mamba, "hybrid": ggufs.tiny_hybrid}
+
+
+@pytest.fixture(scope="module", params=sorted(MAKERS))
+def path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    make: Callable[[Path], Path] = MAKERS[request.param]
+    return make(tmp_path_factory.mktemp("recurrent") / f"{request.param}.gguf")
+
+
+@pytest.fixture
+def contexts(path: Path) -> Iterator[tuple[Context, Context]]:
+    """The context under test and one to compare with."""
+    options = ModelOptions(context=512)
+    with Model(path, options) as model:
+        tested, reference = Context(model, options), Context(model, options)
+        yield tested, reference
+        tested.close()
+        reference.close()
+
+
+def test_drafts_are_rolled_back_to_what_a_fresh_cache_gives(
+    contexts: tuple[Context, Context],
+) -> None:
+    tested, reference = contexts
+    target, rng = LlamaTarget(tested), np.random.default_rng(3)
+    committed = [int(t) for t in rng.integers(5, 8000, 12)]
+    tested.extend(committed[:-1])
+    for _ in range(30):
+        drafts = [int(t) for t in rng.integers(5, 8000, rng.integers(0, 7))]
+        tree = TokenTree.chain(drafts, "test")
+        rows = target.forward(committed, tree)
+        reference.clear()
+        expected = reference.extend(committed)[-1]
+        assert np.abs(rows[0] - expected).max() < NOISE
+        accepted = int(rng.integers(0, len(drafts) + 1))
+        target.commit(tree, list(range(accepted)))
+        committed += [*drafts[:accepted], int(rng.integers(5, 8000))]
+        # Restoring may leave fewer tokens, to be decoded again, but never others.
+        assert tested.tokens == committed[: len(tested.tokens)]
+
+
+def test_cutting_back_further_than_anything_saved_starts_anew(
+    contexts: tuple[Context, Context],
+) -> None:
+    tested, reference = contexts
+    tokens = list(range(100, 140))
+    for token in tokens:
+        tested.extend([token])
+    tested.truncate(7)
+    assert tested.tokens == tokens[: len(tested.tokens)]
+    assert len(tested.tokens) <= 7
+    row = tested.extend([*tokens[len(tested.tokens) : 7], 500])[-1]
+    assert np.abs(row - reference.extend([*tokens[:7], 500])[-1]).max() < NOISE
+
+
+def test_single_token_passes_leave_no_snapshot_to_go_back_to(
+    contexts: tuple[Context, Context],
+) -> None:
+    """llama.cpp would answer yes here and leave a wrong state: snapshots are of one pass only."""
+    tested, reference = contexts
+    tokens = list(range(200, 220))
+    for token in tokens:
+        tested.extend([token])
+    tested.truncate(18)
+    row = tested.extend([*tokens[len(tested.tokens) : 18], 500])[-1]
+    assert np.abs(row - reference.extend([*tokens[:18], 500])[-1]).max() < NOISE
+
+
+def test_greedy_answers_are_those_of_plain_decoding(path: Path) -> None:
+    """The model drafts for itself, so that drafts get accepted, and few letters make repeats."""
+    greedy, letters = SamplingParams(temperature=0), "root ::= [ab]{200}"
+    with localspec.load(path, draft=path, options=ModelOptions(context=512)) as engine:
+
+        def answer(drafter: str) -> localspec.Completion:
+            drafting = Drafting(drafter=drafter)
+            return engine.generate(
+                "a b a b", max_tokens=40, sampling=greedy, grammar=letters, drafting=drafting
+            )
+
+        plain = answer("none")
+        for drafter in ("ngram", "model", "cascade", "ngram+model"):
+            drafted = answer(drafter)
+            assert drafted.text == plain.text
+            assert drafted.stats.accepted > 0
+
+
+def test_without_snapshots_nothing_is_drafted_unless_asked_for(tmp_path: Path) -> None:
+    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
+    with localspec.load(path, options=ModelOptions(context=512)) as engine:
+        stats = engine.generate("a b a b a b a b", max_tokens=20, grammar="root ::= [ab]{200}").stats
+        assert stats.drafted == 0
+        assert any("cannot be cut back" in reason for reason in stats.reasons)
+        drafting = Drafting(drafter="ngram", depth=4)
+        stats = engine.generate(
+            "a b a b a b a b", max_tokens=20, grammar="root ::= [ab]{200}", drafting=drafting
+        ).stats
+        assert stats.drafted > 0
+
+
+def test_with_snapshots_drafts_stay_within_them(tmp_path: Path) -> None:
+    path = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
+    options = ModelOptions(context=512)
+    with Model(path, options) as model:
+        context = Context(model, options)
+        assert not context.restores
+        assert context.max_draft == 8
+        assert context.max_leaves == 1
+        context.close()

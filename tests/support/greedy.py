@@ -1,0 +1,82 @@
+"""Comparing greedy token sequences, where a near-tie may fall either way.
+
+Batched and single-token passes run through different kernels, so logits differ in their last bits
+(with 8-bit activations by a tenth). Two sequences may part only where the two tokens' logits are
+closer than that; how close that is gets measured, not assumed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.context import Context
+from localspec.llama.target import LlamaTarget
+
+
+def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
+    """Plain decoding with nothing of localspec's loop: a pass per token, arg-max each time."""
+    context.clear()
+    row = context.extend(prompt)[-1]
+    tokens: list[int] = []
+    while len(tokens) < count:
+        tokens.append(int(row.argmax()))
+        if context.model.vocabulary.ends(tokens[-1]):
+            break
+        row = context.extend(tokens[-1:])[-1]
+    return tokens
+
+
+def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
+    """How far a pass over a tree moves the gap between the two best tokens, at most.
+
+    For each prompt a tree of its greedy continuation and wrong branches is verified several times
+    over, as in a generation, and every row is compared with that of single-token passes.
+    """
+    worst = 0.0
+    for prompt in prompts:
+        tokens = greedy(context, prompt, 24)
+        context.clear()
+        single = [context.extend(prompt)[-1].copy()]
+        single += [context.extend([token])[-1].copy() for token in tokens]
+        context.clear()
+        target, known = LlamaTarget(context), [*prompt, tokens[0]]
+        context.extend(prompt)
+        for start in range(1, len(tokens) - 4, 4):
+            tree = TokenTree()
+            wrong = tree.add((tokens[start] + 1) % 1000 + 5, ROOT, "test")
+            tree.add(7, wrong, "test")
+            path, node = [], ROOT
+            for token in tokens[start : start + 3]:
+                node = tree.add(token, node, "test")
+                path.append(node)
+            rows = target.forward(known, tree)
+            for at, row in enumerate([0, *(n + 1 for n in path)]):
+                worst = max(worst, _gap_shift(rows[row], single[start + at]))
+            target.commit(tree, path)
+            known += tokens[start : start + 4]
+    return worst
+
+
+def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:  # type: ignore[type-arg]
+    second, first = reference.argsort()[-2:]
+    return abs(float((row[first] - row[second]) - (reference[first] - reference[second])))
+
+
+def divergence(
+    context: Context, prompt: Sequence[int], expected: Sequence[int], got: Sequence[int]
+) -> tuple[int, float] | None:
+    """Where two greedy sequences part, and the gap between the two tokens' logits there.
+
+    None where one is a beginning of the other.
+    """
+    at = next((i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b), None)
+    if at is None:
+        return None
+    context.clear()
+    row = context.extend(prompt)[-1]
+    for token in expected[:at]:
+        row = context.extend([token])[-1]
+    return at, float(row[expected[at]] - row[got[at]])

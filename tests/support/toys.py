@@ -1,0 +1,416 @@
+"""Toy parts, for which the right answer is known exactly.
+
+A toy language model is a table: what follows depends on the last two of three or four tokens. A
+generation over it takes few coins and draws, so `enumerate_outcomes` can walk through all of them
+and add up the exact probability of every text. Models, caches and targets check how they are used
+while they are at it, and spoil rows of logits that a later pass has overwritten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+
+from localspec.decoding.acceptance import AcceptanceRule, Rows
+from localspec.decoding.dice import Dice
+from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.loop import Drafter, speculate
+from localspec.decoding.planner import Plan, Planner
+from localspec.decoding.sampling import Constraint, Row, Sampler, SamplingParams
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+
+Text = tuple[int, ...]
+Outcome = TypeVar("Outcome", bound=Hashable)
+
+SIZE = 3
+"""Tokens that toy models say."""
+START = SIZE
+"""A further token that stands in prompts only. What follows it is certain, so that the prompt's
+own step, which never drafts, brings no chance into a generation."""
+AS_IS = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
+"""The model's own distribution."""
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def examples(count: int) -> settings:
+    """The same `count` examples in every run."""
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+
+
+class ToyModel:
+    """P(next | last two tokens), as logits.
+
+    Attributes:
+        size: tokens in the vocabulary.
+        rows: float32 [size, size, size], log P(next | second last, last); -inf is impossible.
+    """
+
+    def __init__(self, weights: npt.ArrayLike) -> None:
+        """`weights` need not sum to 1; missing leading axes mean that they change nothing."""
+        table = np.asarray(weights, np.float64)
+        self.size = table.shape[-1]
+        table = np.broadcast_to(table, (self.size,) * 3)
+        with np.errstate(divide="ignore"):
+            logs: Rows = np.log(table / table.sum(axis=-1, keepdims=True)).astype(np.float32)
+        self.rows = logs
+
+    def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
+        """A row after each of the contexts, float32 [len(contexts), size]."""
+        pairs = np.array([(c[-2] if len(c) > 1 else 0, c[-1]) for c in contexts])
+        return self.rows[pairs[:, 0], pairs[:, 1]]
+
+    def probabilities(self, context: Sequence[int]) -> npt.NDArray[np.float64]:
+        """What may follow, float64 [size], of exactly the rounded logits that `logits` gives."""
+        weights = np.exp(self.logits([context])[0].astype(np.float64))
+        normalised: npt.NDArray[np.float64] = weights / weights.sum()
+        return normalised
+
+    def distribution(self, context: Sequence[int]) -> Distribution:
+        """The same, without the impossible tokens."""
+        probs = self.probabilities(context)
+        ids = np.flatnonzero(probs).astype(np.int32)
+        return Distribution(ids, probs[ids])
+
+
+def started(weights: npt.ArrayLike) -> ToyModel:
+    """A model over SIZE tokens and START, after which token 0 is certain."""
+    inner = np.broadcast_to(np.asarray(weights, np.float64), (SIZE,) * 3)
+    table = np.zeros((SIZE + 1,) * 3)
+    table[:SIZE, :SIZE, :SIZE] = inner
+    table[START, :SIZE, :SIZE] = inner[0]
+    table[:, START, 0] = 1.0
+    return ToyModel(table)
+
+
+def models(most: int = 4) -> st.SearchStrategy[ToyModel]:
+    """Models with arbitrary conditional distributions, zeros and ties among them."""
+    row = st.lists(st.integers(0, most), min_size=SIZE, max_size=SIZE)
+    possible = row.map(lambda weights: weights if any(weights) else [1, 0, 0])
+    rows = st.lists(possible, min_size=SIZE * SIZE, max_size=SIZE * SIZE)
+    return rows.map(lambda table: started(np.reshape(table, (SIZE,) * 3)))
+
+
+class ToyTarget:
+    """A `loop.Target` over a toy model that insists on the protocol.
+
+    Attributes:
+        cache: the tokens it holds.
+        passes: how many there were; each of them counts as one native second.
+        trees: what each pass verified.
+    """
+
+    def __init__(
+        self, model: ToyModel, *, capacity: int = 64, max_leaves: int = 8, max_draft: int = 16
+    ) -> None:
+        self.model = model
+        self.capacity = capacity
+        self.max_leaves = max_leaves
+        self.max_draft = max_draft
+        self.cache: list[int] = []
+        self.passes = 0
+        self.trees: list[TokenTree] = []
+        self._pending: TokenTree | None = None
+        self._rows: Rows = np.empty((0, model.size), np.float32)
+
+    @property
+    def native_seconds(self) -> float:
+        return float(self.passes)
+
+    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
+        held = len(self.cache)
+        assert self._pending is None, "the last pass was neither committed nor rolled back"
+        assert held < len(context), "a pass needs a token to start with"
+        assert self.cache == list(context[:held]), "the cache holds another text"
+        assert len(context) + len(tree) <= self.capacity
+        assert len(tree) <= self.max_draft
+        leaves = sum(not tree.children(node) for node in range(len(tree)))
+        assert leaves <= self.max_leaves, f"{leaves} branches"
+        contexts = [context]
+        for parent, token in zip(tree.parents, tree.tokens, strict=True):
+            contexts.append([*contexts[parent + 1][-1:], token])
+        self._rows.fill(np.nan)
+        self._rows = self.model.logits(contexts)
+        self.cache = list(context)
+        self._pending = tree
+        self.passes += 1
+        self.trees.append(tree)
+        return self._rows
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        assert tree is self._pending, "another tree was verified"
+        parent = ROOT
+        for node in path:
+            assert tree.parents[node] == parent, "not a path from the root"
+            parent = node
+        self.cache += [tree.tokens[node] for node in path]
+        self._pending = None
+
+    def rollback(self, context: Sequence[int]) -> None:
+        while self.cache != list(context[: len(self.cache)]):
+            self.cache.pop()
+        self._pending = None
+
+
+class ToyCache:
+    """A `draft_model.Cache` over a toy model.
+
+    Attributes:
+        decoded: position and token of everything that was ever decoded.
+        native_seconds: one for each pass.
+    """
+
+    def __init__(self, model: ToyModel, *, capacity: int = 64, recurrent: bool = False) -> None:
+        """`recurrent`: it can be cut back to its last checkpoint only, else loses everything."""
+        self.model = model
+        self.capacity = capacity
+        self.tokens: list[int] = []
+        self.native_seconds = 0.0
+        self.decoded: list[tuple[int, int]] = []
+        self._recurrent = recurrent
+        self._checkpoint = 0
+        self._rows: Rows = np.empty((0, model.size), np.float32)
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        assert len(tokens) > 0, "a pass needs a token"
+        assert 0 <= outputs <= len(tokens)
+        assert len(self.tokens) + len(tokens) <= self.capacity
+        self.decoded += enumerate(tokens, start=len(self.tokens))
+        self.tokens += tokens
+        self.native_seconds += 1.0
+        self._rows.fill(np.nan)
+        ends = range(len(self.tokens) - outputs + 1, len(self.tokens) + 1)
+        empty: Rows = np.empty((0, self.model.size), np.float32)
+        self._rows = self.model.logits([self.tokens[:end] for end in ends]) if outputs else empty
+        return self._rows
+
+    def truncate(self, length: int) -> None:
+        if length >= len(self.tokens):
+            return
+        if self._recurrent:
+            length = self._checkpoint if self._checkpoint <= length else 0
+        del self.tokens[length:]
+        self._checkpoint = min(self._checkpoint, length)
+
+    def checkpoint(self) -> None:
+        self._checkpoint = len(self.tokens)
+
+
+Draft = Callable[[Session, Plan, TokenTree], None]
+
+
+class ToyDrafter:
+    """Proposes whatever a function adds to the tree.
+
+    Attributes:
+        prompts, synced: what `begin` and `sync` were told.
+        native_seconds: one for each proposal.
+    """
+
+    def __init__(self, draft: Draft, name: str = "toy") -> None:
+        self.name = name
+        self.prompts: list[list[int]] = []
+        self.synced: list[list[int]] = []
+        self.native_seconds = 0.0
+        self._draft = draft
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self.prompts.append(list(prompt))
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        self.native_seconds += 1.0
+        self._draft(session, plan, tree)
+
+    def sync(self, context: Sequence[int]) -> None:
+        self.synced.append(list(context))
+
+
+def drawn_chain(model: ToyModel, name: str = "toy") -> ToyDrafter:
+    """A drafter that draws from a toy model as it is, `plan.depth` tokens each time."""
+
+    def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
+        node = tree.tip()
+        context = [*session.context, *tree.path_tokens(node)]
+        for _ in range(plan.depth):
+            q = model.distribution(context)
+            context.append(session.dice.draw(q))
+            node = tree.add(context[-1], node, name, q)
+
+    return ToyDrafter(draft, name)
+
+
+def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToyDrafter:
+    """A drafter that always proposes the same tokens, up to the plan's depth."""
+
+    def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
+        node = tree.tip()
+        for token in tokens[: plan.depth]:
+            node = tree.add(token, node, name)
+
+    return ToyDrafter(draft, name)
+
+
+class Forbids:
+    """A `sampling.Constraint` under which some tokens may not follow others.
+
+    Args:
+        pairs: (token, token that may not come next).
+        last: the token before this place.
+    """
+
+    def __init__(self, pairs: set[tuple[int, int]], last: int) -> None:
+        self.pairs = pairs
+        self.last = last
+        self.asked = 0
+
+    def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        assert ids.dtype == np.int32
+        self.asked += len(ids)
+        return np.array([(self.last, int(token)) not in self.pairs for token in ids], np.bool_)
+
+    def advance(self, token: int) -> None:
+        if (self.last, token) in self.pairs:
+            raise ValueError(f"{token} may not follow {self.last}")
+        self.last = token
+
+    def fork(self) -> Constraint:
+        return Forbids(self.pairs, self.last)
+
+
+class EnumeratingDice:
+    """Dice that follow a script of outcomes, and take the first possible one after its end.
+
+    Attributes:
+        weight: probability of the outcomes so far.
+    """
+
+    def __init__(self, script: Sequence[int] = ()) -> None:
+        self.weight = 1.0
+        self._script = script
+        self._taken: list[int] = []
+        self._chances: list[list[float]] = []
+
+    def coin(self, probability: float) -> bool:
+        heads = min(1.0, max(0.0, float(probability)))
+        return self._take([heads, 1.0 - heads]) == 0
+
+    def draw(self, distribution: Distribution) -> int:
+        assert (np.diff(distribution.ids) > 0).all(), "ids ascend and are unique"
+        chances = distribution.probs.tolist()
+        assert abs(sum(chances) - 1.0) < 1e-9
+        assert min(chances) >= 0.0
+        return int(distribution.ids[self._take(chances)])
+
+    def next_script(self) -> list[int] | None:
+        """The outcomes that lead to the next leaf of the tree of all outcomes, depth first."""
+        for place in reversed(range(len(self._taken))):
+            chances = self._chances[place]
+            for option in range(self._taken[place] + 1, len(chances)):
+                if chances[option] > 0.0:
+                    return [*self._taken[:place], option]
+        return None
+
+    def _take(self, chances: list[float]) -> int:
+        place = len(self._taken)
+        if place < len(self._script):
+            option = self._script[place]
+        else:
+            option = next(i for i, chance in enumerate(chances) if chance > 0.0)
+        self._taken.append(option)
+        self._chances.append(chances)
+        self.weight *= chances[option]
+        return option
+
+
+def leaves(run: Callable[[EnumeratingDice], Outcome]) -> Iterator[tuple[Outcome, float]]:
+    """Every way a program can go, with its probability. It is run anew for each."""
+    script: list[int] | None = []
+    while script is not None:
+        dice = EnumeratingDice(script)
+        outcome = run(dice)
+        yield outcome, dice.weight
+        script = dice.next_script()
+
+
+def enumerate_outcomes(run: Callable[[EnumeratingDice], Outcome]) -> dict[Outcome, float]:
+    """Exact distribution of what a program returns, over all coins and draws it asks for."""
+    found: dict[Outcome, float] = {}
+    for outcome, weight in leaves(run):
+        found[outcome] = found.get(outcome, 0.0) + weight
+    assert abs(sum(found.values()) - 1.0) < 1e-9
+    return found
+
+
+def expectation(run: Callable[[EnumeratingDice], float]) -> float:
+    """Exact mean of what a program returns."""
+    return sum(value * weight for value, weight in leaves(run))
+
+
+def never(token: int) -> bool:
+    """No token ends the text."""
+    return False
+
+
+def generate(
+    dice: Dice,
+    model: ToyModel,
+    drafter: Drafter | None,
+    planner: Planner,
+    rule: AcceptanceRule,
+    *,
+    prompt: Sequence[int],
+    count: int,
+    params: SamplingParams = AS_IS,
+    ends: Callable[[int], bool] = never,
+    constraint: Constraint | None = None,
+) -> Text:
+    """One generation of up to `count` tokens with the real loop; what it added to the prompt."""
+    session = Session(
+        prompt,
+        Sampler(params, model.size),
+        dice,
+        limit=len(prompt) + count,
+        ends=ends,
+        constraint=constraint,
+    )
+    target = ToyTarget(model)
+    drafters: Mapping[str, Drafter] = {} if drafter is None else {drafter.name: drafter}
+    if drafter is not None:
+        drafter.begin(prompt)
+    for _ in speculate(session, target, drafters, planner, rule):
+        assert target.cache == session.context[:-1]
+    return tuple(session.context[len(prompt) :])
+
+
+def texts(
+    model: ToyModel, prompt: Sequence[int], count: int, ends: Callable[[int], bool] = never
+) -> dict[Text, float]:
+    """Exact distribution of `count` tokens of the model alone, by multiplication."""
+    found: dict[Text, float] = {}
+
+    def walk(text: Text, weight: float) -> None:
+        if len(text) == count or (text and ends(text[-1])):
+            found[text] = weight
+            return
+        for token, p in enumerate(model.probabilities([*prompt, *text])):
+            if p > 0.0:
+                walk((*text, token), weight * float(p))
+
+    walk((), 1.0)
+    return found
+
+
+def gap(one: Mapping[Any, float], other: Mapping[Any, float]) -> float:
+    """Largest difference between the probabilities of an outcome."""
+    return max(abs(one.get(key, 0.0) - other.get(key, 0.0)) for key in {*one, *other})
