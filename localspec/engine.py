@@ -162,7 +162,10 @@ class Engine:
         self.close()
 
     def close(self) -> None:
-        """Stop a running generation and free models and caches."""
+        """Stop a running generation and free models and caches.
+
+        Waits until a stream that another thread iterates has noticed.
+        """
         active = self._active
         if active is not None:
             active.cancel()
@@ -185,6 +188,7 @@ class Engine:
 
     def tokenize(self, text: str) -> list[int]:
         """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
+        self._check_open()
         return self.model.vocabulary.tokenize(text, special=True, add_bos=False)
 
     def stream(
@@ -219,6 +223,7 @@ class Engine:
             UsageError: an option out of its range, an invalid grammar or schema.
             ContextOverflow: the prompt leaves no room for an answer.
         """
+        self._check_open()
         stops = _checked_stops(stop)
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
@@ -311,9 +316,11 @@ class Engine:
             raise EngineBusy("This thread has another stream open. Finish or close that one first.")
         if not self._lock.acquire(blocking=self._wait):
             raise EngineBusy("Another generation is running. Wait for it, or cancel it.")
-        if self._closed:
+        try:
+            self._check_open()
+        except UsageError:
             self._lock.release()
-            raise UsageError("The engine is closed. Load the model again.")
+            raise
         self._owner, self._active = threading.get_ident(), stream
         for context in self._contexts:
             context.resume()
@@ -329,6 +336,11 @@ class Engine:
         if self._active is stream:
             for context in self._contexts:
                 context.cancel()
+
+    def _check_open(self) -> None:
+        # llama.cpp would read freed memory, and take the process with it.
+        if self._closed:
+            raise UsageError("The engine is closed. Load the model again.")
 
     def _constraint(self, grammar: str | None, json_schema: str | None) -> Constraint | None:
         from localspec.llama.grammar import Grammar

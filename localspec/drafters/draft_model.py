@@ -62,9 +62,13 @@ class DraftModel:
             self._agreed = len(self.cache.tokens)
 
     def sync(self, context: Sequence[int]) -> None:
-        """Drop what does not agree with the committed tokens."""
+        """Drop what does not agree with the committed tokens.
+
+        The last of them is dropped as well: its row is wanted again, and a token that the target
+        drew itself may be one that was drafted at its place and decoded already.
+        """
         held = self.cache.tokens
-        most = min(len(held), len(context))
+        most = min(len(held), len(context) - 1)
         agreed = min(self._agreed, most)
         while agreed < most and held[agreed] == context[agreed]:
             agreed += 1

@@ -89,7 +89,9 @@ class Context:
                 f"{model.path} cannot generate text: it has no memory of a sequence. "
                 "Choose a GGUF of a chat or completion model."
             )
+        # llama.cpp rounds up to a multiple of 256; what was asked for is what is promised.
         self.capacity = int(llama_cpp.llama_n_ctx(self._handle))
+        self.capacity = min(self.capacity, options.context or self.capacity)
         self._snapshots = int(llama_cpp.llama_n_rs_seq(self._handle))
         self.restores = model.recurrent and not self._snapshots
         self.max_leaves = 1 if model.recurrent else MAX_LEAVES
@@ -102,7 +104,7 @@ class Context:
         # How far each further sequence id shares the cells of sequence 0.
         self._shared = [0] * self.max_leaves
         self._most_shared = 0
-        self._batch = Batch(options.batch, self.max_leaves)
+        self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
         self._views: dict[tuple[int, int], Rows] = {}
 
     def _params(self, model: Model, options: ModelOptions) -> Any:

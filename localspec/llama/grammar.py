@@ -52,7 +52,7 @@ class Grammar:
         """A grammar of the JSON texts that a JSON schema describes.
 
         Raises:
-            UsageError: not JSON, or a schema that cannot be turned into a grammar.
+            UsageError: not JSON, or a schema that a grammar cannot hold the answer to.
         """
         from llama_cpp.llama_grammar import json_schema_to_gbnf
 
@@ -60,6 +60,11 @@ class Grammar:
             parsed = json.loads(schema)
             if not isinstance(parsed, dict):
                 raise UsageError("A JSON schema is an object. Wrap it in { }.")
+            for keyword in _unenforced(parsed):
+                raise UsageError(
+                    f"The JSON schema uses '{keyword}', which a grammar cannot enforce. "
+                    "Leave it out, and check the answer for it."
+                )
             gbnf = json_schema_to_gbnf(schema)
         except UsageError:
             raise
@@ -72,7 +77,8 @@ class Grammar:
                 f"The JSON schema cannot be turned into a grammar: {error}. "
                 "Leave out the keyword it names."
             ) from None
-        return cls(vocabulary, gbnf)
+        # The converter lets control characters into strings, which JSON does not.
+        return cls(vocabulary, gbnf.replace(r'[^"\\] |', r'[^"\\\x7F\x00-\x1F] |'))
 
     def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
         candidates = np.zeros(len(ids), _CANDIDATE)
@@ -102,6 +108,30 @@ class Grammar:
         handle, self._handle = getattr(self, "_handle", None), None
         if handle and llama_cpp is not None:
             llama_cpp.llama_sampler_free(handle)
+
+
+_UNENFORCED = frozenset(
+    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf uniqueItems contains minContains "
+    "maxContains minProperties maxProperties propertyNames patternProperties dependentRequired "
+    "dependentSchemas unevaluatedItems unevaluatedProperties not if then else".split()
+)
+_NAMED = ("properties", "$defs", "definitions")
+_DATA = ("const", "default", "enum", "examples")
+
+
+def _unenforced(schema: Any) -> Iterator[str]:
+    """Keywords in a schema that the conversion to a grammar passes over in silence."""
+    if isinstance(schema, list):
+        for part in schema:
+            yield from _unenforced(part)
+    elif isinstance(schema, dict):
+        for key, value in schema.items():
+            if key in _UNENFORCED:
+                yield key
+            elif key in _NAMED and isinstance(value, dict):
+                yield from _unenforced(list(value.values()))
+            elif key not in _DATA:
+                yield from _unenforced(value)
 
 
 @contextmanager

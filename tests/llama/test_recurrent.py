@@ -106,7 +106,9 @@ def test_greedy_answers_are_those_of_plain_decoding(path: Path) -> None:
 def test_without_snapshots_nothing_is_drafted_unless_asked_for(tmp_path: Path) -> None:
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     with localspec.load(path, options=ModelOptions(context=512)) as engine:
-        stats = engine.generate("a b a b a b a b", max_tokens=20, grammar="root ::= [ab]{200}").stats
+        stats = engine.generate(
+            "a b a b a b a b", max_tokens=20, grammar="root ::= [ab]{200}"
+        ).stats
         assert stats.drafted == 0
         assert any("cannot be cut back" in reason for reason in stats.reasons)
         drafting = Drafting(drafter="ngram", depth=4)

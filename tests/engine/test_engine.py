@@ -1,0 +1,429 @@
+"""The embedding API, on the embedded pair."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import (
+    ContextOverflow,
+    DraftMismatch,
+    Drafting,
+    Engine,
+    EngineBusy,
+    ModelOptions,
+    SamplingParams,
+    UsageError,
+)
+from tests.support import ggufs
+
+GREEDY = SamplingParams(temperature=0)
+FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[Engine]:
+    """A pair with room for 128 tokens."""
+    with localspec.load(options=ModelOptions(context=128)) as pair:
+        yield pair
+
+
+def test_the_ten_lines_of_the_readme(engine: Engine) -> None:
+    stream = engine.stream(FOX, max_tokens=64, sampling=GREEDY)
+    text = ""
+    for chunk in stream:
+        assert len(chunk.token_ids) == len(chunk.sources)
+        text += chunk.text
+    assert text == stream.text
+    assert text.startswith("Once upon a time")
+    assert stream.finish_reason == "length"
+    assert stream.stats.generated_tokens == 64
+    assert engine.chat(FOX, max_tokens=64, sampling=GREEDY).text == text
+
+
+def test_statistics_add_up(engine: Engine) -> None:
+    stream = engine.stream(FOX, max_tokens=100, sampling=GREEDY)
+    chunks = list(stream)
+    stats = stream.stats
+    sources = [source for chunk in chunks for source in chunk.sources]
+    assert len(sources) == stats.generated_tokens
+    assert stats.accepted == sum(source != "target" for source in sources)
+    assert stats.accepted == sum(stats.accepted_per_position)
+    assert stats.tested == sum(stats.tested_per_position)
+    assert stats.accepted <= stats.tested <= stats.drafted
+    assert stats.generated_tokens == stats.accepted + sources.count("target")
+    assert stats.target_passes == sum(chunk.step is not None for chunk in chunks)
+    by_drafter = stats.by_drafter.values()
+    assert stats.drafted == sum(drafter.drafted for drafter in by_drafter)
+    assert stats.accepted == sum(drafter.accepted for drafter in by_drafter)
+    spent = stats.draft_seconds + stats.verify_seconds + stats.overhead_seconds
+    assert spent == pytest.approx(stats.decode_seconds)
+    assert min(stats.draft_seconds, stats.verify_seconds, stats.overhead_seconds) > 0
+    json.dumps(stats.as_dict())
+
+
+def test_second_chat_turn_decodes_only_what_is_new(engine: Engine) -> None:
+    first = engine.chat(FOX, max_tokens=40, sampling=GREEDY)
+    turns = [
+        *FOX,
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": "More."},
+    ]
+    second = engine.chat(turns, max_tokens=40, sampling=GREEDY)
+    # The template's own tokens around the new turn, and the last token of the first answer.
+    assert second.stats.prompt_tokens - second.stats.cached_tokens <= 8
+    for context in engine._contexts:
+        context.clear()
+    assert engine.chat(turns, max_tokens=40, sampling=GREEDY).text == second.text
+
+
+def test_same_prompt_again_decodes_one_token(engine: Engine) -> None:
+    first = engine.chat(FOX, max_tokens=20, sampling=GREEDY)
+    again = engine.chat(FOX, max_tokens=20, sampling=GREEDY)
+    assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
+    assert again.text == first.text
+
+
+def test_another_prompt_shares_nothing_but_its_beginning(engine: Engine) -> None:
+    engine.generate("The king said", max_tokens=10, sampling=GREEDY)
+    other = engine.generate("The queen said", max_tokens=10, sampling=GREEDY)
+    for context in engine._contexts:
+        context.clear()
+    fresh = engine.generate("The queen said", max_tokens=10, sampling=GREEDY)
+    assert other.stats.cached_tokens == 2  # BOS and "The"
+    assert other.text == fresh.text
+
+
+def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
+    first = engine.chat(FOX, max_tokens=60)
+    assert first.stats.seed is not None
+    again = engine.chat(FOX, max_tokens=60, sampling=SamplingParams(seed=first.stats.seed))
+    assert again.text == first.text
+    assert engine.chat(FOX, max_tokens=60, sampling=SamplingParams(seed=7)).text != first.text
+
+
+def test_stop_string_across_tokens_is_cut_with_what_follows(engine: Engine) -> None:
+    whole = engine.chat(FOX, max_tokens=60, sampling=GREEDY).text
+    middle = len(whole) // 2
+    stop = whole[middle - 4 : middle + 5]
+    stream = engine.stream(FOX, max_tokens=60, sampling=GREEDY, stop=["never said", stop])
+    pieces = [chunk.text for chunk in stream]
+    assert "".join(pieces) == whole[: whole.index(stop)]
+    assert stream.finish_reason == "stop"
+
+
+def test_end_of_generation_token_ends_the_answer(engine: Engine) -> None:
+    stream = engine.stream(FOX, sampling=GREEDY)
+    ids = [token for chunk in stream for token in chunk.token_ids]
+    assert stream.finish_reason == "stop"
+    assert engine.model.vocabulary.ends(ids[-1])
+    assert not any(engine.model.vocabulary.ends(token) for token in ids[:-1])
+    assert "<|" not in stream.text
+
+
+def test_leaving_the_iteration_keeps_the_text_and_frees_the_engine(engine: Engine) -> None:
+    with engine.stream(FOX, max_tokens=60, sampling=GREEDY) as stream:
+        for _, _chunk in zip(range(5), stream, strict=False):
+            pass
+    assert stream.finish_reason == "cancelled"
+    whole = engine.chat(FOX, max_tokens=60, sampling=GREEDY).text
+    assert stream.text
+    assert whole.startswith(stream.text)
+
+
+def test_cancel_between_chunks_ends_the_stream(engine: Engine) -> None:
+    stream = engine.stream(FOX, max_tokens=60, sampling=GREEDY)
+    next(stream)
+    stream.cancel()
+    assert list(stream) == []
+    assert stream.finish_reason == "cancelled"
+
+
+def test_cancel_before_the_first_chunk(engine: Engine) -> None:
+    stream = engine.stream(FOX)
+    stream.cancel()
+    assert stream.completion().finish_reason == "cancelled"
+    assert stream.stats.generated_tokens == 0
+
+
+def test_second_stream_in_the_same_thread_is_refused(engine: Engine) -> None:
+    """Waiting would be for ever: only this thread can finish the first one."""
+    with engine.stream(FOX, max_tokens=30) as first:
+        next(first)
+        with pytest.raises(EngineBusy, match="close"):
+            next(engine.stream(FOX))
+    assert engine.chat(FOX, max_tokens=3).text
+
+
+def test_calls_from_many_threads_wait_for_each_other(engine: Engine) -> None:
+    expected = engine.chat(FOX, max_tokens=30, sampling=GREEDY).text
+    answers: list[str] = []
+
+    def ask() -> None:
+        answers.append(engine.chat(FOX, max_tokens=30, sampling=GREEDY).text)
+
+    threads = [threading.Thread(target=ask) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert answers == [expected] * 6
+
+
+def test_an_engine_that_does_not_wait_says_it_is_busy() -> None:
+    with localspec.load(options=ModelOptions(context=128), wait=False) as engine:
+        errors: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                engine.chat(FOX, max_tokens=3)
+            except EngineBusy as error:
+                errors.append(error)
+
+        with engine.stream(FOX, max_tokens=30) as stream:
+            next(stream)
+            thread = threading.Thread(target=ask)
+            thread.start()
+            thread.join()
+        assert len(errors) == 1
+        ask()
+        assert len(errors) == 1
+
+
+def test_close_while_a_stream_is_open() -> None:
+    engine = localspec.load(options=ModelOptions(context=128))
+    stream = engine.stream(FOX, max_tokens=50)
+    next(stream)
+    engine.close()
+    assert stream.finish_reason == "cancelled"
+    with pytest.raises(UsageError, match="closed"):
+        engine.stream("Once")
+    with pytest.raises(UsageError, match="closed"):
+        engine.tokenize("Once")
+    engine.close()
+
+
+def test_prompt_longer_than_the_context(small: Engine) -> None:
+    with pytest.raises(ContextOverflow, match="--ctx") as caught:
+        small.generate("a fox " * 200)
+    assert caught.value.available == 128
+    assert caught.value.needed > 128
+    with pytest.raises(ContextOverflow):
+        small.chat([{"role": "user", "content": "a fox " * 200}], overflow="drop_oldest")
+
+
+def test_answer_that_fills_the_context_ends_there_and_says_so(small: Engine) -> None:
+    answer = small.generate(
+        "One day a fox", sampling=SamplingParams(temperature=0, logit_bias={0: -1e9, 4: -1e9})
+    )
+    assert answer.finish_reason == "length"
+    assert answer.stats.prompt_tokens + answer.stats.generated_tokens == 128
+    assert any("128 tokens is full" in notice for notice in answer.stats.notices)
+
+
+def test_oldest_turns_are_dropped_on_request(small: Engine) -> None:
+    turns = [{"role": "system", "content": "Be kind."}]
+    for i in range(8):
+        turns += [
+            {"role": "user", "content": f"Tell me about animal number {i}, please do."},
+            {"role": "assistant", "content": "It is a very nice animal that lives in the wood."},
+        ]
+    turns.append({"role": "user", "content": "And the fox?"})
+    with pytest.raises(ContextOverflow):
+        small.chat(turns, max_tokens=20)
+    answer = small.chat(turns, max_tokens=20, overflow="drop_oldest", sampling=GREEDY)
+    assert answer.stats.prompt_tokens <= 128 - 20
+    (notice,) = answer.stats.notices
+    assert "oldest" in notice
+    dropped = int(notice.split("oldest ")[1].split()[0])
+    kept = [turns[0], *turns[1 + dropped :]]
+    assert kept[1]["role"] == "user"
+    assert small.chat(kept, max_tokens=20, sampling=GREEDY).text == answer.text
+
+
+def test_grammar_holds_for_every_drafter_greedy_and_sampled(engine: Engine) -> None:
+    grammar = 'root ::= ("yes" | "no") (", " ("yes" | "no")){6} "."'
+    for drafter in ("none", "ngram", "model", "cascade", "ngram+model"):
+        for temperature in (0.0, 0.8):
+            for width in (1, 3):
+                text = engine.chat(
+                    FOX,
+                    grammar=grammar,
+                    sampling=SamplingParams(temperature=temperature, seed=5),
+                    drafting=Drafting(drafter=drafter, width=width),
+                ).text
+                words = text.removesuffix(".").split(", ")
+                assert len(words) == 7
+                assert set(words) <= {"yes", "no"}
+
+
+def test_json_schema_gives_json_of_that_schema(engine: Engine) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "name": {"type": "string", "maxLength": 12},
+            "legs": {"type": "integer"},
+            "kind": {"enum": ["fox", "bird"]},
+        },
+        "required": ["name", "legs", "kind"],
+    }
+    for seed in range(20):
+        answer = engine.chat(
+            FOX, json_schema=json.dumps(schema), sampling=SamplingParams(seed=seed), max_tokens=200
+        )
+        parsed = json.loads(answer.text)
+        assert set(parsed) == {"name", "legs", "kind"}
+        assert parsed["kind"] in ("fox", "bird")
+        assert answer.finish_reason == "stop"
+
+
+def test_grammar_and_greedy_answers_equal_plain_decoding(engine: Engine) -> None:
+    def answer(drafter: str) -> str:
+        return engine.chat(
+            FOX,
+            grammar='root ::= [a-z ]{120} "."',
+            sampling=GREEDY,
+            drafting=Drafting(drafter=drafter),
+        ).text
+
+    plain = answer("none")
+    assert all(answer(drafter) == plain for drafter in ("model", "cascade", "ngram", "auto"))
+
+
+def test_penalties_apply_to_drafts_and_target_alike(engine: Engine) -> None:
+    sampling = SamplingParams(
+        temperature=0, repeat_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.2
+    )
+    plain = engine.chat(FOX, max_tokens=60, sampling=sampling, drafting=Drafting(drafter="none"))
+    drafted = engine.chat(FOX, max_tokens=60, sampling=sampling)
+    assert drafted.text == plain.text
+    assert drafted.stats.accepted > 20
+    assert plain.text != engine.chat(FOX, max_tokens=60, sampling=GREEDY).text
+
+
+def test_lossy_rules_accept_more_and_say_they_are_lossy(engine: Engine) -> None:
+    drafting = Drafting(drafter="model", depth=4)
+    exact = engine.chat(FOX, max_tokens=100, sampling=GREEDY, drafting=drafting).stats
+    loose = engine.chat(
+        FOX,
+        max_tokens=100,
+        sampling=GREEDY,
+        drafting=Drafting(drafter="model", depth=4, rule="top-k", threshold=8),
+    ).stats
+    assert exact.lossless
+    assert not loose.lossless
+    assert loose.rule == "top-k"
+    assert loose.acceptance_rate > exact.acceptance_rate
+
+
+def test_draft_with_another_vocabulary_names_the_first_differing_token(tmp_path: Path) -> None:
+    draft = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(700, 900))
+    with pytest.raises(DraftMismatch, match="token 700 .*--draft none"):
+        localspec.load(draft=draft)
+
+
+def test_draft_with_padding_tokens_is_fine_and_never_proposes_them(tmp_path: Path) -> None:
+    draft = ggufs.tiny_llama(tmp_path / "padded.gguf", vocab_size=8400)
+    with localspec.load(draft=draft, options=ModelOptions(context=256)) as engine:
+        stream = engine.stream(FOX, max_tokens=40, drafting=Drafting(drafter="model", depth=6))
+        drafts = [t for chunk in stream if chunk.step for t in chunk.step.tree.tokens]
+        assert drafts
+        assert max(drafts) < 8192
+
+
+def test_without_a_draft_model_the_reason_is_given(target_path: Path) -> None:
+    with localspec.load(target_path, draft=None, options=ModelOptions(context=256)) as engine:
+        assert engine.draft is None
+        assert engine.why_no_draft
+        stats = engine.chat(FOX, max_tokens=20).stats
+        assert any("no draft model" in reason for reason in stats.reasons)
+        with pytest.raises(UsageError, match="needs a draft model"):
+            engine.chat(FOX, drafting=Drafting(drafter="cascade"))
+
+
+def test_loading_reports_progress_and_stops_on_an_exception() -> None:
+    seen: list[float] = []
+    localspec.load(options=ModelOptions(context=128), progress=seen.append).close()
+    assert seen[-1] == 1.0
+
+    def stop(_fraction: float) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        localspec.load(options=ModelOptions(context=128), progress=stop)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "names"),
+    [
+        (FOX, {"max_tokens": 0}, "max-tokens is 0"),
+        (FOX, {"max_tokens": -3}, "max-tokens is -3"),
+        (FOX, {"stop": [""]}, "stop string is empty"),
+        (FOX, {"grammar": "root ::= nothing"}, "nothing"),
+        (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "exclude each other"),
+        (FOX, {"json_schema": "{"}, "not JSON"),
+        (FOX, {"json_schema": '{"type": "integer", "minimum": 3}'}, "'minimum'"),
+        (FOX, {"overflow": "forget"}, "error, drop_oldest"),
+        ([], {}, "no messages"),
+        ([{"content": "hi"}], {}, "no role"),
+        ([{"role": "user"}], {}, "no content"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_at_the_call(
+    engine: Engine, prompt: object, options: dict[str, object], names: str
+) -> None:
+    with pytest.raises(UsageError, match=names):
+        engine.stream(prompt, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("make", "names"),
+    [
+        (lambda: Drafting(drafter="magic"), "no drafter 'magic'.*cascade"),
+        (lambda: Drafting(depth=0), "depth is 0.*--drafter none"),
+        (lambda: Drafting(depth=-1), "depth is -1"),
+        (lambda: Drafting(width=0), "width is 0"),
+        (lambda: ModelOptions(context=-1), "context of -1"),
+        (lambda: ModelOptions(threads=0), "threads is 0"),
+        (lambda: ModelOptions(gpu_layers=-2), "gpu-layers is -2"),
+        (lambda: ModelOptions(kv_type_k="q3"), "no KV cache type 'q3'"),
+        (lambda: ModelOptions(kv_type_v="q8_0", flash_attention="off"), "flash attention"),
+        (lambda: ModelOptions(flash_attention="maybe"), "auto, off, on|auto, on, off"),
+    ],
+)
+def test_options_out_of_range_are_refused(make: object, names: str) -> None:
+    assert callable(make)
+    with pytest.raises(UsageError, match=names):
+        make()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ModelOptions(context=128, kv_type_k="q8_0", kv_type_v="q8_0"),
+        ModelOptions(context=128, kv_type_k="f32", kv_type_v="f32"),
+        ModelOptions(context=128, flash_attention="off"),
+        ModelOptions(context=128, mmap=False),
+        ModelOptions(context=128, mlock=True),
+        ModelOptions(context=128, threads=1, batch=128),
+        ModelOptions(context=128, gpu_layers=0),
+    ],
+    ids=str,
+)
+def test_every_option_of_a_model_works(options: ModelOptions) -> None:
+    with localspec.load(options=options) as engine:
+        text = engine.chat(FOX, max_tokens=12, sampling=GREEDY).text
+    assert text.startswith("Once upon a time")
+
+
+def test_rpc_without_a_backend_for_it_is_explained() -> None:
+    import llama_cpp
+
+    assert not llama_cpp.llama_supports_rpc(), "this build has RPC; test it with a server"
+    with pytest.raises(UsageError, match="GGML_RPC=on"):
+        localspec.load(options=ModelOptions(rpc=("localhost:50052",)))

@@ -1,0 +1,89 @@
+"""At temperature 0.8 the two tokens after a prompt are distributed as the target alone has them.
+
+Chi-square tests over the models and caches themselves: exact tests of the rules stand in
+tests/decoding. The sample is as large as it takes to catch a bias of 1 % (that much probability
+moved from the likeliest outcome to the next) with a probability of at least 90 %.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import pytest
+from scipy import stats
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.dice import SeededDice
+from localspec.decoding.sampling import Sampler
+from tests.support.sessions import a_session, steps
+
+PROMPT = "She went to the"
+"""Its next tokens are nearly equally likely, so that a small sample shows a small bias."""
+SAMPLING = SamplingParams(temperature=0.8, top_k=4, top_p=1.0, min_p=0.0)
+SAMPLES = 36_000
+REJECT = 1e-3
+"""Probability of failing although all is well; the seed is fixed, so it fails always or never."""
+
+WAYS = {
+    "chain, block verification": Drafting(drafter="model", depth=2, rule="block"),
+    "tree, speculative sampling": Drafting(drafter="model", depth=2, width=2, rule="token"),
+    "cascade": Drafting(drafter="cascade", depth=3, rule="token"),
+}
+
+
+@pytest.fixture(scope="module")
+def expected(engine: Engine) -> dict[tuple[int, int], float]:
+    """Probability of each pair of tokens after the prompt, from single-token passes."""
+    sampler = Sampler(SAMPLING, engine.model.vocabulary.size)
+    context, pairs = engine._target._context, {}
+    prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+    context.clear()
+    first = sampler.distribution(context.extend(prompt)[-1], [])
+    for token, p in zip(first.ids.tolist(), first.probs.tolist(), strict=True):
+        second = sampler.distribution(context.extend([token])[-1], [])
+        context.truncate(len(prompt))
+        for follower, q in zip(second.ids.tolist(), second.probs.tolist(), strict=True):
+            pairs[token, follower] = p * q
+    return pairs
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_two_tokens_are_distributed_as_the_targets(
+    engine: Engine, expected: Mapping[tuple[int, int], float], way: str
+) -> None:
+    prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+    dice, seen = SeededDice(20_26), Counter[tuple[int, int]]()
+    for _ in range(SAMPLES):
+        session = a_session(engine, prompt, 4, SAMPLING, dice)
+        session.prompt_length = 0  # draft in the first step already
+        run = steps(engine, session, WAYS[way])
+        while len(session.context) < len(prompt) + 2:
+            next(run)
+        run.close()
+        first, second = session.context[len(prompt) : len(prompt) + 2]
+        seen[first, second] += 1
+
+    assert set(seen) <= set(expected)
+    firsts: dict[int, float] = {}
+    seen_firsts: Counter[int] = Counter()
+    for (first, second), p in expected.items():
+        firsts[first] = firsts.get(first, 0.0) + p
+        seen_firsts[first] += seen[first, second]
+    for observed, probabilities in (
+        ([seen_firsts[token] for token in firsts], list(firsts.values())),
+        ([seen[pair] for pair in expected], list(expected.values())),
+    ):
+        assert power_against_one_percent(probabilities) > 0.9
+        wanted = [p * SAMPLES for p in probabilities]
+        statistic, p_value = stats.chisquare(observed, wanted, sum_check=False)
+        assert p_value > REJECT, f"{way}: chi-square {statistic:.1f} over {len(wanted)} outcomes"
+
+
+def power_against_one_percent(probabilities: list[float]) -> float:
+    """Chance that the test sees 1 % moved from the likeliest outcome to the next likeliest."""
+    most, next_most = sorted(probabilities)[-1:-3:-1]
+    noncentrality = SAMPLES * (0.01**2 / most + 0.01**2 / next_most)
+    freedom = len(probabilities) - 1
+    bound = stats.chi2.ppf(1 - REJECT, freedom)
+    return float(stats.ncx2.sf(bound, freedom, noncentrality))

@@ -1,0 +1,238 @@
+"""However a generation ends, the caches hold committed tokens and nothing else.
+
+After each way out the generation is continued, and has to say what one that was never interrupted
+says.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
+from localspec.decoding.planner import Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters import REGISTRY, Parts, Registration
+from localspec.drafters.draft_model import ModelDrafter
+from localspec.llama.context import Context
+from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support.sessions import a_session, steps
+
+GREEDY = SamplingParams(temperature=0)
+PROMPT = "<|user|>Tell me a story about a bird.<|end|><|assistant|>"
+COUNT = 60
+WAYS = {
+    "model": Drafting(drafter="model", depth=4),
+    "tree": Drafting(drafter="model", depth=3, width=3),
+    "cascade": Drafting(drafter="cascade", depth=5),
+    "ngram+model": Drafting(drafter="ngram+model", depth=6),
+    "auto": Drafting(),
+}
+
+
+class DrafterFault(Exception):
+    """Raised by the drafter under test."""
+
+
+class Uninterrupted:
+    """What plain decoding says, in a context of its own."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.context = Context(engine.model, ModelOptions(context=1024))
+        self.prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+        self.tokens = greedy(self.context, self.prompt, COUNT)
+        self.noise = batch_noise(self.context, [self.prompt])
+
+    def check(self, got: Sequence[int]) -> None:
+        parted = divergence(self.context, self.prompt, self.tokens, got)
+        assert parted is None or abs(parted[1]) <= self.noise
+        assert len(got) == len(self.tokens) or parted is not None
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(engine: Engine) -> Uninterrupted:
+    return Uninterrupted(engine)
+
+
+@pytest.fixture(params=sorted(WAYS))
+def drafting(request: pytest.FixtureRequest) -> Drafting:
+    return WAYS[request.param]
+
+
+def caches(engine: Engine) -> list[list[int]]:
+    return [context.tokens for context in engine._contexts]
+
+
+def check_and_continue(
+    engine: Engine, session: Session, drafting: Drafting, uninterrupted: Uninterrupted
+) -> None:
+    """The caches hold a beginning of the committed tokens; going on from there gives the rest."""
+    for cache in caches(engine):
+        assert cache == session.context[: len(cache)]
+        assert len(cache) < len(session.context)
+    for context in engine._contexts:
+        context.resume()
+    left = len(uninterrupted.prompt) + COUNT - len(session.context)
+    further = a_session(engine, session.context, left, GREEDY)
+    for _ in steps(engine, further, drafting):
+        pass
+    uninterrupted.check(further.context[len(uninterrupted.prompt) :])
+
+
+def start(
+    engine: Engine, uninterrupted: Uninterrupted, drafting: Drafting, take: int
+) -> tuple[Session, object]:
+    """A session after some steps, and its running generator."""
+    for context in engine._contexts:
+        context.clear()
+    session = a_session(engine, uninterrupted.prompt, COUNT, GREEDY)
+    run = steps(engine, session, drafting)
+    for _ in range(take):
+        next(run)
+    return session, run
+
+
+def test_after_the_normal_end(
+    engine: Engine, uninterrupted: Uninterrupted, drafting: Drafting
+) -> None:
+    session = a_session(engine, uninterrupted.prompt, 25, GREEDY)
+    for _ in steps(engine, session, drafting):
+        pass
+    assert session.finish == "length"
+    # All of it but the last token, which no pass has read yet.
+    assert caches(engine)[0] == session.context[:-1]
+    check_and_continue(engine, session, drafting, uninterrupted)
+
+
+@pytest.mark.parametrize("take", [1, 2, 3, 7])
+def test_after_a_consumer_that_stops_iterating(
+    engine: Engine, uninterrupted: Uninterrupted, drafting: Drafting, take: int
+) -> None:
+    session, run = start(engine, uninterrupted, drafting, take)
+    run.close()  # type: ignore[attr-defined]
+    assert caches(engine)[0] == session.context[:-1]
+    check_and_continue(engine, session, drafting, uninterrupted)
+
+
+def test_after_an_exception_in_a_drafter(
+    engine: Engine, uninterrupted: Uninterrupted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fails with half a tree proposed and the draft model's cache run ahead."""
+
+    class Failing(ModelDrafter):
+        calls = 0
+
+        def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+            super().propose(session, plan, tree)
+            self.calls += 1
+            if self.calls == 4:
+                raise DrafterFault
+
+    def build(parts: Parts) -> Failing:
+        assert parts.model is not None
+        return Failing(parts.model, name="failing")
+
+    monkeypatch.setitem(REGISTRY, "failing", Registration(build, True, "fails"))
+    session, run = start(engine, uninterrupted, Drafting(drafter="failing", depth=4), 1)
+    with pytest.raises(DrafterFault):
+        for _ in run:  # type: ignore[attr-defined]
+            pass
+    assert caches(engine)[0] == session.context[:-1]
+    check_and_continue(engine, session, WAYS["model"], uninterrupted)
+
+
+def test_after_an_exception_between_verify_and_commit(
+    engine: Engine,
+    uninterrupted: Uninterrupted,
+    drafting: Drafting,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session, run = start(engine, uninterrupted, drafting, 3)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._target, "commit", lambda tree, path: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            next(run)  # type: ignore[call-overload]
+    # The loop had committed the tokens already; the cache lags behind, and never disagrees.
+    check_and_continue(engine, session, drafting, uninterrupted)
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2, 5, 11])
+def test_after_cancel_in_mid_step(
+    engine: Engine,
+    uninterrupted: Uninterrupted,
+    drafting: Drafting,
+    passes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The abort flag goes up before the n-th native pass, be it the draft's or the target's."""
+    session, run = start(engine, uninterrupted, drafting, 2)
+    left = passes
+    decode = Context._decode
+
+    def cancelled_in_time(context: Context, batch: object) -> None:
+        nonlocal left
+        if left == 0:
+            context.cancel()
+        left -= 1
+        decode(context, batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Context, "_decode", cancelled_in_time)
+        with pytest.raises(Cancelled):
+            for _ in run:  # type: ignore[attr-defined]
+                pass
+    assert caches(engine)[0] == session.context[:-1]
+    check_and_continue(engine, session, drafting, uninterrupted)
+
+
+def long_prompt(engine: Engine) -> str:
+    return "The fox and the bird and the bear went to the river. " * 60
+
+
+@pytest.mark.parametrize("leave", ["cancel", "close"])
+def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, leave: str) -> None:
+    """The prompt has two chunks; the answer is given up after the first."""
+    prompt = long_prompt(engine)
+    done: list[int] = []
+
+    def report(tokens: int, total: int) -> None:
+        done.append(tokens)
+        thread = threading.Thread(target=stream.cancel)
+        thread.start()
+        thread.join()
+
+    for context in engine._contexts:
+        context.clear()
+    stream = engine.stream(prompt, max_tokens=20, sampling=GREEDY, progress=report)
+    if leave == "cancel":
+        assert list(stream) == []
+        assert len(done) == 1
+    else:
+        stream.close()
+        assert done == []
+    assert stream.finish_reason == "cancelled"
+    assert stream.text == ""
+    tokens = engine.model.vocabulary.tokenize(prompt, special=True, add_bos=True)
+    held = caches(engine)[0]
+    if leave == "cancel":
+        assert held == tokens[: done[0]]
+    again = engine.stream(prompt, max_tokens=20, sampling=GREEDY)
+    answer = again.completion()
+    assert answer.finish_reason in ("length", "stop")
+    assert again.stats.cached_tokens >= (done[0] if done else 0)
+    for context in engine._contexts:
+        context.clear()
+    assert engine.stream(prompt, max_tokens=20, sampling=GREEDY).completion().text == answer.text
+
+
+def test_steps_after_an_abort_in_a_stream_are_not_aborted(engine: Engine) -> None:
+    """A late cancel of a stream that has ended must not reach the next one."""
+    first = engine.stream("Once upon a time", max_tokens=5, sampling=GREEDY)
+    text = first.completion().text
+    first.cancel()
+    second = engine.stream("Once upon a time", max_tokens=5, sampling=GREEDY)
+    assert second.completion().text == text
+    assert second.finish_reason == "length"
