@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from localspec.decoding.distribution import Ids
 from localspec.errors import UsageError
+from localspec.llama import library
 from localspec.llama.vocabulary import Vocabulary
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -35,13 +36,14 @@ class Grammar:
     def __init__(self, vocabulary: Vocabulary, gbnf: str, root: str = "root") -> None:
         if "\0" in gbnf or not gbnf.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
+        library.forget_complaints()
         with _captured_stderr() as said:
             self._handle: Any = llama_cpp.llama_sampler_init_grammar(
                 vocabulary.handle, gbnf.encode(), root.encode()
             )
         if not self._handle:
             first = next((line for line in "".join(said).splitlines() if line.strip()), "")
-            cause = first.rpartition("error parsing grammar: ")[2] or f"it has no rule '{root}'"
+            cause = first.rpartition("error parsing grammar: ")[2] or library.complaint()
             raise UsageError(
                 f"The grammar is not valid GBNF: {cause}. "
                 "See grammars/README.md of llama.cpp for the syntax."

@@ -12,8 +12,8 @@ import pytest
 import localspec
 from localspec import (
     ContextOverflow,
-    DraftMismatch,
     Drafting,
+    DraftMismatch,
     Engine,
     EngineBusy,
     ModelOptions,
@@ -323,7 +323,7 @@ def test_lossy_rules_accept_more_and_say_they_are_lossy(engine: Engine) -> None:
 
 def test_draft_with_another_vocabulary_names_the_first_differing_token(tmp_path: Path) -> None:
     draft = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(700, 900))
-    with pytest.raises(DraftMismatch, match="token 700 .*--draft none"):
+    with pytest.raises(DraftMismatch, match=r"token 700 .*--draft none"):
         localspec.load(draft=draft)
 
 

@@ -159,7 +159,7 @@ def test_the_widest_tree_fits(context: Context, tokens: list[int]) -> None:
 def test_a_full_cache_is_an_error_that_changes_nothing(context: Context, tokens: list[int]) -> None:
     full = (tokens * 40)[:510]
     context.extend(full)
-    with pytest.raises(NativeError, match="512 tokens is full.*--ctx"):
+    with pytest.raises(NativeError, match=r"512 tokens is full.*--ctx"):
         context.extend([1, 2, 3])
     assert context.tokens == full
     reference = rows_after(context, full, [5])[-1]

@@ -1,4 +1,4 @@
-"""Memories that cannot be cut back token by token: snapshots where there are any, else restoring."""
+"""Memories that cannot be cut back token by token: by snapshot if there is one."""
 
 from __future__ import annotations
 

@@ -1,0 +1,125 @@
+"""Grammars over the embedded vocabulary."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec import ModelOptions, UsageError
+from localspec.llama.grammar import Grammar
+from localspec.llama.model import Model
+from localspec.llama.vocabulary import Vocabulary
+
+
+@pytest.fixture(scope="module")
+def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
+    with Model(draft_path, ModelOptions()) as model:
+        yield model.vocabulary
+
+
+def pieces(vocabulary: Vocabulary, grammar: Grammar) -> set[bytes]:
+    """What may follow, as bytes."""
+    ids = np.arange(vocabulary.size, dtype=np.int32)
+    return {vocabulary.piece(int(i), special=True) for i in ids[grammar.allowed(ids)]}
+
+
+def advance(vocabulary: Vocabulary, grammar: Grammar, text: str) -> None:
+    for token in vocabulary.tokenize(text, special=True, add_bos=False):
+        grammar.advance(token)
+
+
+def test_only_what_matches_may_follow(vocabulary: Vocabulary) -> None:
+    grammar = Grammar(vocabulary, 'root ::= "ab" [0-9]+ "."')
+    assert pieces(vocabulary, grammar) == {b"a", b"ab"}
+    advance(vocabulary, grammar, "ab")
+    assert b"7" in pieces(vocabulary, grammar)
+    assert b"." not in pieces(vocabulary, grammar)
+    advance(vocabulary, grammar, "7")
+    assert b"." in pieces(vocabulary, grammar)
+
+
+def test_end_of_generation_is_allowed_where_the_grammar_may_end(vocabulary: Vocabulary) -> None:
+    grammar = Grammar(vocabulary, 'root ::= "a" "b"?')
+    assert not any(piece.startswith(b"<|") for piece in pieces(vocabulary, grammar))
+    advance(vocabulary, grammar, "a")
+    assert pieces(vocabulary, grammar) == {b"b", b"<|end|>", b"<|endoftext|>"}
+
+
+def test_a_token_that_is_not_allowed_is_refused_and_changes_nothing(
+    vocabulary: Vocabulary,
+) -> None:
+    """llama.cpp itself would end the process here."""
+    grammar = Grammar(vocabulary, 'root ::= "a" "b"')
+    with pytest.raises(ValueError, match="not allowed"):
+        advance(vocabulary, grammar, "x")
+    advance(vocabulary, grammar, "a")
+    assert pieces(vocabulary, grammar) == {b"b"}
+
+
+def test_forks_go_their_own_ways(vocabulary: Vocabulary) -> None:
+    grammar = Grammar(vocabulary, 'root ::= "a" "1" | "b" "2"')
+    fork = grammar.fork()
+    advance(vocabulary, fork, "a")
+    advance(vocabulary, grammar, "b")
+    assert pieces(vocabulary, fork) == {b"1"}
+    assert pieces(vocabulary, grammar) == {b"2"}
+
+
+@pytest.mark.parametrize(
+    ("gbnf", "names"),
+    [
+        ('root ::= "a', "unexpected end"),
+        ('start ::= "a"', "'root'"),
+        ("root ::= missing", "missing"),
+        ('root ::= root "a"', "left recursion"),
+        ("", "empty"),
+        ('root ::= "a\0"', "NUL"),
+    ],
+)
+def test_invalid_grammars_say_what_is_wrong_and_print_nothing(
+    vocabulary: Vocabulary, gbnf: str, names: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(UsageError, match=names):
+        Grammar(vocabulary, gbnf)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        ("{", "not JSON"),
+        ("[]", "an object"),
+        ('{"type": "unheard-of"}', "unheard-of"),
+        ('{"$ref": "http://localhost/schema"}', "ref"),
+        ('{"properties": {"a": {"type": "integer", "minimum": 3}}}', "'minimum'"),
+        ('{"anyOf": [{"not": {"type": "null"}}]}', "'not'"),
+    ],
+)
+def test_schemas_that_cannot_be_enforced_are_refused(
+    vocabulary: Vocabulary, schema: str, names: str
+) -> None:
+    with pytest.raises(UsageError, match=names):
+        Grammar.from_json_schema(vocabulary, schema)
+
+
+def test_properties_may_be_called_like_keywords(vocabulary: Vocabulary) -> None:
+    schema = {
+        "type": "object",
+        "properties": {"minimum": {"const": "not"}},
+        "required": ["minimum"],
+    }
+    grammar = Grammar.from_json_schema(vocabulary, json.dumps(schema))
+    advance(vocabulary, grammar, '{"minimum":"not"}')
+    assert b"<|end|>" in pieces(vocabulary, grammar)
+
+
+def test_strings_in_json_hold_no_control_characters(vocabulary: Vocabulary) -> None:
+    grammar = Grammar.from_json_schema(vocabulary, '{"type": "string"}')
+    advance(vocabulary, grammar, '"fox')
+    following = pieces(vocabulary, grammar)
+    assert b"\n" not in following
+    assert b" a" in following

@@ -1,0 +1,133 @@
+"""Opening files: what is no text model is refused in a sentence, before llama.cpp could abort."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec import ModelInvalid, ModelNotFound, ModelOptions
+from localspec.llama import library
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from tests.support import ggufs
+
+OPTIONS = ModelOptions(context=64)
+
+
+def refused(path: Path, kind: type[Exception], *words: str) -> None:
+    with pytest.raises(kind) as caught:
+        Model(path, OPTIONS)
+    message = str(caught.value)
+    assert str(path) in message
+    for word in words:
+        assert word in message
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    refused(tmp_path / "none.gguf", ModelNotFound, "no file", "Check the path")
+
+
+def test_folder(tmp_path: Path) -> None:
+    refused(tmp_path, ModelNotFound, "folder")
+
+
+def test_empty_file(tmp_path: Path) -> None:
+    path = tmp_path / "empty.gguf"
+    path.touch()
+    refused(path, ModelInvalid, "empty")
+
+
+def test_something_else(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(b"\x10\0\0\0\0\0\0\0{}" * 40)
+    refused(path, ModelInvalid, "not a GGUF", "convert_hf_to_gguf.py")
+
+
+def test_header_alone(tmp_path: Path, draft_path: Path) -> None:
+    path = tmp_path / "short.gguf"
+    path.write_bytes(draft_path.read_bytes()[:12])
+    refused(path, ModelInvalid, "ends in its header")
+
+
+def test_absurd_counts_in_the_header(tmp_path: Path, draft_path: Path) -> None:
+    path = tmp_path / "absurd.gguf"
+    data = bytearray(draft_path.read_bytes())
+    data[8:16] = (2**60).to_bytes(8, "little")
+    path.write_bytes(data)
+    refused(path, ModelInvalid, "damaged")
+
+
+def test_truncated_at_20_random_places(tmp_path: Path, draft_path: Path) -> None:
+    data, path = draft_path.read_bytes(), tmp_path / "cut.gguf"
+    for size in np.random.default_rng(11).integers(24, len(data), 20):
+        path.write_bytes(data[:size])
+        refused(path, ModelInvalid)
+
+
+def test_without_vocabulary(tmp_path: Path) -> None:
+    path = ggufs.tiny_llama(tmp_path / "bare.gguf", tokenizer=False)
+    refused(path, ModelInvalid, "no vocabulary")
+
+
+def test_embedding_model(tmp_path: Path) -> None:
+    refused(ggufs.tiny_bert(tmp_path / "bert.gguf"), ModelInvalid, "embedding model", "bert")
+
+
+def test_unknown_architecture_gives_llama_cpps_reason(tmp_path: Path, draft_path: Path) -> None:
+    path = tmp_path / "alien.gguf"
+    data = draft_path.read_bytes()
+    at = data.index(b"general.architecture") + len("general.architecture") + 4 + 8
+    assert data[at : at + 5] == b"llama"
+    path.write_bytes(data[:at] + b"alien" + data[at + 5 :])
+    refused(path, ModelInvalid, "alien")
+
+
+def test_facts_of_the_embedded_target(target_path: Path) -> None:
+    with Model(target_path, OPTIONS) as model:
+        assert model.name == "tale-13m"
+        assert model.vocabulary.size == 8192
+        assert model.trained_context == 2048
+        assert not model.recurrent
+        assert model.chat_template is not None
+        assert "<|assistant|>" in model.chat_template
+        assert model.metadata["general.architecture"] == "llama"
+
+
+def test_text_survives_the_vocabulary(target_path: Path) -> None:
+    with Model(target_path, OPTIONS) as model:
+        vocabulary = model.vocabulary
+        for text in ("Once upon a time.", "  two  spaces\n\ttab", "naïve – 日本語 🦊", ""):
+            ids = vocabulary.tokenize(text, special=False, add_bos=False)
+            assert b"".join(vocabulary.piece(token) for token in ids).decode() == text
+        marker = vocabulary.tokenize("<|end|>", special=True, add_bos=False)
+        assert len(marker) == 1
+        assert vocabulary.ends(marker[0])
+        assert vocabulary.piece(marker[0]) == b""
+        assert vocabulary.special_text(marker[0]) == "<|end|>"
+        assert len(vocabulary.tokenize("<|end|>", special=False, add_bos=False)) > 1
+        assert vocabulary.tokenize("a", special=False, add_bos=True)[0] == vocabulary.bos
+
+
+def test_lone_surrogates_become_question_marks(target_path: Path) -> None:
+    with Model(target_path, OPTIONS) as model:
+        ids = model.vocabulary.tokenize("a\ud800b", special=False, add_bos=False)
+        assert b"".join(map(model.vocabulary.piece, ids)) == b"a?b"
+
+
+def test_native_log_goes_to_logging_and_nowhere_else(
+    target_path: Path, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with caplog.at_level(logging.DEBUG, "localspec.llama"), Model(target_path, OPTIONS) as model:
+        Context(model, OPTIONS).close()
+    assert any("tale-13m" in record.message for record in caplog.records)
+    assert {record.name for record in caplog.records} == {"localspec.llama"}
+    assert capfd.readouterr() == ("", "")
+
+
+def test_default_threads_are_within_what_the_process_may_use() -> None:
+    import os
+
+    assert 1 <= library.default_threads() <= (os.cpu_count() or 1)
