@@ -1,0 +1,94 @@
+"""The package as others meet it: imported, built into a wheel, installed elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[1]
+HEAVY = ("llama_cpp", "textual", "starlette", "matplotlib", "huggingface_hub", "gguf", "scipy")
+
+
+@pytest.mark.parametrize("code", ["import localspec", "import localspec.cli.main"])
+def test_importing_loads_nothing_heavy(code: str) -> None:
+    show = f"{code}; import sys, json; print(json.dumps(sorted(sys.modules)))"
+    done = subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True)
+    loaded = {name.partition(".")[0] for name in json.loads(done.stdout)}
+    assert loaded.isdisjoint(HEAVY)
+
+
+def test_only_the_binding_imports_llama_cpp() -> None:
+    offenders = [
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / "localspec").rglob("*.py")
+        if path.parent.name != "llama"
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip().startswith(("import llama_cpp", "from llama_cpp"))
+    ]
+    assert offenders == []
+
+
+def test_the_decoding_core_knows_no_binding_and_no_screen() -> None:
+    rooms = ("llama", "cli", "chat", "tui", "server", "hub", "bench", "drafters", "engine")
+    offenders = [
+        f"{path.name}: {line}"
+        for path in (REPOSITORY / "localspec" / "decoding").glob("*.py")
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if line.strip().startswith(tuple(f"from localspec.{room}" for room in rooms))
+    ]
+    assert offenders == []
+
+
+def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
+    """Built, installed in an environment of its own, and run where no checkout is.
+
+    The new environment borrows the dependencies of this one, so that the test needs no network;
+    localspec itself can only come from the wheel.
+    """
+    subprocess.run(
+        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path],
+        cwd=REPOSITORY,
+        check=True,
+        capture_output=True,
+    )
+    (wheel,) = tmp_path.glob("localspec-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    assert "localspec/models/tale-13m-q8_0.gguf" in names
+    assert "localspec/models/tale-3m-q8_0.gguf" in names
+    assert "localspec/py.typed" in names
+    assert not any(name.startswith(("tests/", "bench/")) for name in names)
+
+    home = tmp_path / "elsewhere"
+    venv.create(home, with_pip=True)
+    python = home / ("Scripts" if os.name == "nt" else "bin") / "python"
+    subprocess.run(
+        [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", wheel],
+        check=True,
+        capture_output=True,
+    )
+    ask = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    site = subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True)
+    borrowed = Path(site.stdout.strip()) / "borrowed.pth"
+    borrowed.write_text(sysconfig.get_path("purelib") + "\n")
+
+    done = subprocess.run(
+        [python.parent / "localspec", "run", "--json", "--max-tokens", "8", "Once upon a time"],
+        cwd=tmp_path,
+        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["stats"]["generated_tokens"] == 8
+    assert str(home) in answer["model"]
