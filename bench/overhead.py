@@ -125,7 +125,7 @@ def against_llama_cpp_python(folder: Path, rounds: int) -> None:
                 )
                 ours = timed(stream, count)
                 peer.reset()
-                generated = peer.generate(prompt, **theirs)  # type: ignore[arg-type]
+                generated = peer.generate(prompt, **theirs)
                 ratios.append(timed(generated, count) / ours)
                 passes.append(1e3 * ours / (count - 1))
             report(f"plain, {name}: one pass", passes, "ms")

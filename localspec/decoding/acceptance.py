@@ -208,4 +208,4 @@ class BlockVerification:
             return ratio
         q = tree.proposals[node + 1] or Distribution.certain(tree.tokens[node + 1])
         _, surplus = p.excess(q, ratio)
-        return surplus / (surplus + 1.0 - ratio) if surplus > 0.0 else 0.0
+        return surplus / (surplus + (1.0 - ratio)) if surplus > 0.0 else 0.0

@@ -139,7 +139,7 @@ def speculate(
     try:
         while session.finish is None:
             clock = _Clock(target)
-            plan, drafter = _decide(session, target, drafters, planner)
+            plan, drafter = _decide(session, target, drafters, planner, rule)
             tree = TokenTree()
             if drafter is not None:
                 clock.drafting(drafter)
@@ -167,7 +167,11 @@ def speculate(
 
 
 def _decide(
-    session: Session, target: Target, drafters: Mapping[str, Drafter], planner: Planner
+    session: Session,
+    target: Target,
+    drafters: Mapping[str, Drafter],
+    planner: Planner,
+    rule: AcceptanceRule,
 ) -> tuple[Plan, Drafter | None]:
     """The planner's decision, cut to what the answer still needs and the target can verify."""
     if len(session.context) == session.prompt_length:
@@ -180,7 +184,9 @@ def _decide(
     if depth < 1:
         return Plan(None, reason="the answer ends with the next token"), None
     nodes = min(target.max_draft, target.capacity - len(session.context))
-    width = min(plan.width, target.max_leaves, max(1, nodes // depth))
+    leaves = target.max_leaves if rule.trees else 1
+    # Every level but the last may end width − 1 branches beside the one that goes on.
+    width = min(plan.width, 1 + (leaves - 1) // depth, max(1, nodes // depth))
     if (depth, width) != (plan.depth, plan.width):
         plan = replace(plan, depth=depth, width=width)
     return plan, drafters[name]

@@ -119,7 +119,7 @@ def lossy_rule(name: str, value: float | None) -> LossyRule:
         UsageError: a threshold out of its range.
     """
     if name == "top-k":
-        if value is not None and (value < 1 or value != int(value)):
+        if value is not None and not (value >= 1 and value % 1 == 0):
             raise UsageError(f"top-k membership needs a whole number of 1 or more, not {value:g}.")
         return TopKMembership() if value is None else TopKMembership(int(value))
     if value is not None and not 0.0 < value <= 1.0:

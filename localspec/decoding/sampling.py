@@ -101,6 +101,12 @@ class SamplingParams:
                 self.penalty_last_n >= -1,
                 "-1 (the whole context) or more",
             ),
+            (
+                "logit-bias",
+                dict(self.logit_bias),
+                all(bias < math.inf for bias in self.logit_bias.values()),
+                "a number for each token (-inf bans it)",
+            ),
             ("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more"),
         )
         for name, value, holds, wanted in checks:
@@ -233,7 +239,10 @@ def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:
     The normaliser is relative to the largest logit. Only the head is sorted, and it is widened
     only where the distribution is so flat that the mass is not in it.
     """
-    weights = np.exp(row - row.max())
+    best = row.max()
+    if best == -np.inf:
+        best = np.float32(0.0)  # `_possible` says what is wrong
+    weights = np.exp(row - best)
     total = float(weights.sum(dtype=np.float64))
     k = 256
     while True:

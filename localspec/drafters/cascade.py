@@ -77,7 +77,10 @@ class CascadeDrafter:
                     # This token is unread; what was guessed from here on was wrong.
                     model.cache.truncate(read + i)
                     break
+            held = len(model.cache.tokens)
             unread = [path[-1]]
+            if held < len(session.context) + len(path) - 1:  # a recurrent memory lost more
+                unread = [*session.context, *path][held:]
 
     def sync(self, context: Sequence[int]) -> None:
         self._index.sync(context)

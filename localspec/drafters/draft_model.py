@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from localspec.decoding.acceptance import Rows
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.planner import Plan
@@ -81,7 +83,11 @@ class DraftModel:
 
     def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Logits after the last `outputs` of the tokens, which join the cache."""
-        return self.cache.extend(tokens, outputs)[:, : self._vocabulary]
+        rows = self.cache.extend(tokens, outputs)[:, : self._vocabulary]
+        lacking = self._vocabulary - rows.shape[1]
+        if lacking:
+            rows = np.pad(rows, ((0, 0), (0, lacking)), constant_values=-np.inf)
+        return rows
 
 
 class Speaker:
@@ -95,7 +101,7 @@ class Speaker:
         self._sampler = session.sampler
         self._dice = session.dice
         self.greedy = greedy or session.sampler.greedy
-        self.recent = [*session.context, *path] if session.sampler.adjusts else []
+        self.recent = list(session.context) if session.sampler.adjusts else []
         self.open = True
         """False once a grammar does not allow the path: nothing can follow it."""
         self._ends = session.ends

@@ -190,6 +190,9 @@ class Context:
             rows = self.extend([*pending, *tree.tokens], 1 + len(tree))
             del self.tokens[len(self.tokens) - len(tree) :]
             return rows
+        if len(pending) > 1:
+            self.extend(pending[:-1], 0)
+            pending = pending[-1:]
         leaves = tree.leaf_numbers()
         count = 1 + max(numbers[-1] for numbers in leaves)
         held = len(self.tokens)

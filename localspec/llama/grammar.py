@@ -113,9 +113,29 @@ class Grammar:
 
 
 _UNENFORCED = frozenset(
-    "minimum maximum exclusiveMinimum exclusiveMaximum multipleOf uniqueItems contains minContains "
-    "maxContains minProperties maxProperties propertyNames patternProperties dependentRequired "
-    "dependentSchemas unevaluatedItems unevaluatedProperties not if then else".split()
+    [
+        "minimum",
+        "maximum",
+        "exclusiveMinimum",
+        "exclusiveMaximum",
+        "multipleOf",
+        "uniqueItems",
+        "contains",
+        "minContains",
+        "maxContains",
+        "minProperties",
+        "maxProperties",
+        "propertyNames",
+        "patternProperties",
+        "dependentRequired",
+        "dependentSchemas",
+        "unevaluatedItems",
+        "unevaluatedProperties",
+        "not",
+        "if",
+        "then",
+        "else",
+    ]
 )
 _NAMED = ("properties", "$defs", "definitions")
 _DATA = ("const", "default", "enum", "examples")

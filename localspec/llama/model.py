@@ -200,7 +200,7 @@ def _check_file(path: Path) -> None:
     if len(header) < _HEADER.size:
         raise ModelInvalid(f"{path} ends in its header. Download it again.")
     _, version, tensors, keys = _HEADER.unpack(header)
-    if not 2 <= version <= 3 or tensors == 0 or max(tensors, keys) > path.stat().st_size:
+    if not 2 <= version <= 3 or max(tensors, keys) > path.stat().st_size:
         raise ModelInvalid(
             f"{path} has a damaged or unknown GGUF header (version {version}, {tensors} tensors). "
             "Download it again."

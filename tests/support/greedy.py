@@ -60,7 +60,7 @@ def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
     return worst
 
 
-def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:  # type: ignore[type-arg]
+def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:
     second, first = reference.argsort()[-2:]
     return abs(float((row[first] - row[second]) - (reference[first] - reference[second])))
 

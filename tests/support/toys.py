@@ -8,24 +8,22 @@ while they are at it, and spoil rows of logits that a later pass has overwritten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from localspec.decoding.acceptance import AcceptanceRule, Rows
-from localspec.decoding.dice import Dice
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.dice import Dice, SeededDice
 from localspec.decoding.distribution import Distribution, Ids
-from localspec.decoding.loop import Drafter, speculate
-from localspec.decoding.planner import Plan, Planner
-from localspec.decoding.sampling import Constraint, Row, Sampler, SamplingParams
+from localspec.decoding.planner import Plan
+from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
-Text = tuple[int, ...]
 Outcome = TypeVar("Outcome", bound=Hashable)
 
 SIZE = 3
@@ -36,6 +34,11 @@ own step, which never drafts, brings no chance into a generation."""
 AS_IS = SamplingParams(temperature=1.0, top_k=0, top_p=1.0, min_p=0.0)
 """The model's own distribution."""
 GREEDY = SamplingParams(temperature=0.0)
+
+
+def never(token: int) -> bool:
+    """No token ends the text."""
+    return False
 
 
 def examples(count: int) -> settings:
@@ -69,7 +72,8 @@ class ToyModel:
     def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
         """A row after each of the contexts, float32 [len(contexts), size]."""
         pairs = np.array([(c[-2] if len(c) > 1 else 0, c[-1]) for c in contexts])
-        return self.rows[pairs[:, 0], pairs[:, 1]]
+        rows: Rows = self.rows[pairs[:, 0], pairs[:, 1]]
+        return rows
 
     def probabilities(self, context: Sequence[int]) -> npt.NDArray[np.float64]:
         """What may follow, float64 [size], of exactly the rounded logits that `logits` gives."""
@@ -94,9 +98,9 @@ def started(weights: npt.ArrayLike) -> ToyModel:
     return ToyModel(table)
 
 
-def models(most: int = 4) -> st.SearchStrategy[ToyModel]:
-    """Models with arbitrary conditional distributions, zeros and ties among them."""
-    row = st.lists(st.integers(0, most), min_size=SIZE, max_size=SIZE)
+def models(least: int = 0, most: int = 4) -> st.SearchStrategy[ToyModel]:
+    """Models with arbitrary conditional distributions, ties and (unless `least` > 0) zeros."""
+    row = st.lists(st.integers(least, most), min_size=SIZE, max_size=SIZE)
     possible = row.map(lambda weights: weights if any(weights) else [1, 0, 0])
     rows = st.lists(possible, min_size=SIZE * SIZE, max_size=SIZE * SIZE)
     return rows.map(lambda table: started(np.reshape(table, (SIZE,) * 3)))
@@ -112,7 +116,7 @@ class ToyTarget:
     """
 
     def __init__(
-        self, model: ToyModel, *, capacity: int = 64, max_leaves: int = 8, max_draft: int = 16
+        self, model: ToyModel, *, capacity: int = 64, max_leaves: int = 16, max_draft: int = 16
     ) -> None:
         self.model = model
         self.capacity = capacity
@@ -167,17 +171,17 @@ class ToyCache:
     """A `draft_model.Cache` over a toy model.
 
     Attributes:
-        decoded: position and token of everything that was ever decoded.
+        decoded: everything that was ever decoded, each token with the text before it.
         native_seconds: one for each pass.
     """
 
     def __init__(self, model: ToyModel, *, capacity: int = 64, recurrent: bool = False) -> None:
-        """`recurrent`: it can be cut back to its last checkpoint only, else loses everything."""
+        """`recurrent`: it can be cut back to its last checkpoint, else it loses everything."""
         self.model = model
         self.capacity = capacity
         self.tokens: list[int] = []
         self.native_seconds = 0.0
-        self.decoded: list[tuple[int, int]] = []
+        self.decoded: list[tuple[int, ...]] = []
         self._recurrent = recurrent
         self._checkpoint = 0
         self._rows: Rows = np.empty((0, model.size), np.float32)
@@ -186,8 +190,9 @@ class ToyCache:
         assert len(tokens) > 0, "a pass needs a token"
         assert 0 <= outputs <= len(tokens)
         assert len(self.tokens) + len(tokens) <= self.capacity
-        self.decoded += enumerate(tokens, start=len(self.tokens))
-        self.tokens += tokens
+        for token in tokens:
+            self.tokens.append(token)
+            self.decoded.append(tuple(self.tokens))
         self.native_seconds += 1.0
         self._rows.fill(np.nan)
         ends = range(len(self.tokens) - outputs + 1, len(self.tokens) + 1)
@@ -205,6 +210,27 @@ class ToyCache:
 
     def checkpoint(self) -> None:
         self._checkpoint = len(self.tokens)
+
+
+def session_of(
+    context: Sequence[int],
+    *,
+    size: int = START + 1,
+    params: SamplingParams = AS_IS,
+    dice: Dice | None = None,
+    count: int = 40,
+    ends: Callable[[int], bool] = never,
+    constraint: Constraint | None = None,
+) -> Session:
+    """A session with room for `count` tokens behind the context."""
+    return Session(
+        context,
+        Sampler(params, size),
+        dice or SeededDice(1),
+        limit=len(context) + count,
+        ends=ends,
+        constraint=constraint,
+    )
 
 
 Draft = Callable[[Session, Plan, TokenTree], None]
@@ -355,62 +381,3 @@ def enumerate_outcomes(run: Callable[[EnumeratingDice], Outcome]) -> dict[Outcom
 def expectation(run: Callable[[EnumeratingDice], float]) -> float:
     """Exact mean of what a program returns."""
     return sum(value * weight for value, weight in leaves(run))
-
-
-def never(token: int) -> bool:
-    """No token ends the text."""
-    return False
-
-
-def generate(
-    dice: Dice,
-    model: ToyModel,
-    drafter: Drafter | None,
-    planner: Planner,
-    rule: AcceptanceRule,
-    *,
-    prompt: Sequence[int],
-    count: int,
-    params: SamplingParams = AS_IS,
-    ends: Callable[[int], bool] = never,
-    constraint: Constraint | None = None,
-) -> Text:
-    """One generation of up to `count` tokens with the real loop; what it added to the prompt."""
-    session = Session(
-        prompt,
-        Sampler(params, model.size),
-        dice,
-        limit=len(prompt) + count,
-        ends=ends,
-        constraint=constraint,
-    )
-    target = ToyTarget(model)
-    drafters: Mapping[str, Drafter] = {} if drafter is None else {drafter.name: drafter}
-    if drafter is not None:
-        drafter.begin(prompt)
-    for _ in speculate(session, target, drafters, planner, rule):
-        assert target.cache == session.context[:-1]
-    return tuple(session.context[len(prompt) :])
-
-
-def texts(
-    model: ToyModel, prompt: Sequence[int], count: int, ends: Callable[[int], bool] = never
-) -> dict[Text, float]:
-    """Exact distribution of `count` tokens of the model alone, by multiplication."""
-    found: dict[Text, float] = {}
-
-    def walk(text: Text, weight: float) -> None:
-        if len(text) == count or (text and ends(text[-1])):
-            found[text] = weight
-            return
-        for token, p in enumerate(model.probabilities([*prompt, *text])):
-            if p > 0.0:
-                walk((*text, token), weight * float(p))
-
-    walk((), 1.0)
-    return found
-
-
-def gap(one: Mapping[Any, float], other: Mapping[Any, float]) -> float:
-    """Largest difference between the probabilities of an outcome."""
-    return max(abs(one.get(key, 0.0) - other.get(key, 0.0)) for key in {*one, *other})

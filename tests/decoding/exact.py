@@ -1,0 +1,164 @@
+"""Exact distributions over whole texts, and how far two of them are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    SpeculativeSampling,
+    Verdict,
+    Verification,
+)
+from localspec.decoding.dice import Dice
+from localspec.decoding.loop import Drafter, speculate
+from localspec.decoding.planner import Fixed, Never, Plan, Planner
+from localspec.decoding.sampling import Constraint, SamplingParams
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.continuation import Continuation
+from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from tests.support.toys import (
+    AS_IS,
+    START,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    enumerate_outcomes,
+    never,
+    session_of,
+)
+
+Text = tuple[int, ...]
+
+EXACT = 1e-9
+"""Distributions closer than this are equal."""
+
+
+def generate(
+    dice: Dice,
+    model: ToyModel,
+    drafter: Drafter | None,
+    planner: Planner,
+    rule: AcceptanceRule,
+    *,
+    prompt: Sequence[int] = (START,),
+    count: int = 4,
+    params: SamplingParams = AS_IS,
+    ends: Callable[[int], bool] = never,
+    constraint: Constraint | None = None,
+) -> Text:
+    """One generation of up to `count` tokens with the real loop; what it added to the prompt."""
+    session = session_of(
+        prompt,
+        size=model.size,
+        params=params,
+        dice=dice,
+        count=count,
+        ends=ends,
+        constraint=constraint,
+    )
+    target = ToyTarget(model)
+    drafters = {} if drafter is None else {drafter.name: drafter}
+    if drafter is not None:
+        drafter.begin(prompt)
+    for _ in speculate(session, target, drafters, planner, rule):
+        assert target.cache == session.context[:-1]
+    return tuple(session.context[len(prompt) :])
+
+
+def verify(
+    dice: Dice,
+    model: ToyModel,
+    drafter: Drafter,
+    plan: Plan,
+    rule: AcceptanceRule,
+    *,
+    context: Sequence[int] = (START, 0),
+    params: SamplingParams = AS_IS,
+    constraint: Constraint | None = None,
+) -> tuple[Verdict, TokenTree]:
+    """One proposal and what the rule made of it."""
+    session = session_of(context, size=model.size, params=params, dice=dice, constraint=constraint)
+    tree = TokenTree()
+    drafter.propose(session, plan, tree)
+    rows = ToyTarget(model).forward(session.context, tree)
+    return rule.accept(Verification(rows, tree, session), dice), tree
+
+
+def drafted(
+    model: ToyModel,
+    build: Callable[[], Drafter],
+    plan: Plan,
+    rule: AcceptanceRule,
+    **options: Any,
+) -> dict[Text, float]:
+    """What the loop generates with a drafter, which is made anew for each run.
+
+    Args:
+        options: of `generate`.
+    """
+    planner = Fixed(replace(plan, drafter=build().name))
+    return enumerate_outcomes(lambda dice: generate(dice, model, build(), planner, rule, **options))
+
+
+def undrafted(model: ToyModel, **options: Any) -> dict[Text, float]:
+    """What the loop generates without a draft."""
+    planner, rule = Never("this is the reference"), SpeculativeSampling()
+    return enumerate_outcomes(lambda dice: generate(dice, model, None, planner, rule, **options))
+
+
+def texts(
+    model: ToyModel,
+    prompt: Sequence[int] = (START,),
+    count: int = 4,
+    ends: Callable[[int], bool] = never,
+) -> dict[Text, float]:
+    """What the model says by itself, multiplied out; none of the code under test takes part."""
+    found: dict[Text, float] = {}
+
+    def walk(text: Text, weight: float) -> None:
+        if len(text) == count or (text and ends(text[-1])):
+            found[text] = weight
+            return
+        for token, p in enumerate(model.probabilities([*prompt, *text])):
+            if p > 0.0:
+                walk((*text, token), weight * float(p))
+
+    walk((), 1.0)
+    return found
+
+
+def gap(one: Mapping[Text, float], other: Mapping[Text, float]) -> float:
+    """Largest difference between the probabilities of a text."""
+    return max(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other})
+
+
+def model_drafter(draft: ToyModel, *, greedy: bool = False) -> ModelDrafter:
+    """A draft model of its own for each drafter."""
+    return ModelDrafter(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
+
+
+def ngram() -> NgramDrafter:
+    """Already one token that was seen before makes it propose."""
+    return NgramDrafter(NgramIndex(), shortest=1)
+
+
+def cascade(draft: ToyModel) -> CascadeDrafter:
+    """The same for the guesses inside the draft model."""
+    model = DraftModel(ToyCache(draft), draft.size)
+    return CascadeDrafter(model, NgramIndex(), guess=2, shortest=1)
+
+
+DRAFTERS: dict[str, Callable[[ToyModel], Drafter]] = {
+    "ngram": lambda draft: ngram(),
+    "model": model_drafter,
+    "greedy model": lambda draft: model_drafter(draft, greedy=True),
+    "cascade": cascade,
+    "model+ngram": lambda draft: Continuation("model+ngram", model_drafter(draft), ngram()),
+    "ngram+model": lambda draft: Continuation("ngram+model", ngram(), model_drafter(draft)),
+}
+"""The drafters that ship, around a draft model."""

@@ -1,0 +1,55 @@
+"""Steps of the loop: all of a generation, or one made by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch
+from localspec.decoding.loop import TARGET, Drafter, Step, speculate
+from localspec.decoding.planner import Fixed, Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from tests.support.toys import ToyTarget
+
+
+def run(
+    session: Session,
+    target: ToyTarget,
+    drafter: Drafter,
+    plan: Plan,
+    rule: AcceptanceRule | None = None,
+) -> list[Step]:
+    """All steps; the cache is compared with the text after each."""
+    steps = []
+    drafters, planner = {drafter.name: drafter}, Fixed(plan)
+    for step in speculate(session, target, drafters, planner, rule or GreedyMatch()):
+        assert target.cache == session.context[:-1]
+        steps.append(step)
+    assert target.cache == session.context[:-1]
+    return steps
+
+
+def step_of(
+    plan: Plan,
+    tree: TokenTree | None = None,
+    *,
+    path: Sequence[int] = (),
+    tests: Sequence[int] = (),
+    seconds: tuple[float, float, float] = (1.0, 0.5, 0.25),
+) -> Step:
+    """A step as if the loop had made it, with token 0 from the target at its end.
+
+    `seconds`: of the step, of the target in it, of the draft model in it.
+    """
+    tree = tree or TokenTree()
+    return Step(
+        tokens=[*(tree.tokens[node] for node in path), 0],
+        sources=[*(tree.sources[node] for node in path), TARGET],
+        plan=plan,
+        tree=tree,
+        path=list(path),
+        tests=list(tests),
+        seconds=seconds[0],
+        target_seconds=seconds[1],
+        draft_seconds=seconds[2],
+    )

@@ -1,0 +1,177 @@
+"""Sparse distributions against dense arithmetic, and the dice that draw from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from localspec.decoding.dice import SeededDice
+from localspec.decoding.distribution import Distribution, Probabilities
+from tests.support.toys import EnumeratingDice, enumerate_outcomes, examples, expectation
+
+SIZE = 8
+
+sparse = (
+    st.dictionaries(st.integers(0, SIZE - 1), st.integers(0, 5), min_size=1)
+    .filter(lambda weights: any(weights.values()))
+    .map(
+        lambda weights: Distribution.normalised(
+            np.array(sorted(weights), np.int32),
+            np.array([weights[token] for token in sorted(weights)], np.float64),
+        )
+    )
+)
+"""Some of the tokens left, some of those without probability."""
+
+
+def dense(distribution: Distribution) -> Probabilities:
+    full = np.zeros(SIZE)
+    full[distribution.ids] = distribution.probs
+    return full
+
+
+@examples(50)
+@given(p=sparse)
+def test_probabilities_are_looked_up_by_token(p: Distribution) -> None:
+    full = dense(p)
+    assert [p.prob(token) for token in range(SIZE)] == full.tolist()
+    ids = np.arange(SIZE, dtype=np.int32)
+    assert p.at(ids).tolist() == full.tolist()
+    assert p.at(ids[::-1][:3]).tolist() == full[::-1][:3].tolist()
+    assert p.prob(SIZE + 100) == 0.0
+
+
+@examples(50)
+@given(p=sparse)
+def test_mode_is_the_most_probable_token_and_the_first_of_tied_ones(p: Distribution) -> None:
+    assert p.mode() == int(dense(p).argmax())
+
+
+@examples(50)
+@given(p=sparse, u=st.floats(0, 1, exclude_max=True))
+def test_quantile_inverts_the_cumulative_probabilities(p: Distribution, u: float) -> None:
+    token = p.quantile(u)
+    assert p.prob(token) > 0.0
+    below = p.probs[p.ids < token].sum()
+    assert below <= u + 1e-12
+    assert u < below + p.prob(token) + 1e-12
+
+
+@examples(20)
+@given(p=sparse)
+def test_quantiles_at_the_ends_are_possible_tokens(p: Distribution) -> None:
+    possible = p.ids[p.probs > 0].tolist()
+    assert p.quantile(0.0) == possible[0]
+    assert p.quantile(np.nextafter(1.0, 0.0)) == possible[-1]
+
+
+@examples(50)
+@given(p=sparse, token=st.integers(0, SIZE - 1))
+def test_without_a_token_the_others_share_its_mass(p: Distribution, token: int) -> None:
+    rest = dense(p)
+    rest[token] = 0.0
+    found = p.without(token)
+    if rest.sum() == 0.0:
+        assert found is None
+    else:
+        assert found is not None
+        assert dense(found) == pytest.approx(rest / rest.sum())
+
+
+@examples(100)
+@given(p=sparse, q=sparse, scale=st.sampled_from([1.0, 0.5, 0.1]))
+def test_residual_is_the_surplus_of_p_over_q(
+    p: Distribution, q: Distribution, scale: float
+) -> None:
+    surplus = np.maximum(scale * dense(p) - dense(q), 0.0)
+    weights, total = p.excess(q, scale)
+    assert weights == pytest.approx(surplus[p.ids])
+    assert total == pytest.approx(surplus.sum())
+    if total > 1e-9:
+        assert dense(p.residual(q, scale)) == pytest.approx(surplus / surplus.sum())
+
+
+@examples(20)
+@given(p=sparse, q=sparse)
+def test_arithmetic_leaves_its_operands_alone(p: Distribution, q: Distribution) -> None:
+    before = dense(p), dense(q)
+    p.excess(q)
+    p.residual(q, 0.5)
+    p.without(0)
+    assert (dense(p) == before[0]).all()
+    assert (dense(q) == before[1]).all()
+
+
+def test_residual_of_equal_distributions_is_the_distribution_itself() -> None:
+    p = Distribution.normalised(np.array([1, 4], np.int32), np.array([1.0, 2.0]))
+    same = Distribution(p.ids.copy(), p.probs.copy())
+    assert p.residual(same) is p
+
+
+def test_certain_distribution_has_all_mass_on_one_token() -> None:
+    p = Distribution.certain(5)
+    assert (p.prob(5), p.prob(4), p.mode(), p.quantile(0.7)) == (1.0, 0.0, 5, 5)
+    assert p.without(5) is None
+    assert p.without(4) is not None
+
+
+def test_seeded_dice_repeat_themselves() -> None:
+    p = Distribution.normalised(np.arange(SIZE, dtype=np.int32), np.ones(SIZE))
+
+    def throws(seed: int) -> list[int | bool]:
+        dice = SeededDice(seed)
+        return [dice.coin(0.5) if i % 2 else dice.draw(p) for i in range(40)]
+
+    assert throws(7) == throws(7)
+    assert throws(7) != throws(8)
+
+
+def test_seeded_dice_are_fair() -> None:
+    weights = np.array([4.0, 0.0, 3.0, 2.0, 1.0])
+    p = Distribution.normalised(np.array([2, 3, 5, 7, 11], np.int32), weights)
+    dice = SeededDice(1)
+    drawn = [dice.draw(p) for _ in range(20_000)]
+    counts = [drawn.count(token) for token in p.ids.tolist()]
+    assert counts[1] == 0
+    possible = [0, 2, 3, 4]
+    assert chisquare([counts[i] for i in possible], 20_000 * p.probs[possible]).pvalue > 0.01
+    heads = sum(dice.coin(0.3) for _ in range(20_000))
+    assert chisquare([heads, 20_000 - heads], [6_000, 14_000]).pvalue > 0.01
+
+
+def test_seeded_coins_of_no_and_of_full_probability_are_certain() -> None:
+    dice = SeededDice(3)
+    assert not any(dice.coin(0.0) for _ in range(1000))
+    assert all(dice.coin(1.0) for _ in range(1000))
+
+
+def test_enumerating_dice_walk_through_every_outcome_once() -> None:
+    p = Distribution.normalised(np.array([0, 1, 2], np.int32), np.array([1.0, 0.0, 3.0]))
+    seen: list[tuple[bool, int]] = []
+
+    def run(dice: EnumeratingDice) -> tuple[bool, int]:
+        outcome = dice.coin(0.25), dice.draw(p)
+        seen.append(outcome)
+        return outcome
+
+    found = enumerate_outcomes(run)
+    assert found == {
+        (True, 0): 0.0625,
+        (True, 2): 0.1875,
+        (False, 0): 0.1875,
+        (False, 2): 0.5625,
+    }
+    assert len(seen) == 4, "the token without probability is left out"
+
+
+def test_enumerating_dice_follow_programs_that_ask_differently_each_time() -> None:
+    def tosses(dice: EnumeratingDice) -> int:
+        """Until heads, three times at most."""
+        return next((i for i in range(3) if dice.coin(0.5)), 3)
+
+    assert enumerate_outcomes(tosses) == {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125}
+    assert expectation(tosses) == 0.875
+    assert enumerate_outcomes(lambda dice: dice.coin(1.7)) == {True: 1.0}

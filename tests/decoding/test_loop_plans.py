@@ -1,0 +1,157 @@
+"""How the loop cuts a plan to what the answer needs and the target can verify."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from localspec.decoding.acceptance import BlockVerification, GreedyMatch, SpeculativeSampling
+from localspec.decoding.loop import PROMPT, Drafter, Step, speculate
+from localspec.decoding.planner import Never, Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from tests.decoding.exact import DRAFTERS
+from tests.decoding.steps import run
+from tests.support.toys import (
+    GREEDY,
+    START,
+    ToyCache,
+    ToyDrafter,
+    ToyModel,
+    ToyTarget,
+    chosen_chain,
+    session_of,
+    started,
+)
+
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
+LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
+
+
+class Watched:
+    """A planner that notes what it is asked and told."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.given = plan
+        self.asked = 0
+        self.seen: list[Step] = []
+
+    def plan(self, session: Session) -> Plan:
+        self.asked += 1
+        return self.given
+
+    def observe(self, step: Step) -> None:
+        self.seen.append(step)
+
+
+def watch(
+    plan: Plan,
+    *,
+    count: int = 13,
+    capacity: int = 64,
+    max_leaves: int = 8,
+    max_draft: int = 16,
+    drafter: ToyDrafter | None = None,
+) -> tuple[list[Step], Watched]:
+    planner = Watched(plan)
+    target = ToyTarget(CYCLE, capacity=capacity, max_leaves=max_leaves, max_draft=max_draft)
+    drafter = drafter or chosen_chain([2, 0, 1] * 5)
+    session = session_of([0], size=3, params=GREEDY, count=count)
+    steps = list(speculate(session, target, {"toy": drafter}, planner, GreedyMatch()))
+    assert planner.seen == steps
+    return steps, planner
+
+
+def test_first_step_is_the_prompts_own_and_drafts_nothing() -> None:
+    drafter = chosen_chain([1, 2, 0])
+    steps, planner = watch(Plan("toy", depth=3), drafter=drafter)
+    assert steps[0].plan is PROMPT
+    assert (steps[0].drafted, steps[0].tokens) == (0, [1])
+    assert planner.asked == len(steps) - 1
+
+
+def test_plain_decoding_is_a_planners_choice() -> None:
+    planner = Never("not today")
+    session, target = session_of([0], size=3, params=GREEDY, count=5), ToyTarget(CYCLE)
+    steps = list(speculate(session, target, {}, planner, GreedyMatch()))
+    assert [step.tokens for step in steps] == [[1], [2], [0], [1], [2]]
+    assert [step.plan.reason for step in steps[1:]] == ["not today"] * 4
+
+
+def test_plan_is_cut_to_what_the_answer_still_needs() -> None:
+    steps, _ = watch(Plan("toy", depth=5, reason="as told"), count=10)
+    assert [step.plan.depth for step in steps] == [0, 5, 2]
+    assert [len(step.tokens) for step in steps] == [1, 6, 3]
+    assert {step.plan.reason for step in steps[1:]} == {"as told"}
+
+
+def test_last_token_is_not_drafted_for() -> None:
+    steps, _ = watch(Plan("toy", depth=5), count=8)
+    assert [len(step.tokens) for step in steps] == [1, 6, 1]
+    assert steps[-1].plan == Plan(None, reason="the answer ends with the next token")
+
+
+def test_plan_is_cut_to_what_the_target_verifies_at_once() -> None:
+    steps, _ = watch(Plan("toy", depth=9, width=3), max_draft=4)
+    assert {(step.plan.depth, step.plan.width) for step in steps[1:-1]} == {(4, 1)}
+    steps, _ = watch(Plan("toy", depth=2, width=9), max_draft=6)
+    assert {(step.plan.depth, step.plan.width) for step in steps[1:-1]} == {(2, 3)}
+
+
+def test_plan_is_cut_to_the_branches_that_the_target_has() -> None:
+    steps, _ = watch(Plan("toy", depth=1, width=9), max_leaves=4)
+    assert {step.plan.width for step in steps[1:-1]} == {4}
+    steps, _ = watch(Plan("toy", depth=3, width=9), max_leaves=1)
+    assert {step.plan.width for step in steps[1:] if step.plan.drafter} == {1}
+
+
+def test_plan_is_cut_to_the_room_in_the_cache() -> None:
+    """`ToyTarget` would not take a tree beyond its capacity."""
+    model = ModelDrafter(DraftModel(ToyCache(CYCLE), CYCLE.size))
+    session, target = (
+        session_of([0], size=3, params=GREEDY, count=19),
+        ToyTarget(CYCLE, capacity=20),
+    )
+    run(session, target, model, Plan("model", depth=3, width=3))
+    assert len(session.context) == 20
+
+
+@pytest.mark.parametrize("max_leaves", [1, 2, 3, 4, 7])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+@pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
+def test_no_drafter_grows_more_branches_than_the_target_has(
+    make: Callable[[ToyModel], Drafter], depth: int, max_leaves: int
+) -> None:
+    """`ToyTarget` counts them. A draft model's tree has a branch beside every node it follows."""
+    session = session_of([0, 1, 2, 0, 2, 0, START], count=20)
+    drafter = make(OTHER)
+    drafter.begin(session.context)
+    target = ToyTarget(LIVELY, max_leaves=max_leaves)
+    run(session, target, drafter, Plan(drafter.name, depth, 3), SpeculativeSampling())
+
+
+def test_rule_for_chains_is_shown_no_branches() -> None:
+    session = session_of([START], count=20)
+    drafter = ModelDrafter(DraftModel(ToyCache(OTHER), OTHER.size))
+    steps = run(session, ToyTarget(LIVELY), drafter, Plan("model", 3, 3), BlockVerification())
+    assert all(step.tree.is_chain() for step in steps)
+
+
+def test_drafter_with_nothing_to_propose_costs_a_plain_step() -> None:
+    steps, _ = watch(Plan("toy", depth=3), count=4, drafter=chosen_chain([]))
+    assert [step.tokens for step in steps] == [[1], [2], [0], [1]]
+    assert [(step.plan.drafter, step.drafted) for step in steps[1:3]] == [("toy", 0)] * 2
+
+
+def test_drafter_is_asked_with_the_plan_as_it_was_cut() -> None:
+    plans: list[Plan] = []
+
+    def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
+        plans.append(plan)
+
+    watch(Plan("toy", depth=3), count=5, drafter=ToyDrafter(draft))
+    assert [plan.depth for plan in plans] == [3, 2, 1]

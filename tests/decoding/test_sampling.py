@@ -1,0 +1,381 @@
+"""From logits to distributions, against a slow implementation that follows llama.cpp in order."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.distribution import Ids
+from localspec.decoding.sampling import (
+    GROUPS,
+    Constraint,
+    Row,
+    Sampler,
+    SamplingParams,
+    confidence,
+    top_ids,
+)
+from localspec.errors import NativeError, UsageError
+from tests.support.toys import AS_IS, GREEDY, Forbids, examples
+
+LLAMA_CPP = SamplingParams()
+"""The defaults."""
+
+
+class Only:
+    """A constraint that allows a set of tokens, and counts how many it was asked about."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.tokens = tokens
+        self.asked = 0
+
+    def allowed(self, ids: Ids) -> Any:
+        self.asked += len(ids)
+        return np.isin(ids, self.tokens)
+
+    def advance(self, token: int) -> None:
+        assert token in self.tokens
+
+    def fork(self) -> Constraint:
+        return Only(self.tokens)
+
+
+# The reference.
+
+
+def slow_logits(row: Row, recent: Sequence[int], params: SamplingParams) -> dict[int, float]:
+    """Bias, then penalties (llama_sampler_penalties_apply)."""
+    logits = dict(enumerate(row.tolist()))
+    for token, bias in params.logit_bias.items():
+        logits[token] += bias
+    window = list(recent) if params.penalty_last_n == -1 else []
+    if params.penalty_last_n > 0:
+        window = list(recent)[-params.penalty_last_n :]
+    for token in set(window):
+        if logits[token] <= 0:
+            logits[token] *= params.repeat_penalty
+        else:
+            logits[token] /= params.repeat_penalty
+        logits[token] -= window.count(token) * params.frequency_penalty
+        logits[token] -= params.presence_penalty
+    return logits
+
+
+def slow_distribution(
+    row: Row, recent: Sequence[int], params: SamplingParams, allowed: Sequence[int] | None = None
+) -> dict[int, float]:
+    """Token to probability, by lists of (logit, token) that are cut one after the other."""
+    logits = slow_logits(row, recent, params)
+    if allowed is not None:
+        logits = {token: logits[token] for token in allowed}
+    left = sorted(
+        ((logit, token) for token, logit in logits.items() if logit > -math.inf),
+        key=lambda pair: (-pair[0], pair[1]),
+    )
+    best = left[0][0]
+    if params.temperature == 0:
+        return {left[0][1]: 1.0}
+    if params.top_k > 0:
+        left = left[: params.top_k]
+    if params.top_p < 1:
+        total = sum(math.exp(logit - best) for logit, _ in left)
+        held, kept = 0.0, 0
+        for logit, _ in left:
+            held += math.exp(logit - best) / total
+            kept += 1
+            if held >= params.top_p:
+                break
+        left = left[:kept]
+    if params.min_p > 0:
+        left = [pair for pair in left if pair[0] >= best + math.log(params.min_p)]
+    weights = {token: math.exp((logit - best) / params.temperature) for logit, token in left}
+    return {token: weight / sum(weights.values()) for token, weight in weights.items()}
+
+
+@st.composite
+def settings_of_all_kinds(draw: st.DrawFn, size: int) -> SamplingParams:
+    """Combinations of settings, each of them off half of the time."""
+
+    def maybe(off: Any, *values: Any) -> Any:
+        return draw(st.one_of(st.just(off), st.sampled_from(values)))
+
+    bias: dict[int, float] = maybe({}, {0: 1.5, size - 1: -math.inf}, {1: -2.0, 2: 3.25, 3: 0.5})
+    return SamplingParams(
+        temperature=draw(st.sampled_from([0.0, 0.3, 0.8, 1.0, 1.7])),
+        top_k=maybe(0, 1, 3, 40, size - 1, size, 2 * size),
+        top_p=maybe(1.0, 0.05, 0.7, 0.93, 0.999),
+        min_p=maybe(0.0, 0.01, 0.07, 0.6, 1.0),
+        repeat_penalty=maybe(1.0, 1.3, 0.8),
+        frequency_penalty=maybe(0.0, 0.21, -0.4),
+        presence_penalty=maybe(0.0, 0.37),
+        penalty_last_n=draw(st.sampled_from([-1, 0, 3, 64])),
+        logit_bias=bias,
+    )
+
+
+@pytest.mark.parametrize(("size", "count"), [(7, 150), (300, 60), (5000, 20)])
+@pytest.mark.parametrize("constrained", [False, True], ids=["free", "constrained"])
+def test_distribution_follows_llama_cpp(size: int, count: int, constrained: bool) -> None:
+    @examples(count)
+    @given(params=settings_of_all_kinds(size), seed=st.integers(0, 10**6), scale=st.floats(0.1, 9))
+    def check(params: SamplingParams, seed: int, scale: float) -> None:
+        rng = np.random.default_rng(seed)
+        row = (scale * rng.standard_normal(size)).astype(np.float32)
+        row[rng.integers(0, size, size // 5)] = -np.inf
+        recent = rng.integers(0, size, 70).tolist()
+        row[0] = row[1] = 0.25  # something is always possible, and it ties
+        allowed = None
+        if constrained:
+            allowed = sorted({0, *rng.integers(0, size, max(2, size // 3)).tolist()})
+        constraint = None if allowed is None else Only(allowed)
+        kept = row.copy()
+        found = Sampler(params, size).distribution(row, recent, constraint)
+        wanted = slow_distribution(row, recent, params, allowed)
+        assert found.ids.tolist() == sorted(wanted)
+        assert found.ids.dtype == np.int32
+        assert found.probs == pytest.approx([wanted[i] for i in sorted(wanted)], rel=1e-4, abs=1e-9)
+        assert found.probs.sum() == pytest.approx(1.0)
+        assert (row == kept).all(), "the row belongs to llama.cpp"
+
+    check()
+
+
+@examples(100)
+@given(
+    params=settings_of_all_kinds(40),
+    seed=st.integers(0, 10**6),
+    k=st.integers(1, 45),
+    constrained=st.booleans(),
+)
+def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
+    params: SamplingParams, seed: int, k: int, constrained: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    row = np.round(2 * rng.standard_normal(40)).astype(np.float32)  # many ties
+    row[rng.integers(0, 40, 5)] = -np.inf
+    row[5] = 0.0
+    recent = rng.integers(0, 40, 9).tolist()
+    allowed = sorted({5, *rng.integers(0, 40, 12).tolist()}) if constrained else range(40)
+    constraint = Only(allowed) if constrained else None
+    # Float32 as llama.cpp computes, so that what ties there ties here.
+    logits = {t: np.float32(x) for t, x in slow_logits(row, recent, params).items()}
+    order = sorted((t for t in allowed if logits[t] > -np.inf), key=lambda t: (-logits[t], t))
+    sampler = Sampler(params, 40)
+    top = sampler.top(row, recent, k, constraint)
+    assert [logits[t] for t in top] == pytest.approx([logits[t] for t in order[:k]], rel=1e-5)
+    assert sampler.best(row, recent, constraint) == top[0]
+    if not sampler.adjusts:
+        assert top == order[:k]
+
+
+@pytest.mark.parametrize("top_p", [0.5, 0.95, 0.99999])
+@pytest.mark.parametrize("size", [200, 5000, 9000])
+def test_nucleus_of_a_flat_row_is_widened_until_it_holds_the_mass(top_p: float, size: int) -> None:
+    row = np.linspace(0.01, 0.0, size, dtype=np.float32)
+    found = Sampler(replace(AS_IS, top_p=top_p), size).distribution(row, [])
+    wanted = slow_distribution(row, [], replace(AS_IS, top_p=top_p))
+    assert abs(len(found.ids) - len(wanted)) <= 1  # the mass is counted in float32
+    assert found.ids.tolist() == list(range(len(found.ids)))
+
+
+def test_penalties_look_back_as_far_as_they_are_told() -> None:
+    row, recent = np.zeros(3, np.float32), [0, 0, 1]
+
+    def penalised(n: int) -> list[float]:
+        params = replace(AS_IS, frequency_penalty=1.0, penalty_last_n=n)
+        found = Sampler(params, 3).distribution(row, recent)
+        return [math.log(p / found.probs[2]) for p in found.probs]
+
+    assert penalised(0) == pytest.approx([0, 0, 0])
+    assert penalised(1) == pytest.approx([0, -1, 0])
+    assert penalised(2) == pytest.approx([-1, -1, 0])
+    assert penalised(64) == pytest.approx([-2, -1, 0])
+    assert penalised(-1) == pytest.approx([-2, -1, 0])
+
+
+# Grammars.
+
+
+def test_grammar_is_asked_about_few_tokens_while_they_are_allowed() -> None:
+    row = np.arange(32000, dtype=np.float32)
+    constraint = Only(range(0, 32000, 2))
+    for sampler in (Sampler(LLAMA_CPP, 32000), Sampler(GREEDY, 32000)):
+        assert sampler.distribution(row, [], constraint).mode() == 31998
+    assert constraint.asked <= 100
+
+
+def test_grammar_that_allows_only_the_worst_token_is_searched_to_the_end() -> None:
+    row = np.arange(32000, dtype=np.float32)
+    for params in (LLAMA_CPP, GREEDY, AS_IS, replace(AS_IS, top_p=0.5)):
+        assert Sampler(params, 32000).distribution(row, [], Only([0])).ids.tolist() == [0]
+        assert Sampler(params, 32000).top(row, [], 3, Only([7, 0])) == [7, 0]
+
+
+EVERY_PATH = {
+    "defaults": LLAMA_CPP,
+    "greedy": GREEDY,
+    "nothing": AS_IS,
+    "top-p": replace(AS_IS, top_p=0.9),
+    "min-p": replace(AS_IS, min_p=0.1),
+    "top-k": replace(AS_IS, top_k=2),
+}
+
+
+@pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
+@pytest.mark.parametrize("size", [3, 6000])
+def test_grammar_that_allows_nothing_is_an_error(params: SamplingParams, size: int) -> None:
+    with pytest.raises(NativeError, match="No token is possible here"):
+        Sampler(params, size).distribution(np.zeros(size, np.float32), [], Only([]))
+
+
+@pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
+def test_grammar_that_allows_only_banned_tokens_is_an_error(params: SamplingParams) -> None:
+    params = replace(params, logit_bias={1: -math.inf})
+    with pytest.raises(NativeError, match="No token is possible here"):
+        Sampler(params, 3).distribution(np.zeros(3, np.float32), [], Only([1]))
+
+
+def test_grammar_is_not_moved_by_being_asked() -> None:
+    constraint = Forbids({(0, 1)}, 0)
+    Sampler(AS_IS, 3).distribution(np.zeros(3, np.float32), [], constraint)
+    assert constraint.last == 0
+
+
+# The k largest.
+
+
+def ties(rng: np.random.Generator, n: int) -> Row:
+    return np.round(rng.standard_normal(n)).astype(np.float32)
+
+
+def one_group(rng: np.random.Generator, n: int) -> Row:
+    """All the large logits fall into one group of top_ids."""
+    row = rng.standard_normal(n).astype(np.float32)
+    row[::GROUPS] += 50
+    return row
+
+
+def mostly_impossible(rng: np.random.Generator, n: int) -> Row:
+    row = np.full(n, -np.inf, np.float32)
+    row[rng.integers(0, n, 20)] = rng.standard_normal(20)
+    return row
+
+
+ROWS: dict[str, Callable[[np.random.Generator, int], Row]] = {
+    "normal": lambda rng, n: rng.standard_normal(n).astype(np.float32),
+    "ties": ties,
+    "equal": lambda rng, n: np.zeros(n, np.float32),
+    "one group": one_group,
+    "mostly impossible": mostly_impossible,
+    "impossible": lambda rng, n: np.full(n, -np.inf, np.float32),
+    "ascending": lambda rng, n: np.arange(n, dtype=np.float32),
+    "descending": lambda rng, n: -np.arange(n, dtype=np.float32),
+}
+SIZES = (1, 2, 37, 4 * GROUPS - 1, 4 * GROUPS, 4 * GROUPS + 1, 8 * GROUPS - 1, 8 * GROUPS, 152_000)
+
+
+@pytest.mark.parametrize("make", ROWS.values(), ids=ROWS.keys())
+@pytest.mark.parametrize("n", SIZES)
+def test_largest_logits_are_those_of_a_full_stable_sort(
+    make: Callable[[np.random.Generator, int], Row], n: int
+) -> None:
+    row = make(np.random.default_rng(n), n)
+    order = np.argsort(-row, kind="stable")
+    for k in {1, 2, 40, 256, GROUPS // 2, GROUPS // 2 + 1, n - 1, n, n + 1} - {0}:
+        found = top_ids(row, k)
+        assert found.dtype == np.int32
+        assert found.tolist() == order[:k].tolist()
+
+
+def test_confidence_is_the_softmax_of_the_best_token() -> None:
+    row = np.log(np.array([0.25, 0.6, 0.15], np.float32)) + np.float32(7)
+    assert confidence(row) == pytest.approx(0.6)
+    assert confidence(np.array([-np.inf, 3.0], np.float32)) == 1.0
+
+
+# What cannot be meant.
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("temperature", [-0.1, math.inf, math.nan]),
+        ("top_k", [-1]),
+        ("top_p", [0.0, -0.1, 1.01, math.nan]),
+        ("min_p", [-0.01, 1.01, math.nan]),
+        ("repeat_penalty", [0.0, -1.0, math.inf, math.nan]),
+        ("frequency_penalty", [math.inf, math.nan]),
+        ("presence_penalty", [-math.inf, math.nan]),
+        ("penalty_last_n", [-2]),
+        ("seed", [-1]),
+    ],
+)
+def test_setting_out_of_its_range_is_refused_by_name(field: str, values: list[Any]) -> None:
+    for value in values:
+        with pytest.raises(UsageError, match=f"^{field.replace('_', '-')} is {value}"):
+            SamplingParams(**{field: value})
+
+
+@pytest.mark.parametrize("bias", [math.inf, math.nan])
+def test_bias_that_no_logit_can_bear_is_refused(bias: float) -> None:
+    """-inf bans a token; +inf would make the others' probabilities no numbers."""
+    with pytest.raises(UsageError, match="logit-bias"):
+        Sampler(SamplingParams(logit_bias={3: bias}), 8)
+    Sampler(SamplingParams(logit_bias={3: -math.inf}), 8)
+
+
+@pytest.mark.parametrize("token", [-1, 8, 10**6])
+def test_bias_on_a_token_outside_the_vocabulary_is_refused(token: int) -> None:
+    with pytest.raises(UsageError, match="outside 0 … 7"):
+        Sampler(SamplingParams(logit_bias={0: 1.0, token: 1.0}), 8)
+    Sampler(SamplingParams(logit_bias={0: 1.0, 7: 1.0}), 8)
+
+
+def test_defaults_are_those_of_llama_cpp() -> None:
+    params = SamplingParams()
+    assert (params.temperature, params.top_k, params.top_p, params.min_p) == (0.8, 40, 0.95, 0.05)
+    assert (params.repeat_penalty, params.penalty_last_n) == (1.0, 64)
+    assert (params.frequency_penalty, params.presence_penalty) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("params", "greedy"),
+    [
+        (GREEDY, True),
+        (replace(AS_IS, top_k=1), True),
+        (AS_IS, False),
+        (LLAMA_CPP, False),
+        (replace(GREEDY, repeat_penalty=1.2), True),
+    ],
+)
+def test_greedy_is_where_one_token_only_can_be_picked(params: SamplingParams, greedy: bool) -> None:
+    assert params.greedy == greedy
+    row = np.array([0.0, 2.0, 2.0, 1.0], np.float32)
+    found = Sampler(params, 4).distribution(row, [])
+    assert (len(found.ids) == 1) == greedy
+    if greedy:
+        assert found.ids.tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("params", "adjusts"),
+    [
+        (LLAMA_CPP, False),
+        (replace(LLAMA_CPP, logit_bias={0: 1.0}), True),
+        (replace(LLAMA_CPP, repeat_penalty=1.1), True),
+        (replace(LLAMA_CPP, repeat_penalty=1.1, penalty_last_n=0), False),
+        (replace(LLAMA_CPP, frequency_penalty=0.1), True),
+        (replace(LLAMA_CPP, presence_penalty=0.1), True),
+    ],
+)
+def test_sampler_knows_whether_logits_depend_on_more_than_the_row(
+    params: SamplingParams, adjusts: bool
+) -> None:
+    assert Sampler(params, 4).adjusts == adjusts

@@ -1,0 +1,113 @@
+"""The figures of a generation, added up from steps made by hand and by the loop."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.loop import PROMPT, speculate
+from localspec.decoding.planner import Fixed, Never, Plan, Planner
+from localspec.decoding.stats import DrafterStats, GenerationStats
+from localspec.decoding.tree import ROOT, TokenTree
+from tests.decoding.steps import step_of
+from tests.support.toys import GREEDY, ToyModel, ToyTarget, chosen_chain, session_of
+
+PLAN = Plan("model", depth=3)
+
+
+def branched() -> TokenTree:
+    """0 ─ 1 ─ 2 from the model, 3 and 4 from the n-gram: 3 beside 0, 4 beside 1."""
+    tree = TokenTree()
+    node = tree.add(5, ROOT, "model")
+    node = tree.add(6, node, "model")
+    tree.add(7, node, "model")
+    tree.add(8, ROOT, "ngram")
+    tree.add(9, 0, "ngram")
+    return tree
+
+
+def test_tokens_are_counted_as_drafted_tested_and_accepted() -> None:
+    stats = GenerationStats()
+    stats.add(step_of(PROMPT))
+    stats.add(step_of(PLAN, branched(), path=[0, 4], tests=[0, 1, 4]))
+    stats.add(step_of(PLAN, branched(), path=[], tests=[0, 3]))
+    assert (stats.drafted, stats.tested, stats.accepted) == (10, 5, 2)
+    assert stats.generated_tokens == 1 + 3 + 1
+    assert stats.target_passes == 3
+    assert stats.acceptance_rate == pytest.approx(2 / 5)
+    assert stats.tokens_per_pass == pytest.approx(5 / 3)
+
+
+def test_tokens_are_counted_by_drafter_and_by_position() -> None:
+    stats = GenerationStats()
+    stats.add(step_of(PLAN, branched(), path=[0, 4], tests=[0, 1, 4]))
+    stats.add(step_of(PLAN, branched(), path=[0, 1, 2], tests=[0, 1, 2]))
+    stats.add(step_of(PLAN, branched(), path=[3], tests=[0, 3]))
+    assert stats.by_drafter == {
+        "model": DrafterStats(drafted=9, tested=6, accepted=4),
+        "ngram": DrafterStats(drafted=6, tested=2, accepted=2),
+    }
+    assert stats.tested_per_position == [4, 3, 1]
+    assert stats.accepted_per_position == [3, 2, 1]
+
+
+def test_seconds_of_the_prompt_and_of_decoding_are_kept_apart() -> None:
+    stats = GenerationStats()
+    stats.add(step_of(PROMPT, seconds=(9.0, 8.0, 0.0)))
+    stats.add(step_of(PLAN, branched(), path=[0], tests=[0, 1, 4], seconds=(4.0, 2.0, 1.5)))
+    stats.add(step_of(Plan(None, reason="none"), seconds=(2.0, 1.75, 0.0)))
+    assert stats.prompt_seconds == 9.0
+    assert stats.decode_seconds == 6.0
+    assert stats.verify_seconds == 3.75
+    assert stats.draft_seconds == 1.5
+    assert stats.overhead_seconds == pytest.approx(0.75)
+    assert stats.tokens_per_second == pytest.approx(3 / 6.0), "the prompt's token is left out"
+
+
+def test_reasons_are_counted_where_nothing_was_drafted() -> None:
+    stats = GenerationStats()
+    for plan in (PROMPT, Plan(None, reason="resting"), PLAN, Plan(None, reason="resting")):
+        stats.add(step_of(plan))
+    stats.add(step_of(PLAN, branched(), path=[], tests=[0, 3]))
+    assert stats.reasons == {"resting": 2, "drafter 'model' had nothing to propose": 1}
+    assert stats.drafted == 5
+
+
+def test_figures_of_nothing_are_zero() -> None:
+    stats = GenerationStats()
+    assert (stats.tokens_per_pass, stats.tokens_per_second, stats.acceptance_rate) == (0, 0, 0)
+    stats.add(step_of(PROMPT))
+    assert stats.tokens_per_second == 0.0
+
+
+def test_figures_are_ready_for_json() -> None:
+    stats = GenerationStats()
+    stats.add(step_of(PLAN, branched(), path=[0], tests=[0, 1, 4]))
+    figures = json.loads(json.dumps(stats.as_dict()))
+    assert figures["acceptance_rate"] == pytest.approx(1 / 3)
+    assert figures["tokens_per_pass"] == 2.0
+    assert figures["by_drafter"]["ngram"] == {"drafted": 2, "tested": 1, "accepted": 0}
+    assert figures["tested_per_position"] == [1, 2]
+
+
+@pytest.mark.parametrize("drafted", [False, True])
+def test_stats_of_the_loop_agree_with_its_text(drafted: bool) -> None:
+    model = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
+    session = session_of([0], size=3, params=GREEDY, count=13)
+    planner: Planner = Fixed(Plan("toy", depth=3)) if drafted else Never("turned off")
+    stats = GenerationStats()
+    drafters = {"toy": chosen_chain([2, 0, 2])}
+    for step in speculate(session, ToyTarget(model), drafters, planner, GreedyMatch()):
+        stats.add(step)
+    assert stats.generated_tokens == len(session.context) - 1 == 13
+    assert sum(stats.accepted_per_position) == stats.accepted
+    assert sum(stats.tested_per_position) == stats.tested
+    if drafted:
+        # 1 | 2 0 +1 | 2 0 +1 … : the third token of a draft is wrong; the last draft has two.
+        assert (stats.target_passes, stats.drafted, stats.tested, stats.accepted) == (5, 11, 11, 8)
+        assert stats.reasons == {}
+    else:
+        assert (stats.target_passes, stats.drafted) == (13, 0)
+        assert stats.reasons == {"turned off": 12}

@@ -1,0 +1,205 @@
+"""The cascade: what it drafts is distributed as if the draft model had drawn every token itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.acceptance import BlockVerification, GreedyMatch
+from localspec.decoding.dice import SeededDice
+from localspec.decoding.loop import Drafter, speculate
+from localspec.decoding.planner import Fixed, Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.drafters.ngram import NgramIndex
+from tests.support.toys import (
+    AS_IS,
+    GREEDY,
+    SIZE,
+    START,
+    EnumeratingDice,
+    Forbids,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    enumerate_outcomes,
+    examples,
+    models,
+    session_of,
+    started,
+)
+
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
+LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+
+contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
+
+
+def cascade_of(cache: ToyCache, *, guess: int = 3) -> CascadeDrafter:
+    return CascadeDrafter(
+        DraftModel(cache, cache.model.size), NgramIndex(), guess=guess, shortest=1
+    )
+
+
+def model_of(cache: ToyCache) -> ModelDrafter:
+    return ModelDrafter(DraftModel(cache, cache.model.size))
+
+
+def proposed(drafter: Drafter, session: Session, plan: Plan) -> TokenTree:
+    tree = TokenTree()
+    drafter.propose(session, plan, tree)
+    return tree
+
+
+@pytest.mark.parametrize("guess", [1, 2, 3])
+@pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
+@examples(15)
+@given(model=models(), context=contexts)
+def test_draft_is_distributed_as_the_draft_models_own(
+    guess: int, recurrent: bool, model: ToyModel, context: list[int]
+) -> None:
+    plan = Plan("cascade", depth=3)
+
+    def by_itself(dice: EnumeratingDice) -> tuple[int, ...]:
+        return tuple(
+            proposed(model_of(ToyCache(model)), session_of(context, dice=dice), plan).tokens
+        )
+
+    def cascaded(dice: EnumeratingDice) -> tuple[int, ...]:
+        cache = ToyCache(model, recurrent=recurrent)
+        session = session_of(context, dice=dice)
+        tree = proposed(cascade_of(cache, guess=guess), session, plan)
+        for node, q in enumerate(tree.proposals):
+            assert q is not None
+            wanted = model.distribution([*context, *tree.tokens[:node]])
+            assert q.ids.tolist() == wanted.ids.tolist()
+            assert q.probs == pytest.approx(wanted.probs)
+        held = cache.tokens
+        assert held == [*context, *tree.tokens][: len(held)], "guesses that failed are dropped"
+        assert tree.is_chain()
+        return tuple(tree.tokens)
+
+    assert enumerate_outcomes(cascaded) == pytest.approx(enumerate_outcomes(by_itself), abs=1e-9)
+
+
+@examples(30)
+@given(model=models(), context=contexts, depth=st.integers(1, 5))
+def test_greedy_draft_is_the_draft_models_own(
+    model: ToyModel, context: list[int], depth: int
+) -> None:
+    plan = Plan("cascade", depth=depth)
+    session = session_of(context, params=GREEDY)
+    tree = proposed(cascade_of(ToyCache(model)), session, plan)
+    assert tree.tokens == proposed(model_of(ToyCache(model)), session, plan).tokens
+    assert set(tree.proposals) == {None}
+    assert set(tree.sources) == {"cascade"}
+
+
+@examples(30)
+@given(
+    model=models(),
+    context=contexts,
+    confidence=st.sampled_from([0.0, 0.4, 0.7]),
+    likelihood=st.sampled_from([0.0, 0.1, 0.4]),
+)
+def test_draft_stops_where_the_draft_models_own_would(
+    model: ToyModel, context: list[int], confidence: float, likelihood: float
+) -> None:
+    plan = Plan("cascade", depth=4, min_confidence=confidence, min_likelihood=likelihood)
+    session = session_of(context, params=GREEDY)
+    tree = proposed(cascade_of(ToyCache(model)), session, plan)
+    assert tree.tokens == proposed(model_of(ToyCache(model)), session, plan).tokens
+
+
+@pytest.mark.parametrize(("depth", "passes"), [(1, 1), (2, 1), (4, 1), (5, 2), (8, 2), (9, 3)])
+def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -> None:
+    """Three guesses and the row behind them give four tokens a pass."""
+    cache = ToyCache(CYCLE)
+    session = session_of([0, 1, 2, 0], size=3)
+    tree = proposed(cascade_of(cache), session, Plan("cascade", depth=depth))
+    assert tree.tokens == [1, 2, 0, 1, 2, 0, 1, 2, 0][:depth]
+    assert cache.native_seconds == passes
+
+
+def test_text_that_does_not_repeat_is_drafted_token_by_token() -> None:
+    cache = ToyCache(CYCLE)
+    drafter = CascadeDrafter(DraftModel(cache, 3), NgramIndex(), shortest=5)
+    assert len(proposed(drafter, session_of([0, 1], size=3), Plan("cascade", depth=4))) == 4
+    assert cache.native_seconds == 4
+
+
+def test_right_guesses_are_decoded_once() -> None:
+    cache = ToyCache(CYCLE)
+    session, drafter = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=21), cascade_of(cache)
+    drafter.begin(session.context)
+    planner = Fixed(Plan("cascade", depth=4))
+    list(speculate(session, ToyTarget(CYCLE), {"cascade": drafter}, planner, GreedyMatch()))
+    text = session.context
+    assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(cache.decoded))]
+
+
+@pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
+def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
+    for seed in range(15):
+        cache = ToyCache(LIVELY, recurrent=recurrent)
+        drafter, target = cascade_of(cache), ToyTarget(started([[2, 5, 3], [4, 1, 5], [1, 5, 4]]))
+        session = session_of([0, 1, 2, 0, 1, START], dice=SeededDice(seed))
+        drafter.begin(session.context)
+        planner = Fixed(Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1))
+        for _ in speculate(session, target, {"cascade": drafter}, planner, BlockVerification()):
+            assert cache.tokens == session.context[: len(cache.tokens)]
+
+
+@pytest.mark.parametrize("capacity", [3, 6, 8, 9, 12])
+def test_capacity_of_the_draft_model_bounds_guesses_too(capacity: int) -> None:
+    """`ToyCache` takes no token beyond it."""
+    cache = ToyCache(CYCLE, capacity=capacity)
+    session, drafter = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20), cascade_of(cache)
+    drafter.begin(session.context)
+    planner = Fixed(Plan("cascade", depth=5))
+    list(speculate(session, ToyTarget(CYCLE), {"cascade": drafter}, planner, GreedyMatch()))
+    assert len(session.context) == 24
+
+
+def test_draft_stops_behind_an_end_token_though_the_guess_goes_on() -> None:
+    cache = ToyCache(CYCLE)
+    session = session_of([0, 1, 2, 0], size=3)
+    session.ends = lambda token: token == 2
+    tree = proposed(cascade_of(cache), session, Plan("cascade", depth=5))
+    assert tree.tokens == [1, 2]
+    assert cache.tokens == [0, 1, 2, 0, 1]
+
+
+def test_guess_that_the_grammar_forbids_is_not_taken() -> None:
+    constraint = Forbids({(0, 1)}, 0)
+
+    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+        session = session_of([0, 1, 2, 0], dice=dice, constraint=constraint)
+        return tuple(proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", 2)).tokens)
+
+    found = enumerate_outcomes(run)
+    assert {draft[0] for draft in found} == {0, 2}
+    assert all(draft != (0, 1) for draft in found)
+
+
+def test_penalties_see_the_path_so_far() -> None:
+    params = replace(AS_IS, frequency_penalty=0.7)
+    context = [0, 1, 2, 0]
+
+    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+        session = session_of(context, dice=dice, params=params)
+        tree = proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", depth=3))
+        for node, q in enumerate(tree.proposals):
+            before = [*context, *tree.tokens[:node]]
+            assert q is not None
+            wanted = session.sampler.distribution(LIVELY.logits([before])[0], before)
+            assert q.probs == pytest.approx(wanted.probs)
+        return tuple(tree.tokens)
+
+    assert len(enumerate_outcomes(run)) == 27

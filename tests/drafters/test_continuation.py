@@ -1,0 +1,112 @@
+"""One drafter goes on where another stopped."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.decoding.loop import Drafter
+from localspec.decoding.planner import Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.continuation import Continuation
+from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from tests.support.toys import (
+    GREEDY,
+    ToyCache,
+    ToyDrafter,
+    ToyModel,
+    chosen_chain,
+    session_of,
+)
+
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
+
+
+def proposed(drafter: Drafter, plan: Plan, context: tuple[int, ...] = (0, 1)) -> TokenTree:
+    tree = TokenTree()
+    drafter.propose(session_of(context, size=9, params=GREEDY), plan, tree)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("depth", "share", "sources"),
+    [
+        (4, 0.5, ["a", "a", "b", "b"]),
+        (4, 0.25, ["a", "b", "b", "b"]),
+        (4, 0.0, ["a", "b", "b", "b"]),
+        (4, 1.0, ["a", "a", "a", "a"]),
+        (1, 0.5, ["a"]),
+    ],
+)
+def test_depth_is_shared(depth: int, share: float, sources: list[str]) -> None:
+    both = Continuation("both", chosen_chain([5] * 9, "a"), chosen_chain([6] * 9, "b"), share=share)
+    tree = proposed(both, Plan("both", depth=depth))
+    assert tree.sources == sources
+    assert tree.is_chain()
+
+
+@pytest.mark.parametrize("first", [[], [5]])
+def test_second_takes_over_what_the_first_left(first: list[int]) -> None:
+    both = Continuation("both", chosen_chain(first, "a"), chosen_chain([6] * 9, "b"))
+    assert proposed(both, Plan("both", depth=5)).tokens == [*first, *[6] * (5 - len(first))]
+
+
+def test_only_the_first_offers_several_candidates() -> None:
+    plans: dict[str, Plan] = {}
+
+    def widely(session: Session, plan: Plan, tree: TokenTree) -> None:
+        plans["first"] = plan
+        tip = tree.tip()
+        for token in range(plan.width):
+            tree.add(token, tip, "a")
+
+    def narrowly(session: Session, plan: Plan, tree: TokenTree) -> None:
+        plans["second"] = plan
+        tree.add(7, tree.tip(), "b")
+
+    both = Continuation("both", ToyDrafter(widely), ToyDrafter(narrowly))
+    tree = proposed(both, Plan("both", depth=4, width=3, min_likelihood=0.3))
+    assert tree.parents == [ROOT, ROOT, ROOT, 0]
+    assert (plans["first"].width, plans["first"].depth) == (3, 2)
+    assert (plans["second"].width, plans["second"].depth) == (1, 3)
+    assert {plan.min_likelihood for plan in plans.values()} == {0.3}
+
+
+def test_it_goes_on_from_a_tip_itself() -> None:
+    tree = TokenTree.chain([8, 8], "before")
+    both = Continuation("both", chosen_chain([5] * 9, "a"), chosen_chain([6] * 9, "b"))
+    both.propose(session_of([0], size=9), Plan("both", depth=4), tree)
+    assert tree.tokens == [8, 8, 5, 5, 6, 6]
+    assert tree.is_chain()
+
+
+def test_both_are_told_of_the_text_and_both_take_time() -> None:
+    one, two = chosen_chain([5], "a"), chosen_chain([6], "b")
+    both = Continuation("both", one, two)
+    both.begin([1, 2])
+    both.sync([1, 2, 3])
+    proposed(both, Plan("both", depth=2))
+    assert one.prompts == two.prompts == [[1, 2]]
+    assert one.synced == two.synced == [[1, 2, 3]]
+    assert both.native_seconds == one.native_seconds + two.native_seconds == 2.0
+
+
+def test_ngram_extends_the_draft_of_the_model() -> None:
+    model = ModelDrafter(DraftModel(ToyCache(CYCLE), 3))
+    both = Continuation("model+ngram", model, NgramDrafter(NgramIndex()))
+    tree = proposed(both, Plan("both", depth=6), (0, 1, 2, 0, 1))
+    assert tree.tokens == [2, 0, 1, 2, 0, 1]
+    assert tree.sources == ["model"] * 3 + ["ngram"] * 3
+    assert both.native_seconds == 3.0
+
+
+def test_model_extends_the_draft_of_the_ngram() -> None:
+    cache = ToyCache(CYCLE)
+    model = ModelDrafter(DraftModel(cache, 3))
+    both = Continuation("ngram+model", NgramDrafter(NgramIndex()), model)
+    tree = proposed(both, Plan("both", depth=6), (0, 1, 2, 0, 1))
+    assert tree.tokens == [2, 0, 1, 2, 0, 1]
+    assert tree.sources == ["ngram"] * 3 + ["model"] * 3
+    assert cache.tokens == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0], "the n-gram's tokens were read as well"

@@ -1,0 +1,155 @@
+"""The n-gram: it copies what followed before, and its index is always the session's text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.planner import Plan
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from tests.support.toys import (
+    examples,
+    session_of,
+)
+
+texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)
+
+
+def proposed(
+    text: list[int], *, depth: int, width: int = 1, shortest: int = 2, tree: TokenTree | None = None
+) -> TokenTree:
+    tree = tree or TokenTree()
+    drafter = NgramDrafter(NgramIndex(), shortest=shortest)
+    drafter.propose(session_of(text), Plan("ngram", depth, width), tree)
+    return tree
+
+
+def test_it_copies_what_followed_the_longest_repeat() -> None:
+    tree = proposed([1, 2, 3, 4, 5, 9, 1, 2], depth=3)
+    assert tree.tokens == [3, 4, 5]
+    assert tree.is_chain()
+    assert tree.sources == ["ngram"] * 3
+    assert tree.proposals == [None] * 3, "its tokens are chosen, not drawn"
+
+
+@pytest.mark.parametrize("depth", [1, 2, 7, 40])
+def test_it_copies_as_far_as_it_is_asked_and_the_text_goes(depth: int) -> None:
+    """At the end of the text it goes on with what it imagined."""
+    tree = proposed([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2], depth=depth)
+    assert tree.tokens == ([3, 4, 5, 6, 7, 8, 9, 1, 2] * 5)[:depth]
+
+
+def test_longer_repeat_wins_over_a_more_recent_one() -> None:
+    text = [5, 1, 2, 8, 0, 3, 1, 2, 9, 0, 5, 1, 2]
+    assert proposed(text, depth=1).tokens == [8]
+
+
+def test_repeat_that_is_too_short_is_not_worth_a_draft() -> None:
+    text = [1, 2, 3, 4, 2]
+    assert proposed(text, depth=3).tokens == []
+    assert proposed(text, depth=1, shortest=1).tokens == [3]
+
+
+def test_text_that_does_not_repeat_is_not_drafted() -> None:
+    assert proposed([1, 2, 3, 4], depth=3, shortest=1).tokens == []
+
+
+def test_candidates_are_what_followed_at_different_times() -> None:
+    tree = proposed([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 5, 9, 1, 2], depth=2, width=3)
+    assert {tree.tokens[node] for node in tree.children(ROOT)} == {3, 4, 5}
+    paths = [tuple(tree.path_tokens(node)) for node in range(len(tree)) if not tree.children(node)]
+    assert sorted(paths) == [(3, 7), (4, 8), (5, 9)]
+
+
+@examples(100)
+@given(text=texts, depth=st.integers(1, 5), width=st.integers(1, 4), shortest=st.integers(1, 3))
+def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, shortest: int) -> None:
+    tree = proposed(text, depth=depth, width=width, shortest=shortest)
+    assert all(depths <= depth for depths in tree.depths)
+    leaves = sum(not tree.children(node) for node in range(len(tree)))
+    assert leaves <= width
+    for node in range(ROOT, len(tree)):
+        siblings = [tree.tokens[child] for child in tree.children(node)]
+        assert len(siblings) == len(set(siblings)), "candidates differ"
+    ending, joined = text[len(text) - shortest :], "".join(map(str, text))
+    for node in tree.children(ROOT):
+        followed = "".join(map(str, [*ending, tree.tokens[node]]))
+        assert followed in joined, "it followed that ending before"
+
+
+def test_it_goes_on_from_the_tip_of_what_another_drafter_proposed() -> None:
+    tree = TokenTree()
+    other = tree.add(1, ROOT, "model")
+    tree.add(8, ROOT, "model")
+    tip = tree.add(2, other, "model")
+    proposed([1, 2, 3, 4, 9], depth=2, tree=tree)
+    assert tree.tokens[3:] == [3, 4]
+    assert tree.parents[3:] == [tip, 3]
+    assert tree.sources[3:] == ["ngram", "ngram"]
+
+
+def test_index_follows_the_text() -> None:
+    index = NgramIndex()
+    session = session_of([1, 2, 3, 1])
+    assert index.match_length(session) == 1
+    session.context += [2, 3]
+    assert index.match_length(session) == 3
+    session.context += [9]
+    assert index.match_length(session) == 0
+
+
+def test_index_starts_anew_with_another_text() -> None:
+    index = NgramIndex()
+    index.begin([1, 2, 3, 4, 1, 2])
+    assert index.match().length == 2
+    index.begin([5, 6, 1, 2])
+    assert index.match().length == 0
+    index.begin([5, 6])
+    assert index.match().length == 0
+    index.begin([5, 6, 5])
+    assert index.match().length == 1
+
+
+def test_index_starts_anew_where_only_the_middle_of_the_text_differs() -> None:
+    index = NgramIndex()
+    index.begin([1, 2, 3, 9])
+    index.begin([1, 5, 3, 9, 1, 2])
+    assert index.match().length == 0, "2 followed 1 in the other text only"
+
+
+def test_index_keeps_what_the_new_prompt_goes_on_from() -> None:
+    index = NgramIndex()
+    index.begin([1, 2, 3])
+    automaton = index._automaton
+    index.begin([1, 2, 3, 1, 2])
+    assert index._automaton is automaton
+    assert index.match().length == 2
+
+
+@examples(50)
+@given(text=texts, cuts=st.lists(st.integers(1, 30), max_size=4))
+def test_index_is_the_same_however_the_text_came_in(text: list[int], cuts: list[int]) -> None:
+    at_once, bit_by_bit = NgramIndex(), NgramIndex()
+    at_once.sync(text)
+    for end in sorted(min(cut, len(text)) for cut in cuts):
+        bit_by_bit.sync(text[:end])
+    bit_by_bit.sync(text)
+    assert bit_by_bit.match() == at_once.match()
+    one, other = (index.candidates(index.match(), 9, 1) for index in (at_once, bit_by_bit))
+    assert one == other
+
+
+def test_run_of_no_length_is_empty() -> None:
+    index = NgramIndex()
+    index.sync([1, 2, 1])
+    assert index.run(index.match(), 2, 0, 1) == []
+
+
+def test_ngram_needs_no_native_pass() -> None:
+    drafter = NgramDrafter(NgramIndex())
+    drafter.begin([1, 2, 1, 2])
+    drafter.sync([1, 2, 1, 2, 1])
+    assert drafter.native_seconds == 0.0
+    assert drafter.name == "ngram"
