@@ -1,0 +1,135 @@
+"""The three shapes of an answer on standard output: text, one JSON object, JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, Protocol
+
+from localspec import Chunk, Completion, GenerationStats
+from localspec.cli.output import Console, describe
+from localspec.cli.worker import Ready
+from localspec.errors import Cancelled
+
+
+class Format(Protocol):
+    """Told what happens, in this order; `failed` may come at any time instead of the rest."""
+
+    def ready(self, ready: Ready) -> None:
+        """The models are open."""
+        ...
+
+    def chunk(self, chunk: Chunk) -> None:
+        """A part of the answer."""
+        ...
+
+    def finished(self, completion: Completion) -> None:
+        """All of it."""
+        ...
+
+    def failed(self, error: BaseException) -> None:
+        """No more will come; standard error says why."""
+        ...
+
+
+class Text:
+    """The answer as it comes. A newline is added at its end where it has none of its own, on a
+    terminal and in a pipe alike."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._last = "\n"
+
+    def ready(self, ready: Ready) -> None:
+        pass
+
+    def chunk(self, chunk: Chunk) -> None:
+        if chunk.text:
+            self._console.answer(chunk.text)
+            self._last = chunk.text[-1]
+
+    def finished(self, completion: Completion) -> None:
+        self._end_line()
+
+    def failed(self, error: BaseException) -> None:
+        self._end_line()
+
+    def _end_line(self) -> None:
+        if self._last != "\n":
+            self._console.answer("\n")
+
+
+class JsonObject:
+    """One object at the end; when interrupted as well, but not after an error."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._ready: Ready | None = None
+
+    def ready(self, ready: Ready) -> None:
+        self._ready = ready
+
+    def chunk(self, chunk: Chunk) -> None:
+        pass
+
+    def finished(self, completion: Completion) -> None:
+        found = {
+            "text": completion.text,
+            "finish_reason": completion.finish_reason,
+            "model": None if self._ready is None else self._ready.model,
+            "draft": None if self._ready is None else self._ready.draft,
+            "stats": completion.stats.as_dict(),
+        }
+        self._console.answer(_json(found))
+
+    def failed(self, error: BaseException) -> None:
+        if isinstance(error, Cancelled):
+            self.finished(_nothing())
+
+
+class JsonLines:
+    """One object per line and event: start, chunk …, end; or error."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+
+    def ready(self, ready: Ready) -> None:
+        stats = ready.stats
+        self._event(
+            "start",
+            model=ready.model,
+            draft=ready.draft,
+            prompt_tokens=stats.prompt_tokens,
+            rule=stats.rule,
+            lossless=stats.lossless,
+            seed=stats.seed,
+        )
+
+    def chunk(self, chunk: Chunk) -> None:
+        self._event("chunk", text=chunk.text, token_ids=chunk.token_ids, sources=chunk.sources)
+
+    def finished(self, completion: Completion) -> None:
+        self._event(
+            "end",
+            text=completion.text,
+            finish_reason=completion.finish_reason,
+            stats=completion.stats.as_dict(),
+        )
+
+    def failed(self, error: BaseException) -> None:
+        if isinstance(error, Cancelled):
+            self.finished(_nothing())
+        else:
+            message, code = describe(error)
+            self._event("error", message=message, exit_code=code)
+
+    def _event(self, name: str, **values: Any) -> None:
+        self._console.answer(_json({"event": name, **values}))
+
+
+def _nothing() -> Completion:
+    """What an interrupt before the first token leaves."""
+    return Completion("", "cancelled", GenerationStats())
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, ensure_ascii=False) + "\n"

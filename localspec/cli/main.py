@@ -1,0 +1,106 @@
+"""The `localspec` command: verbs, `--version`, and how every way to fail is told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import typer
+
+from localspec.cli.interrupts import sigterm_like_ctrl_c
+from localspec.cli.output import Console, OutputLost, lost
+from localspec.cli.run import EXAMPLES, run
+
+NAME = "localspec"
+
+EXIT_CODES = """\
+Exit codes:
+  0    done
+  1    failed while running
+  2    an option, a grammar, a schema or a prompt that cannot be meant
+  3    model not found
+  4    not a model that generates text
+  5    the draft model has another vocabulary
+  6    the prompt does not fit the context
+  130  interrupted
+  141  the reader of standard output went away"""
+
+app = typer.Typer(
+    name=NAME,
+    help="Local language models, faster, saying exactly the same.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command(epilog=EXAMPLES)(run)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        from localspec import __version__
+
+        typer.echo(f"{NAME} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def localspec(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """Only here for the options that stand before the verb."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command line.
+
+    Args:
+        arguments: without the program's name; None takes those of the process.
+
+    Returns:
+        The exit code.
+    """
+    console = Console()
+    if console.closed:
+        return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
+    with sigterm_like_ctrl_c():
+        try:
+            code = _run(console, arguments)
+            console.finish()
+        except Exception as error:
+            return console.error(error)
+    return code
+
+
+def _run(console: Console, arguments: Sequence[str] | None) -> int:
+    try:
+        code = typer.main.get_command(app).main(
+            None if arguments is None else list(arguments),
+            prog_name=NAME,
+            standalone_mode=False,
+            obj=console,
+        )
+    except typer.TyperException as error:
+        _tell_misuse(console, error)
+        return error.exit_code
+    except SystemExit as leaving:
+        # How typer leaves when the reader of --help goes away.
+        if isinstance(leaving.__context__, OSError):
+            raise lost(leaving.__context__) from None
+        raise
+    except OSError:
+        # If printing the help failed, what is left of it fails once more, and says why.
+        console.finish()
+        raise
+    return int(code or 0)
+
+
+def _tell_misuse(console: Console, error: typer.TyperException) -> None:
+    """One line for an unknown option, a missing value …, instead of typer's box around it."""
+    sentence = error.format_message().strip().rstrip(".")
+    if sentence:  # there is none where typer has just printed the help
+        context = getattr(error, "ctx", None)
+        where = NAME if context is None else context.command_path
+        console.say(f"{NAME}: {sentence}. See '{where} --help'.")

@@ -1,0 +1,244 @@
+"""What is printed where: the answer on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import errno
+import io
+import logging
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from time import perf_counter
+from typing import TextIO
+
+from localspec.errors import Cancelled, LocalspecError
+
+_LEVELS = {1: logging.INFO, 2: logging.DEBUG}
+_QUIET_SECONDS = 0.3
+"""What takes less than this shows no progress: it would only flicker."""
+_REDRAW_SECONDS = 0.2
+"""Between two redraws: on a small machine they take cores from the model."""
+
+# A model, or a file name, must not be able to steer the terminal it is shown on.
+_HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
+_HARMLESS |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
+
+
+class OutputLost(LocalspecError):
+    """Standard output takes nothing any more."""
+
+
+class ReaderGone(OutputLost):
+    """Whoever read standard output closed it, as `head` does when it has enough."""
+
+    exit_code = 141
+
+
+class Console:
+    """The two streams. One per process, made by `main` before anything else happens.
+
+    Attributes:
+        quiet: print nothing but the answer and errors.
+        verbosity: 1 adds the log, 2 its details; both add tracebacks to internal errors.
+    """
+
+    def __init__(self) -> None:
+        self.quiet = False
+        self.verbosity = 0
+        _occupy_standard_descriptors()
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", errors="replace")
+        if isinstance(sys.stderr, io.TextIOWrapper):
+            sys.stderr.reconfigure(errors="replace")
+        self._progress = _ProgressLine(self._write_aside)
+
+    def configure(self, *, quiet: bool, verbosity: int) -> None:
+        """Take over what the options say; with -v, send the log to standard error."""
+        self.quiet, self.verbosity = quiet, verbosity
+        logger = logging.getLogger("localspec")
+        for handler in [h for h in logger.handlers if isinstance(h, _LogToConsole)]:
+            logger.removeHandler(handler)
+        if verbosity:
+            handler = _LogToConsole(self)
+            handler.setFormatter(logging.Formatter("%(levelname)s %(name)s: %(message)s"))
+            logger.addHandler(handler)
+            logger.setLevel(_LEVELS.get(verbosity, logging.DEBUG))
+
+    @property
+    def closed(self) -> bool:
+        """Whether there was no standard output from the start."""
+        # typeshed does not know that a closed stream is None.
+        stdout: TextIO | None = sys.stdout
+        return stdout is None
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether anyone would see a line that is redrawn."""
+        # Log lines would end up in the middle of it.
+        return not self.quiet and not self.verbosity and _is_terminal(sys.stderr) and _can_go_back()
+
+    def answer(self, text: str) -> None:
+        """Print a part of the answer, now.
+
+        Raises:
+            OutputLost: it cannot be written.
+        """
+        self.erase_progress()
+        try:
+            if _is_terminal(sys.stdout):
+                text = text.translate(_HARMLESS)
+            sys.stdout.write(text)
+            sys.stdout.flush()
+        except OSError as error:
+            _discard(sys.stdout)
+            raise lost(error) from None
+
+    def finish(self) -> None:
+        """Write out what is still buffered (the text of --help, say).
+
+        Raises:
+            OutputLost: it cannot be written.
+        """
+        self.answer("")
+
+    def say(self, text: str, *, dim: bool = False) -> None:
+        """Print lines on standard error."""
+        self.erase_progress()
+        if _is_terminal(sys.stderr):
+            text = text.translate(_HARMLESS)
+            if dim and _takes_colour():
+                text = f"\x1b[2m{text}\x1b[0m"
+        self._write_aside(text + "\n")
+
+    def notice(self, text: str) -> None:
+        """Print something that the user should know, unless told to be quiet."""
+        if not self.quiet:
+            self.say(f"localspec: note: {text}")
+
+    def error(self, error: BaseException) -> int:
+        """Print what went wrong in one line; return the exit code.
+
+        An internal error, which nobody can act on without it, has its traceback with -v.
+        """
+        sentence, code = describe(error)
+        if isinstance(error, Cancelled) and _is_terminal(sys.stderr) and _can_go_back():
+            self._write_aside("\r\x1b[K")  # over the ^C that the terminal shows
+        if not (isinstance(error, ReaderGone) and self.quiet):
+            self.say(f"localspec: {sentence}")
+        if self.verbosity and not isinstance(error, LocalspecError):
+            self.say("".join(traceback.format_exception(error)).rstrip())
+        return code
+
+    def progress(self, text: str, *, at_once: bool = False) -> None:
+        """Show what is going on, in one line that comes and goes."""
+        if self.shows_progress:
+            self._progress.show(text, at_once=at_once)
+
+    def erase_progress(self) -> None:
+        """Take the line away."""
+        self._progress.erase()
+
+    def _write_aside(self, text: str) -> None:
+        try:
+            sys.stderr.write(text)
+            sys.stderr.flush()
+        except OSError:  # nobody is left to be told
+            _discard(sys.stderr)
+
+
+class _ProgressLine:
+    """One line on a terminal, redrawn in place."""
+
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
+        self._due: float | None = None
+        self._shown = False
+
+    def show(self, text: str, *, at_once: bool) -> None:
+        now = perf_counter()
+        if self._due is None:
+            self._due = now + _QUIET_SECONDS
+        if now < self._due and not at_once:
+            return
+        self._due, self._shown = now + _REDRAW_SECONDS, True
+        # A line that wraps could not be erased.
+        width = shutil.get_terminal_size().columns - 1
+        self._write(f"\r\x1b[K{text.translate(_HARMLESS)[:width]}")
+
+    def erase(self) -> None:
+        if self._shown:
+            self._write("\r\x1b[K")
+        self._due, self._shown = None, False
+
+
+class _LogToConsole(logging.Handler):
+    """Log records, as lines on standard error."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._console.say(self.format(record))
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """An error in words, and the exit code that goes with it."""
+    if isinstance(error, LocalspecError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return (
+            "There is not enough memory. Take a smaller model, or a shorter context with --ctx.",
+            1,
+        )
+    name = type(error).__name__
+    return f"Internal error, {name}: {error}. Run it again with -v, and report what that says.", 1
+
+
+def lost(error: OSError) -> OutputLost:
+    """What a failed write to standard output means."""
+    if isinstance(error, BrokenPipeError):
+        return ReaderGone("The reader of standard output is gone, so the answer stops here.")
+    code = errno.errorcode.get(error.errno or 0, "unknown error")
+    return OutputLost(
+        f"Standard output cannot be written: {error.strerror} ({code}). "
+        "Make room, or send it elsewhere."
+    )
+
+
+def _discard(stream: TextIO) -> None:
+    """Point a broken stream at nothing; the interpreter would stumble over it again at exit."""
+    try:
+        descriptor = stream.fileno()
+    except (OSError, ValueError):
+        return
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, descriptor)
+    os.close(nothing)
+
+
+def _occupy_standard_descriptors() -> None:
+    """Give whatever of 0, 1 and 2 was closed at the start a place to go.
+
+    The next files that are opened would get these numbers otherwise, and native code that prints
+    would write into them.
+    """
+    if sys.stderr is None:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        while nothing < 2:
+            nothing = os.open(os.devnull, os.O_RDWR)
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="replace", closefd=False)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def _can_go_back() -> bool:
+    return os.environ.get("TERM") != "dumb"
+
+
+def _takes_colour() -> bool:
+    return not os.environ.get("NO_COLOR") and _can_go_back()

@@ -1,0 +1,143 @@
+"""Texts from the command line: the prompt with what is piped in, and options that may be files."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TextIO
+
+from localspec.errors import Cancelled, UsageError
+
+
+def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
+    """The prompt: what is piped in, a blank line, the argument; or only one of the two.
+
+    The newline that ends the piped text is left out.
+
+    Args:
+        argument: PROMPT; "-" and None stand for standard input alone.
+        stdin: None if it is closed. A terminal is only read where "-" asks for it.
+
+    Raises:
+        UsageError: there is no text at all, or it is not UTF-8.
+        Cancelled: interrupted while waiting for standard input.
+    """
+    parts: list[str] = []
+    if stdin is not None and (argument == "-" or not stdin.isatty()):
+        parts.append(_read(stdin))
+    elif argument in (None, "-"):
+        raise UsageError('There is no prompt. Write it in quotes: localspec run "Tell me a story".')
+    if argument not in (None, "-"):
+        assert argument is not None
+        parts.append(require_utf8(argument, "The prompt"))
+    text = "\n\n".join(part for part in parts if part)
+    if not text.strip():
+        raise UsageError("The prompt is empty. Write some text, or pipe it in.")
+    return text
+
+
+def _read(stdin: TextIO) -> str:
+    try:
+        data = stdin.buffer.read()
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted while standard input was read.") from None
+    except OSError as error:
+        raise UsageError(
+            f"Standard input cannot be read: {error.strerror}. Pipe text into it."
+        ) from None
+    text = _decoded(data, "Standard input")
+    return text.removesuffix("\n").removesuffix("\r")
+
+
+def text_or_file(value: str, option: str, *, inline: bool) -> str:
+    """The value itself, or what is in the file that it names.
+
+    Args:
+        value: of the option. `@PATH` is always a file.
+        option: its name, for messages.
+        inline: whether the value looks like the text itself; if not, it is a path.
+
+    Raises:
+        UsageError: there is no such file, or it holds no text.
+    """
+    require_utf8(value, option)
+    if inline and not value.startswith("@"):
+        return value
+    path = Path(value.removeprefix("@")).expanduser()
+    try:
+        return _decoded(path.read_bytes(), str(path))
+    except FileNotFoundError:
+        raise UsageError(
+            f"{option} names no file: {path}. Check the path, or give the text itself."
+        ) from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, UsageError):
+            raise
+        cause = getattr(error, "strerror", None) or error
+        raise UsageError(
+            f"{option} cannot be read from {path}: {cause}. Name a readable file."
+        ) from None
+
+
+def read_grammar(value: str | None) -> str | None:
+    """`--grammar`: every GBNF grammar has `::=` in it, and what has not is a path."""
+    return None if value is None else text_or_file(value, "--grammar", inline="::=" in value)
+
+
+def read_json_schema(value: str | None) -> str | None:
+    """`--json-schema`: every JSON schema begins with `{`, and what does not is a path."""
+    if value is None:
+        return None
+    return text_or_file(value, "--json-schema", inline=value.lstrip().startswith("{"))
+
+
+def require_utf8(text: str, what: str) -> str:
+    """The text, if all of it is text: a shell passes any bytes on, and Python hides them in it.
+
+    Raises:
+        UsageError: naming the first bad byte.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise _not_utf8(what, len(text[: error.start].encode())) from None
+    return text
+
+
+def _decoded(data: bytes, what: str) -> str:
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        raise _not_utf8(what, error.start) from None
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise UsageError(f"{what} is no text: it has a NUL at byte {nul}. Give it a text file.")
+    return text.removeprefix("\ufeff")
+
+
+def _not_utf8(what: str, byte: int) -> UsageError:
+    return UsageError(
+        f"{what} is not UTF-8: byte {byte} cannot be decoded. "
+        "Convert it first, as with iconv -f LATIN1 -t UTF-8."
+    )
+
+
+def standard_input() -> TextIO | None:
+    """sys.stdin, None where the process was started without one."""
+    # typeshed does not know that it can be None.
+    stdin: TextIO | None = sys.stdin
+    return stdin if stdin is not None and not stdin.closed else None
+
+
+def require_texts(values: list[str] | None, option: str) -> tuple[str, ...]:
+    """The values of an option that can be repeated, each of them some text."""
+    texts = tuple(require_utf8(value, option) for value in values or ())
+    if "" in texts:
+        raise UsageError(f"{option} is empty. Leave it out, or give some text.")
+    return texts
+
+
+def path_name(path: str | os.PathLike[str] | None) -> str | None:
+    """A path as JSON can hold it."""
+    return None if path is None else os.fspath(path)

@@ -1,0 +1,85 @@
+"""The figures of a generation in words: one line, or a table."""
+
+from __future__ import annotations
+
+from localspec.decoding.stats import GenerationStats
+
+_RANK_WIDTH = 15
+
+
+def figures(stats: GenerationStats, *, draft: str | None, interrupted: bool) -> str:
+    """One line: `139 tokens · 812 tok/s · 2.53 tokens/pass · accepted 128 of 185 (69 %) · …`.
+
+    Args:
+        draft: name of the draft model, None without one.
+        interrupted: whether the user stopped the answer.
+    """
+    parts = ["interrupted"] if interrupted else []
+    if stats.generated_tokens == 0:
+        prompt = _count(stats.prompt_tokens, "token")
+        return " · ".join([*parts, f"no answer to a prompt of {prompt} yet"])
+    parts.append(_count(stats.generated_tokens, "token"))
+    if stats.generated_tokens > 1:
+        parts.append(f"{_rate(stats.tokens_per_second)} tok/s")
+        parts.append(f"{stats.tokens_per_pass:.2f} tokens/pass")
+    if stats.drafted:
+        parts.append(f"accepted {_share(stats.accepted, stats.tested)}")
+        parts += [f"{name} {d.accepted}/{d.tested}" for name, d in stats.by_drafter.items()]
+    elif stats.reasons:
+        most = max(stats.reasons, key=lambda reason: stats.reasons[reason])
+        parts.append(f"not drafted: {most}")
+    if draft is not None:
+        parts.append(f"draft {draft}")
+    if not stats.lossless:
+        parts.append(f"lossy (rule {stats.rule})")
+    return " · ".join(parts)
+
+
+def table(stats: GenerationStats, *, model: str, draft: str | None, finish: str) -> str:
+    """Everything that `stats` has, a line per figure."""
+    seconds = {
+        "prompt": stats.prompt_seconds,
+        "draft": stats.draft_seconds,
+        "verify": stats.verify_seconds,
+        "overhead": stats.overhead_seconds,
+    }
+    cached = f" ({stats.cached_tokens} cached)"
+    rows = [
+        ("model", model),
+        ("draft model", draft or "none"),
+        ("prompt", _count(stats.prompt_tokens, "token") + cached),
+        ("generated", f"{_count(stats.generated_tokens, 'token')}, finish: {finish}"),
+        ("speed", f"{_rate(stats.tokens_per_second)} tok/s after the first token"),
+        ("target passes", f"{stats.target_passes}, {stats.tokens_per_pass:.2f} tokens per pass"),
+        ("drafted", f"{_count(stats.drafted, 'token')}, of these {stats.tested} tested"),
+        ("accepted", _share(stats.accepted, stats.tested)),
+    ]
+    positions = zip(_padded(stats), stats.tested_per_position, strict=True)
+    for number, (accepted, tested) in enumerate(positions, start=1):
+        rows.append((f"  position {number}", _share(accepted, tested)))
+    for name, drafter in stats.by_drafter.items():
+        rows.append((f"  {name}", _share(drafter.accepted, drafter.tested)))
+    rows.append(("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items())))
+    for reason, passes in sorted(stats.reasons.items(), key=lambda item: -item[1]):
+        rows.append(("not drafted", f"{_count(passes, 'pass', 'passes')}: {reason}"))
+    rows.append(("rule", f"{stats.rule}, {'lossless' if stats.lossless else 'lossy'}"))
+    rows.append(("seed", str(stats.seed)))
+    return "\n".join(f"{name:<{_RANK_WIDTH}}{value}" for name, value in rows)
+
+
+def _padded(stats: GenerationStats) -> list[int]:
+    """Accepted per position, with a zero for each position where nothing was."""
+    missing = len(stats.tested_per_position) - len(stats.accepted_per_position)
+    return [*stats.accepted_per_position, *[0] * missing]
+
+
+def _count(number: int, one: str, many: str | None = None) -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"
+
+
+def _rate(value: float) -> str:
+    return f"{value:.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part} of {whole}" + (f" ({100 * part / whole:.0f} %)" if whole else "")

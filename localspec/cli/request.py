@@ -1,0 +1,136 @@
+"""What an answer needs, made of options, settings and standard input."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from localspec import Drafting, ModelOptions, SamplingParams
+from localspec.cli import prompt
+from localspec.decoding.rules import acceptance_rule
+from localspec.drafters import REGISTRY
+from localspec.errors import UsageError
+from localspec.settings import NAMES, Settings, load_settings
+
+Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One answer that is wanted; see `localspec.load` and `Engine.stream`."""
+
+    model: str | None
+    draft: str
+    options: ModelOptions
+    drafting: Drafting
+    sampling: SamplingParams
+    prompt: str
+    system: str | None
+    raw: bool
+    max_tokens: int | None
+    stop: tuple[str, ...]
+    grammar: str | None
+    json_schema: str | None
+
+
+def read_request(said: Mapping[str, Any]) -> Request:
+    """Put a request together, checking all that can be checked without the model.
+
+    Args:
+        said: the values of a command's parameters by name, None where nothing was said.
+
+    Raises:
+        UsageError: a value that cannot be meant, a missing prompt.
+        Cancelled: interrupted while waiting for standard input.
+    """
+    settings = load_settings(**{name: said[name] for name in NAMES})
+    drafting = _drafting(said, settings)
+    sampling = _record(
+        SamplingParams,
+        said,
+        temperature=settings.temperature,
+        logit_bias=_logit_bias(said["logit_bias"]),
+    )
+    acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+    # Engine.stream checks this too, but only once the model is loaded.
+    if said["max_tokens"] is not None and said["max_tokens"] < 1:
+        raise UsageError(f"max-tokens is {said['max_tokens']}. Give 1 or more.")
+    if said["raw"] and said["system"] is not None:
+        raise UsageError("--raw leaves no place for --system. Leave out one of them.")
+    if said["grammar"] is not None and said["json_schema"] is not None:
+        raise UsageError("--grammar and --json-schema exclude each other. Leave out one of them.")
+    return Request(
+        model=settings.model,
+        draft=_draft(settings, drafting),
+        options=_record(
+            ModelOptions,
+            said,
+            context=settings.ctx,
+            threads=settings.threads,
+            gpu_layers=settings.gpu_layers,
+            kv_type_k=settings.kv_type,
+            kv_type_v=settings.kv_type,
+            rpc=tuple(said["rpc"] or ()) or None,
+        ),
+        drafting=drafting,
+        sampling=sampling,
+        system=None if said["system"] is None else prompt.require_utf8(said["system"], "--system"),
+        raw=said["raw"],
+        max_tokens=said["max_tokens"],
+        stop=prompt.require_texts(said["stop"], "--stop"),
+        grammar=prompt.read_grammar(said["grammar"]),
+        json_schema=prompt.read_json_schema(said["json_schema"]),
+        # Last, so that whatever else is wrong is told before standard input is waited for.
+        prompt=prompt.read_prompt(said["prompt"], prompt.standard_input()),
+    )
+
+
+def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:
+    """A dataclass of what was said; a field that nothing was said about keeps its default.
+
+    Args:
+        instead: values that take precedence over parameters of the same name.
+    """
+    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values = {name: value for name, value in said.items() if name in names} | instead
+    return kind(**{name: value for name, value in values.items() if value is not None})
+
+
+def _drafting(said: Mapping[str, Any], settings: Settings) -> Drafting:
+    return _record(
+        Drafting,
+        said,
+        drafter=settings.drafter,
+        sampled=False if said["greedy_drafts"] else None,
+        threshold=said["rule_threshold"],
+    )
+
+
+def _draft(settings: Settings, drafting: Drafting) -> str:
+    """A draft model that nobody asked for is not loaded for a drafter that does without one."""
+    unneeded = settings.draft == "auto" and not uses_model(drafting.drafter)
+    return "none" if unneeded else settings.draft
+
+
+def uses_model(drafter: str) -> bool:
+    """Whether the drafter of that name has a use for a draft model."""
+    return drafter == "auto" or (drafter in REGISTRY and REGISTRY[drafter].needs_model)
+
+
+def _logit_bias(values: list[str] | None) -> dict[int, float] | None:
+    """`TOKEN_ID=BIAS` options as SamplingParams wants them."""
+    found: dict[int, float] = {}
+    for value in values or ():
+        token, _, bias = value.partition("=")
+        try:
+            found[int(token)] = number = float(bias)
+        except ValueError:
+            number = math.nan
+        if not number < math.inf:
+            raise UsageError(
+                f"logit-bias is '{value}'. Give the id of a token, =, and a number or -inf."
+            )
+    return found or None

@@ -1,0 +1,206 @@
+"""Loading and generating in a thread of their own.
+
+A signal handler of Python runs in the main thread, between two of its bytecodes. A native pass
+would keep it waiting, so the passes run here and the main thread only waits for what they bring.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+
+from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
+from localspec.cli.request import Request, uses_model
+from localspec.errors import Cancelled, UsageError
+
+_POLL = 0.1
+"""Seconds between looks for a signal. A waiting main thread is woken by one that the system hands
+to it, but that may be another thread, and on Windows it is not woken at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """Something that takes its time, in words."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """The request was cancelled; what runs now has to come to a place where it can stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """The models are open and the prompt is tokenized; reading it comes next.
+
+    Attributes:
+        model, draft: paths; model_name, draft_name: what to call them.
+        stats: figures, growing.
+        notices: what the user should know by now.
+    """
+
+    model: str
+    model_name: str
+    draft: str | None
+    draft_name: str | None
+    stats: GenerationStats
+    notices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The answer is complete, or was cancelled."""
+
+    completion: Completion
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """There is no (complete) answer."""
+
+    error: BaseException
+
+
+Event = Progress | Stopping | Ready | Chunk | Finished | Failed
+
+
+class Worker:
+    """Runs one request.
+
+    Args:
+        shows_progress: whether to report progress at all.
+    """
+
+    def __init__(self, request: Request, *, shows_progress: bool) -> None:
+        self._request = request
+        self._shows_progress = shows_progress
+        self._queue: SimpleQueue[Event] = SimpleQueue()
+        self._cancelled = False
+        self._stream: Stream | None = None
+        # A daemon, so that no failure of the main thread could leave the process hanging on it.
+        self._thread = threading.Thread(target=self._run, name="localspec-worker", daemon=True)
+
+    def events(self) -> Iterator[Event]:
+        """Start, and report up to Finished or Failed."""
+        self._thread.start()
+        while True:
+            try:
+                event = self._queue.get(timeout=_POLL)
+            except Empty:
+                continue
+            yield event
+            if isinstance(event, Finished | Failed):
+                return
+
+    def cancel(self) -> None:
+        """Stop as soon as possible. May be called from a signal handler."""
+        if self._cancelled:
+            return
+        self._cancelled = True
+        if self._stream is not None:
+            self._stream.cancel()
+        self._queue.put(Stopping())
+
+    def join(self) -> None:
+        """Wait until the models are closed."""
+        while self._thread.is_alive():
+            self._thread.join(_POLL)
+
+    def _run(self) -> None:
+        try:
+            with self._load() as engine:
+                self._answer(engine)
+        except BaseException as error:  # the main thread raises it again
+            self._queue.put(Failed(error))
+
+    def _load(self) -> Engine:
+        request = self._request
+
+        def progress(fraction: float) -> None:
+            self._require_going_on("the model was loading")
+            self._report(f"loading the model: {fraction:.0%}")
+
+        self._report("loading the model")
+        return load(
+            request.model,
+            draft=request.draft,
+            options=request.options,
+            drafting=request.drafting,
+            progress=progress,
+        )
+
+    def _answer(self, engine: Engine) -> None:
+        request = self._request
+        self._require_going_on("the model was loading")
+        prompt, notices = self._prompt(engine)
+        stream = engine.stream(
+            prompt,
+            max_tokens=request.max_tokens,
+            stop=request.stop,
+            sampling=request.sampling,
+            grammar=request.grammar,
+            json_schema=request.json_schema,
+            progress=lambda done, total: self._report(f"reading the prompt: {done / total:.0%}"),
+        )
+        draft = engine.draft
+        self._queue.put(
+            Ready(
+                model=str(engine.model.path),
+                model_name=engine.model.name,
+                draft=None if draft is None else str(draft.path),
+                draft_name=None if draft is None else draft.name,
+                stats=stream.stats,
+                notices=(*notices, *self._drafting_notices(engine, stream.stats)),
+            )
+        )
+        # In this order: a cancellation before the assignment is seen below, one after it
+        # reaches the stream itself.
+        self._stream = stream
+        if self._cancelled:
+            stream.cancel()
+        for chunk in stream:
+            self._queue.put(chunk)
+        assert stream.finish_reason is not None
+        self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))
+
+    def _prompt(self, engine: Engine) -> tuple[str | list[dict[str, str]], list[str]]:
+        """What to stream, and what to tell about it."""
+        request = self._request
+        if request.raw:
+            return request.prompt, []
+        if engine.model.chat_template is None:
+            name = engine.model.path.name
+            if request.system is not None:
+                raise UsageError(
+                    f"{name} has no chat template that --system could go into. "
+                    "Leave it out, or begin the prompt with that text."
+                )
+            return request.prompt, [f"{name} has no chat template; the prompt is passed as it is."]
+        messages = [{"role": "user", "content": request.prompt}]
+        if request.system is not None:
+            messages.insert(0, {"role": "system", "content": request.system})
+        return messages, []
+
+    def _drafting_notices(self, engine: Engine, stats: GenerationStats) -> list[str]:
+        request = self._request
+        drafter = request.drafting.drafter
+        notices = []
+        if engine.draft is not None and not uses_model(drafter):
+            notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
+        why = engine.why_no_draft
+        if request.draft == "auto" and why is not None:
+            notices.append(f"{why[0].upper()}{why[1:]} (--draft).")
+        if not stats.lossless:
+            notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
+        return notices
+
+    def _require_going_on(self, when: str) -> None:
+        if self._cancelled:
+            raise Cancelled(f"Interrupted while {when}.")
+
+    def _report(self, text: str) -> None:
+        if self._shows_progress:
+            self._queue.put(Progress(text))

@@ -1,0 +1,119 @@
+"""What a user set once and for all: defaults < config file < environment < flags."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ValidationError
+from pydantic_settings import (
+    BaseSettings,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from localspec import Drafting, ModelOptions, SamplingParams, paths
+from localspec.errors import UsageError
+
+PREFIX = "LOCALSPEC_"
+"""LOCALSPEC_MODEL sets `model`, and so on. An empty variable sets nothing."""
+
+
+def _judged_by(record: type[Any], *names: str) -> AfterValidator:
+    """Let the record that will hold the value, under these names, say whether it is in range."""
+
+    def check(value: Any) -> Any:
+        if value is not None:
+            record(**dict.fromkeys(names, value))
+        return value
+
+    return AfterValidator(check)
+
+
+class Settings(BaseSettings):
+    """The settings that hold for every command. None leaves a value to the library's default."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=PREFIX, env_ignore_empty=True, extra="forbid", allow_inf_nan=True
+    )
+
+    model: str | None = None
+    """Model to open: a reference as for `--model`. None is the embedded model."""
+    draft: str = "auto"
+    """Draft model: a reference, "auto" for the one known for the model, or "none"."""
+    drafter: Annotated[str | None, _judged_by(Drafting, "drafter")] = None
+    """Drafter by name, "auto" or "none"."""
+    ctx: Annotated[int | None, _judged_by(ModelOptions, "context")] = None
+    """Tokens of context, 0 for the length that the model was trained on."""
+    threads: Annotated[int | None, _judged_by(ModelOptions, "threads")] = None
+    """Threads; None takes the physical cores."""
+    gpu_layers: Annotated[int | None, _judged_by(ModelOptions, "gpu_layers")] = None
+    """Layers to offload, -1 for all."""
+    kv_type: Annotated[str | None, _judged_by(ModelOptions, "kv_type_k", "kv_type_v")] = None
+    """Element type of the KV cache, keys and values alike."""
+    temperature: Annotated[float | None, _judged_by(SamplingParams, "temperature")] = None
+    """Sampling temperature; 0 is greedy."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Flags win over the environment, which wins over the file."""
+        file = TomlConfigSettingsSource(settings_cls, paths.config_file())
+        return init_settings, env_settings, file
+
+
+NAMES = tuple(Settings.model_fields)
+
+
+def load_settings(**flags: str | int | float | None) -> Settings:
+    """All layers put together.
+
+    Args:
+        flags: what the command line says, by the names of the fields; None says nothing.
+
+    Raises:
+        UsageError: a config file that cannot be read, or a value that cannot be meant; the
+            message names the file or the variable it came from.
+    """
+    said = {name: value for name, value in flags.items() if value is not None}
+    path = paths.config_file()
+    try:
+        return Settings(**said)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise UsageError(_explained(error, said)) from None
+    except OSError as error:
+        raise UsageError(
+            f"The config file {path} cannot be read: {error.strerror}. Check its permissions."
+        ) from None
+    except ValueError as error:  # TOML and UTF-8 alike
+        raise UsageError(
+            f"The config file {path} is not valid TOML: {error}. Correct it, or move it away."
+        ) from None
+
+
+def _explained(error: ValidationError, said: dict[str, Any]) -> str:
+    """The first thing that is wrong, and where it was set."""
+    first = error.errors()[0]
+    name, value, path = str(first["loc"][0]), first["input"], paths.config_file()
+    if first["type"] == "extra_forbidden":
+        return (
+            f"The config file {path} has an unknown setting '{name}'. "
+            f"Choose from {', '.join(NAMES)}."
+        )
+    refused = first.get("ctx", {}).get("error")
+    if name in said:
+        return str(refused)
+    variable = PREFIX + name.upper()
+    where = f"The config file {path}: {name}"
+    if os.environ.get(variable):
+        where = f"The variable {variable}"
+    if isinstance(refused, UsageError):
+        return f"{where} is refused: {refused}"
+    return f"{where} is {value!r}: {first['msg'].lower()}. Correct it, or remove it."

@@ -1,0 +1,102 @@
+"""The command line called in this process, with the streams it would have."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+
+from localspec.cli.main import main
+from localspec.cli.output import Console
+from tests.support.ggufs import tiny_llama
+
+
+@dataclass(frozen=True)
+class Result:
+    """What one call left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def json(self) -> Any:
+        """Standard output as one JSON value."""
+        return json.loads(self.out)
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """Standard output as JSON lines."""
+        return [json.loads(line) for line in self.out.splitlines()]
+
+    def sentence(self) -> str:
+        """The only thing that was said on standard error: one line, no traceback."""
+        assert self.err.endswith("\n")
+        assert self.err.count("\n") == 1, self.err
+        assert self.err.startswith("localspec: ")
+        return self.err.removeprefix("localspec: ").rstrip()
+
+
+class Cli(Protocol):
+    """Calls `localspec`; without `stdin`, standard input is a terminal."""
+
+    def __call__(self, *arguments: str, stdin: bytes | None = None) -> Result: ...
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal on which nobody types."""
+
+    def __init__(self) -> None:
+        super().__init__(io.BytesIO())
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_environment() -> Iterator[None]:
+    """One thread: two on a machine that is busy wait for each other most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in os.environ:
+            if name.startswith("LOCALSPEC_") and name != "LOCALSPEC_HOME":
+                patch.delenv(name)
+        # Its effect is looked for; GITHUB_ACTIONS has typer colour what is no terminal.
+        for name in ("NO_COLOR", "FORCE_COLOR", "GITHUB_ACTIONS", "PY_COLORS", "PYTHONUNBUFFERED"):
+            patch.delenv(name, raising=False)
+        patch.setenv("LOCALSPEC_THREADS", "1")
+        patch.setenv("COLUMNS", "100")
+        yield
+
+
+@pytest.fixture
+def cli(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Iterator[Cli]:
+    def call(*arguments: str, stdin: bytes | None = None) -> Result:
+        stream = Terminal() if stdin is None else io.TextIOWrapper(io.BytesIO(stdin))
+        with monkeypatch.context() as patch, stream:
+            patch.setattr(sys, "stdin", stream)
+            code = main(arguments)
+        out, err = capfd.readouterr()
+        return Result(code, out, err)
+
+    yield call
+    Console().configure(quiet=False, verbosity=0)  # takes the log handler of -v away
+
+
+@pytest.fixture(scope="session")
+def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model without a chat template, and without a known draft."""
+    return tiny_llama(tmp_path_factory.mktemp("plain") / "plain.gguf", chat_template="")
+
+
+@pytest.fixture(scope="session")
+def long_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model with so much context that reading or filling it takes many seconds."""
+    path = tmp_path_factory.mktemp("long") / "long.gguf"
+    return tiny_llama(path, context=65536, chat_template="")

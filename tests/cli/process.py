@@ -1,0 +1,117 @@
+"""`localspec` as a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import IO, Any
+
+TIMEOUT = 120.0
+"""Seconds, a hundred times what any of these processes takes."""
+LOCALSPEC = (sys.executable, "-m", "localspec")
+
+
+def environment(**more: str) -> dict[str, str]:
+    return {**os.environ, **more}
+
+
+def finished(
+    *arguments: str, command: tuple[str, ...] = LOCALSPEC, **options: Any
+) -> subprocess.CompletedProcess[str]:
+    """Run to the end, with nothing on standard input unless `options` say otherwise."""
+    options = {"stdin": subprocess.DEVNULL, "timeout": TIMEOUT, **options}
+    if "stdout" not in options:
+        options["stdout"] = subprocess.PIPE
+    return subprocess.run(
+        [*command, *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+        check=False,
+        **options,
+    )
+
+
+def with_closed(redirection: str) -> tuple[str, ...]:
+    """The command behind a shell redirection such as `>&-`."""
+    return ("sh", "-c", f'exec "$@" {redirection}', "sh", *LOCALSPEC)
+
+
+@contextmanager
+def running(
+    *arguments: str, command: tuple[str, ...] = LOCALSPEC, stdin: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    """A process that can be interrupted, with pipes on all of its streams."""
+    # A process started by a shell in the background ignores Ctrl+C, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            encoding="utf-8",
+        )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    # Should it hang, its pipes end, and the test with it.
+    watchdog = threading.Timer(TIMEOUT, process.kill)
+    watchdog.start()
+    with process:
+        try:
+            assert process.stdin is not None
+            process.stdin.write(stdin)
+            process.stdin.close()
+            process.stdin = None  # communicate() would close it again
+            yield process
+        finally:
+            watchdog.cancel()
+            process.kill()
+
+
+def line(stream: IO[str] | None) -> str:
+    assert stream is not None
+    return stream.readline()
+
+
+def event(process: subprocess.Popen[str], name: str) -> dict[str, Any]:
+    """Read JSON lines up to the first event of that name."""
+    while True:
+        text = line(process.stdout)
+        assert text, f"no event {name!r}"
+        found: dict[str, Any] = json.loads(text)
+        if found["event"] == name:
+            return found
+
+
+def on_terminal(*arguments: str, command: tuple[str, ...] = LOCALSPEC, **more: str) -> bytes:
+    """Everything that a process with all of its streams on a terminal prints there."""
+    master, slave = pty.openpty()
+    try:
+        process = subprocess.Popen(
+            [*command, *arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=environment(**{"TERM": "xterm", **more}),
+        )
+    finally:
+        os.close(slave)
+    with process, os.fdopen(master, "rb", buffering=0) as screen:
+        printed = b""
+        while True:
+            try:
+                data = screen.read(4096)
+            except OSError:  # how Linux tells that the other side is gone
+                data = b""
+            if not data:
+                return printed
+            printed += data

@@ -1,0 +1,226 @@
+"""Whatever is wrong is told in one sentence, with an exit code of its own and no traceback."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.cli import worker
+from localspec.decoding.rules import LOSSLESS, LOSSY
+from localspec.drafters import REGISTRY
+from localspec.errors import NativeError
+from localspec.text import TextAssembler
+from tests.cli.conftest import Cli
+from tests.support.ggufs import tiny_bert, tiny_llama
+
+
+def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "none.gguf"
+    result = cli("run", "-m", str(path), "hi")
+    assert result.code == 3
+    assert f"There is no file {path}" in result.sentence()
+
+
+def test_a_folder_is_no_model(cli: Cli, tmp_path: Path) -> None:
+    result = cli("run", "-m", str(tmp_path), "hi")
+    assert result.code == 3
+    assert "is a folder" in result.sentence()
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [(b"", "is empty"), (b"\x7fELF and more of it than a header", "is not a GGUF file")],
+)
+def test_a_file_that_is_no_gguf(cli: Cli, tmp_path: Path, content: bytes, cause: str) -> None:
+    path = tmp_path / "model.gguf"
+    path.write_bytes(content)
+    result = cli("run", "-m", str(path), "hi")
+    assert result.code == 4
+    assert cause in result.sentence()
+    assert result.out == ""
+
+
+_WHOLE = paths.embedded(paths.EMBEDDED_DRAFT).stat().st_size
+_CUTS = sorted(random.Random(20).sample(range(1, _WHOLE), 20))
+
+
+@pytest.mark.parametrize("length", _CUTS)
+def test_a_truncated_gguf(cli: Cli, tmp_path: Path, draft_path: Path, length: int) -> None:
+    path = tmp_path / "cut.gguf"
+    path.write_bytes(draft_path.read_bytes()[:length])
+    result = cli("run", "-m", str(path), "hi")
+    assert result.code == 4
+    assert str(path) in result.sentence()
+    assert result.out == ""
+
+
+def test_a_gguf_without_vocabulary(cli: Cli, tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "mute.gguf", tokenizer=False)
+    result = cli("run", "-m", str(path), "hi")
+    assert result.code == 4
+    assert "vocab" in result.sentence()
+
+
+def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
+    result = cli("run", "-m", str(tiny_bert(tmp_path / "bert.gguf")), "hi")
+    assert result.code == 4
+    assert "embedding model" in result.sentence()
+
+
+def test_a_draft_with_another_vocabulary_names_the_first_token(cli: Cli, tmp_path: Path) -> None:
+    draft = tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(500, 700))
+    result = cli("run", "-d", str(draft), "hi")
+    assert result.code == 5
+    assert "token 500 is" in result.sentence()
+
+
+def test_a_draft_that_does_not_exist(cli: Cli, tmp_path: Path) -> None:
+    result = cli("run", "-d", str(tmp_path / "none.gguf"), "hi")
+    assert result.code == 3
+    assert "none.gguf" in result.sentence()
+
+
+def test_a_drafter_without_the_draft_model_it_needs(cli: Cli) -> None:
+    result = cli("run", "-d", "none", "--drafter", "model", "hi")
+    assert result.code == 2
+    assert "needs a draft model" in result.sentence()
+
+
+def test_a_prompt_longer_than_the_context(cli: Cli) -> None:
+    result = cli("run", "-c", "32", "word " * 100)
+    assert result.code == 6
+    assert "32" in result.sentence()
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (("-n", "0"), "max-tokens is 0"),
+        (("-n", "-5"), "max-tokens is -5"),
+        (("-c", "-1"), "A context of -1 tokens"),
+        (("-t", "0"), "threads is 0"),
+        (("--gpu-layers", "-2"), "gpu-layers is -2"),
+        (("--depth", "0"), "depth is 0"),
+        (("--width", "0"), "width is 0"),
+        (("--temp", "-1"), "temperature is -1"),
+        (("--temp", "nan"), "temperature is nan"),
+        (("--top-k", "-1"), "top-k is -1"),
+        (("--top-p", "0"), "top-p is 0"),
+        (("--min-p", "2"), "min-p is 2"),
+        (("--repeat-penalty", "0"), "repeat-penalty is 0"),
+        (("--penalty-last-n", "-2"), "penalty-last-n is -2"),
+        (("--seed", "-1"), "seed is -1"),
+        (("--min-confidence", "1"), "min-confidence is 1"),
+        (("--drafter", "oracle"), "There is no drafter 'oracle'"),
+        (("--rule", "lenient"), "There is no acceptance rule 'lenient'"),
+        (("--rule", "block", "--rule-threshold", "0.5"), "has no threshold"),
+        (("--rule", "typical", "--rule-threshold", "2"), "lies in (0, 1]"),
+        (("--kv-type", "q3"), "There is no KV cache type 'q3'"),
+        (("--flash-attention", "maybe"), "flash-attention is 'maybe'"),
+        (("--logit-bias", "fox=1"), "logit-bias is 'fox=1'"),
+        (("--logit-bias", "5"), "logit-bias is '5'"),
+        (("--logit-bias", "5=inf"), "logit-bias is '5=inf'"),
+        (("--logit-bias", "5=nan"), "logit-bias is '5=nan'"),
+        (("--logit-bias", "99999=1"), "logit-bias names a token id outside"),
+        (("--stop", ""), "--stop is empty"),
+        (("--stop", "\udcff"), "--stop is not UTF-8: byte 0"),
+        (("--system", "a\udcff"), "--system is not UTF-8: byte 1"),
+        (("--system", "a", "--raw"), "--raw leaves no place for --system"),
+        (("--grammar", "root ::= ("), "The grammar is not valid GBNF"),
+        (("--grammar", "missing.gbnf"), "--grammar names no file: missing.gbnf"),
+        (("--grammar", "@missing.gbnf"), "--grammar names no file: missing.gbnf"),
+        (("--grammar", "."), "--grammar cannot be read"),
+        (("--json-schema", "{]"), "The JSON schema is not JSON"),
+        (("--json-schema", '{"type": "nonsense"}'), "The JSON schema cannot be turned"),
+        (("--json-schema", "@missing.json"), "--json-schema names no file: missing.json"),
+        (("--json-schema", "{}", "--grammar", 'root ::= "a"'), "exclude each other"),
+        (("--json", "--jsonl"), "--json and --jsonl exclude each other"),
+        (("-q", "--stats"), "--quiet excludes --stats"),
+        (("-q", "-v"), "--quiet excludes --stats and --verbose"),
+    ],
+    ids=lambda value: " ".join(value).replace("\udcff", "FF") if isinstance(value, tuple) else "",
+)
+def test_options_that_cannot_be_meant(cli: Cli, options: tuple[str, ...], cause: str) -> None:
+    result = cli("run", *options, "hi")
+    assert result.code == 2
+    assert cause in result.sentence()
+    assert result.out == ""
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--bogus",), ("-n",), ("-n", "many"), ("--temp", "warm"), ("one", "two")],
+    ids=" ".join,
+)
+def test_what_typer_refuses_is_told_in_the_same_way(cli: Cli, options: tuple[str, ...]) -> None:
+    result = cli("run", *options)
+    assert result.code == 2
+    assert re.search("See 'localspec( run)? --help'\\.$", result.sentence())
+
+
+def test_a_verb_that_does_not_exist(cli: Cli) -> None:
+    result = cli("fly")
+    assert result.code == 2
+    assert "fly" in result.sentence()
+
+
+def test_refusals_name_all_choices(cli: Cli) -> None:
+    drafters = cli("run", "--drafter", "x", "hi").sentence()
+    assert all(name in drafters for name in ("auto", "none", *REGISTRY))
+    rules = cli("run", "--rule", "x", "hi").sentence()
+    assert all(name in rules for name in (*LOSSLESS, *LOSSY))
+
+
+def test_jsonl_has_errors_as_events_as_well(cli: Cli, tmp_path: Path) -> None:
+    for options, code in ((("-m", str(tmp_path / "none.gguf")), 3), (("-n", "0"), 2)):
+        result = cli("run", "--jsonl", *options, "hi")
+        assert result.code == code
+        (event,) = result.events
+        assert event == {"event": "error", "message": result.sentence(), "exit_code": code}
+
+
+def test_an_error_in_the_middle_of_an_answer_ends_its_line(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    push, calls = TextAssembler.push, itertools.count()
+
+    def failing(self: TextAssembler, tokens: list[int]) -> str:
+        if next(calls) == 3:
+            raise NativeError("The fourth pass failed. Try again.")
+        return push(self, tokens)
+
+    monkeypatch.setattr(TextAssembler, "push", failing)
+    result = cli("run", "--temp", "0", "Tell me a story.")
+    assert result.code == 1
+    assert result.sentence() == "The fourth pass failed. Try again."
+    assert len(result.out.split()) >= 3
+    assert result.out.count("\n") == 1
+    assert result.out.endswith("\n")
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (ZeroDivisionError("division by zero"), "Internal error, ZeroDivisionError: division by"),
+        (MemoryError(), "There is not enough memory"),
+    ],
+)
+def test_errors_nobody_foresaw(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, cause: str
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr(worker, "load", broken)
+    result = cli("run", "hi")
+    assert result.code == 1
+    assert cause in result.sentence()
+
+    detailed = cli("run", "-v", "hi")
+    assert detailed.code == 1
+    assert "Traceback (most recent call last)" in detailed.err

@@ -1,0 +1,204 @@
+"""Ctrl+C while the model loads, while it reads the prompt and while it answers."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import Engine
+from localspec.cli import request, worker
+from tests.cli.conftest import Cli
+from tests.cli.process import event, line, running
+
+ENDLESS = ("--draft", "none", "--temp", "0", "-t", "1", "--logit-bias", "0=-inf")
+"""Token 0 ends the text."""
+
+SIGNALS = pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+
+
+def interrupt() -> None:
+    """Ctrl+C, as the system delivers it."""
+    main_thread = threading.main_thread().ident
+    assert main_thread is not None
+    signal.pthread_kill(main_thread, signal.SIGINT)
+
+
+def interrupted_load(model: object, *, progress: Callable[[float], None], **_: object) -> Engine:
+    """A model that would take for ever to load."""
+    interrupt()
+    while True:
+        progress(0.5)
+
+
+@pytest.fixture
+def _endless_load(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "load", interrupted_load)
+
+
+@pytest.mark.usefixtures("_endless_load")
+def test_ctrl_c_while_loading(cli: Cli) -> None:
+    before = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    result = cli("run", "hi")
+    assert result.code == 130
+    assert result.sentence() == "Interrupted while the model was loading."
+    assert result.out == ""
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == before
+
+
+@pytest.mark.usefixtures("_endless_load")
+def test_ctrl_c_while_loading_still_gives_the_object(cli: Cli) -> None:
+    answer = cli("run", "--json", "hi").json
+    assert (answer["text"], answer["finish_reason"]) == ("", "cancelled")
+    assert answer["stats"]["generated_tokens"] == 0
+    (end,) = cli("run", "--jsonl", "hi").events
+    assert (end["event"], end["finish_reason"]) == ("end", "cancelled")
+
+
+def test_ctrl_c_before_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slow(*_: object) -> None:
+        interrupt()
+        threading.Event().wait()  # until KeyboardInterrupt
+
+    monkeypatch.setattr(request, "read_request", slow)
+    result = cli("run", "--jsonl", "hi")
+    assert result.code == 130
+    assert result.sentence() == "Interrupted before the model was loaded."
+    assert [event["event"] for event in result.events] == ["end"]
+
+
+def test_ctrl_c_between_loading_and_reading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    def loaded(*arguments: object, **options: object) -> Engine:
+        engine = localspec.load()
+        interrupt()
+        seen.wait()
+        return engine
+
+    seen = threading.Event()
+    cancel = worker.Worker.cancel
+
+    def seeing(self: worker.Worker) -> None:
+        cancel(self)
+        seen.set()
+
+    monkeypatch.setattr(worker, "load", loaded)
+    monkeypatch.setattr(worker.Worker, "cancel", seeing)
+    result = cli("run", "hi")
+    assert result.code == 130
+    assert result.sentence() == "Interrupted while the model was loading."
+
+
+@SIGNALS
+def test_while_reading_the_prompt(long_model: Path, number: signal.Signals) -> None:
+    prompt = "the fox and the hen " * 12_000
+    with running(
+        "run", "-m", str(long_model), "-c", "65536", *ENDLESS, "--jsonl", stdin=prompt
+    ) as p:
+        assert event(p, "start")["prompt_tokens"] > 50_000
+        p.send_signal(number)
+        end = event(p, "end")
+        assert end["finish_reason"] == "cancelled"
+        assert end["text"] == ""
+        assert end["stats"]["generated_tokens"] == 0
+        assert p.wait() == 130
+
+
+@SIGNALS
+def test_while_answering(long_model: Path, number: signal.Signals) -> None:
+    with running("run", "-m", str(long_model), "-c", "65536", *ENDLESS, "--jsonl", "hi") as process:
+        first = event(process, "chunk")
+        process.send_signal(number)
+        end = event(process, "end")
+        assert process.wait() == 130
+    assert end["finish_reason"] == "cancelled"
+    assert end["text"].startswith(first["text"])
+    assert 0 < end["stats"]["generated_tokens"] < 60_000
+
+
+def test_what_there_is_stays_and_the_figures_say_interrupted(long_model: Path) -> None:
+    arguments = ("run", "-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
+    with running(*arguments) as process:
+        assert process.stdout is not None
+        begun = process.stdout.read(20)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        assert process.returncode == 130
+    assert (begun + out).endswith("\n")
+    *_, figures = err.splitlines()
+    assert figures.startswith("interrupted · ")
+    assert " tok/s · " in figures
+    assert "Traceback" not in err
+
+
+def test_the_object_is_printed_when_interrupted(long_model: Path) -> None:
+    arguments = ("run", "-m", str(long_model), "-c", "65536", *ENDLESS, "--json", "-v", "hi")
+    with running(*arguments) as process:
+        assert "localspec.llama" in line(process.stderr)  # it runs, wherever it is by now
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate()
+        assert process.returncode == 130
+    assert json.loads(out)["finish_reason"] == "cancelled"
+
+
+STUBBORN = """
+import sys, threading
+from localspec.cli import main, worker
+
+def load(*_, **__):
+    print("loading", file=sys.stderr, flush=True)
+    threading.Event().wait()
+
+cancel = worker.Worker.cancel
+
+def seen(self):
+    cancel(self)
+    print("cancelled", file=sys.stderr, flush=True)
+
+worker.load, worker.Worker.cancel = load, seen
+sys.exit(main.main(["run", "hi"]))
+"""
+
+
+def test_a_second_ctrl_c_leaves_at_once() -> None:
+    with running(command=(sys.executable, "-c", STUBBORN)) as process:
+        assert line(process.stderr) == "loading\n"
+        process.send_signal(signal.SIGINT)
+        assert line(process.stderr) == "cancelled\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait() == 130
+
+
+WAITING = """
+import io, signal, sys
+from localspec.cli import main
+
+class Waiting(io.TextIOWrapper):
+    @property
+    def buffer(self):
+        print("waiting", file=sys.stderr, flush=True)
+        signal.pause()
+
+sys.stdin = Waiting(io.BytesIO())
+sys.exit(main.main(["run"]))
+"""
+
+
+@SIGNALS
+def test_while_waiting_for_standard_input(number: signal.Signals) -> None:
+    with running(command=(sys.executable, "-c", WAITING)) as process:
+        assert line(process.stderr) == "waiting\n"
+        process.send_signal(number)
+        _, err = process.communicate()
+        assert process.returncode == 130
+    assert err == "localspec: Interrupted while standard input was read.\n"
+
+
+def test_a_finished_process_has_no_thread_left(cli: Cli) -> None:
+    assert cli("run", "-n", "2", "hi").code == 0
+    assert "localspec-worker" not in [thread.name for thread in threading.enumerate()]

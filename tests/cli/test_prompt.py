@@ -1,0 +1,117 @@
+"""Where the prompt comes from."""
+
+from __future__ import annotations
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.prompt import read_prompt, standard_input, text_or_file
+from localspec.errors import Cancelled, UsageError
+from tests.cli.conftest import Cli, Terminal
+
+
+def piped(data: bytes) -> io.TextIOWrapper:
+    return io.TextIOWrapper(io.BytesIO(data))
+
+
+@pytest.mark.parametrize(
+    ("data", "argument", "prompt"),
+    [
+        (b"some text\n", "Summarise it.", "some text\n\nSummarise it."),
+        (b"some text\n", None, "some text"),
+        (b"some text\r\n", "-", "some text"),
+        (b"two\n\n", None, "two\n"),
+        (b"", "alone", "alone"),
+        (b"\n", "alone", "alone"),
+        (b"\xef\xbb\xbfwith a mark", None, "with a mark"),
+        ("Füchse 🦊".encode(), None, "Füchse 🦊"),
+    ],
+)
+def test_piped_text_comes_first(data: bytes, argument: str | None, prompt: str) -> None:
+    assert read_prompt(argument, piped(data)) == prompt
+
+
+def test_without_a_pipe_the_argument_is_the_prompt() -> None:
+    assert read_prompt("alone", Terminal()) == "alone"
+    assert read_prompt("alone", None) == "alone"
+
+
+def test_a_terminal_is_read_only_when_asked_for() -> None:
+    class Typed(Terminal):
+        @property
+        def buffer(self) -> io.BytesIO:
+            return io.BytesIO(b"typed\n")
+
+    assert read_prompt("-", Typed()) == "typed"
+    assert read_prompt("alone", Typed()) == "alone"
+
+
+def test_piped_text_reaches_the_model(cli: Cli) -> None:
+    options = ("run", "-n", "4", "--json", "--temp", "0")
+    joined = cli(*options, "A fox.\n\nGo on.").json
+    assert cli(*options, "Go on.", stdin=b"A fox.\n").json["text"] == joined["text"]
+    assert cli(*options, stdin=b"A fox.\n\nGo on.\n").json["text"] == joined["text"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "stdin", "cause"),
+    [
+        ((), None, "There is no prompt"),
+        (("",), None, "The prompt is empty"),
+        ((" \n",), None, "The prompt is empty"),
+        ((), b"", "The prompt is empty"),
+        (("-",), b"", "The prompt is empty"),
+        ((), b"good, then \xff bad", "Standard input is not UTF-8: byte 11"),
+        ((), b"\xff\xfeh\x00i\x00", "Standard input is not UTF-8: byte 0"),
+        ((), b"text\x00binary", "it has a NUL at byte 4"),
+        (("caf\udce9",), None, "The prompt is not UTF-8: byte 3"),
+    ],
+)
+def test_no_prompt_is_guessed(
+    cli: Cli, arguments: tuple[str, ...], stdin: bytes | None, cause: str
+) -> None:
+    result = cli("run", *arguments, stdin=stdin)
+    assert result.code == 2
+    assert cause in result.sentence()
+    assert result.out == ""
+
+
+def test_a_closed_standard_input_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", None)
+    assert standard_input() is None
+    closed = piped(b"")
+    closed.close()
+    monkeypatch.setattr(sys, "stdin", closed)
+    assert standard_input() is None
+    with pytest.raises(UsageError, match="There is no prompt"):
+        read_prompt(None, None)
+
+
+def test_ctrl_c_while_reading() -> None:
+    class Interrupted(io.TextIOWrapper):
+        @property
+        def buffer(self) -> io.BytesIO:
+            raise KeyboardInterrupt
+
+    with pytest.raises(Cancelled, match="Interrupted while standard input was read"):
+        read_prompt(None, Interrupted(io.BytesIO()))
+
+
+def test_a_standard_input_that_fails() -> None:
+    class Broken(io.TextIOWrapper):
+        @property
+        def buffer(self) -> io.BytesIO:
+            raise OSError(5, "Input/output error")
+
+    with pytest.raises(UsageError, match="cannot be read: Input/output error"):
+        read_prompt(None, Broken(io.BytesIO()))
+
+
+def test_a_file_that_is_no_text(tmp_path: Path) -> None:
+    file = tmp_path / "grammar.gbnf"
+    file.write_bytes(b"root ::= \xff")
+    with pytest.raises(UsageError, match=r"grammar\.gbnf is not UTF-8: byte 9"):
+        text_or_file(str(file), "--grammar", inline=False)

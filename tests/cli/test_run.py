@@ -1,0 +1,240 @@
+"""What `localspec run` answers, and how the options change it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from tests.cli.conftest import Cli
+
+STORY = "Tell me a story about a fox."
+FIGURES = (
+    "prompt_tokens",
+    "cached_tokens",
+    "generated_tokens",
+    "target_passes",
+    "drafted",
+    "tested",
+    "accepted",
+    "accepted_per_position",
+    "tokens_per_pass",
+    "prompt_seconds",
+    "decode_seconds",
+    "draft_seconds",
+    "verify_seconds",
+    "overhead_seconds",
+    "tokens_per_second",
+    "by_drafter",
+)
+
+
+def test_answer_on_stdout_and_one_line_of_figures_on_stderr(cli: Cli) -> None:
+    result = cli("run", "-n", "24", "--seed", "1", STORY)
+    assert result.code == 0
+    assert len(result.out.split()) > 10
+    assert result.out.endswith("\n")
+    assert not result.out.endswith("\n\n")
+    assert result.err.count("\n") == 1
+    for part in ("24 tokens · ", " tok/s · ", " tokens/pass · ", "accepted ", "draft tale-3m"):
+        assert part in result.err
+    assert "lossy" not in result.err
+
+
+def test_quiet_leaves_only_the_answer(cli: Cli) -> None:
+    loud = cli("run", "-n", "8", "--seed", "1", STORY)
+    quiet = cli("run", "-n", "8", "--seed", "1", "-q", STORY)
+    assert (quiet.code, quiet.out, quiet.err) == (0, loud.out, "")
+
+
+def test_the_same_seed_gives_the_same_text_and_another_one_does_not(cli: Cli) -> None:
+    first, again, other = (
+        cli("run", "-n", "24", "-q", "--seed", seed, STORY).out for seed in ("5", "5", "6")
+    )
+    assert first == again != other
+
+
+@pytest.mark.parametrize("option", ["--temp", "--temperature"])
+def test_greedy_text_does_not_depend_on_drafting(cli: Cli, option: str) -> None:
+    drafted = cli("run", "-n", "48", option, "0", "--json", STORY).json
+    plain = cli("run", "-n", "48", option, "0", "--json", "--drafter", "none", STORY).json
+    assert drafted["text"] == plain["text"]
+    assert drafted["stats"]["accepted"] > 0
+    assert drafted["stats"]["target_passes"] < plain["stats"]["target_passes"] == 48
+
+
+def test_json_has_the_text_and_every_figure(cli: Cli) -> None:
+    result = cli("run", "-n", "12", "--json", STORY)
+    assert result.code == 0
+    assert result.err == ""
+    answer = result.json
+    assert set(answer) == {"text", "finish_reason", "model", "draft", "stats"}
+    assert answer["text"].strip()
+    assert answer["finish_reason"] == "length"
+    assert Path(answer["model"]) == paths.embedded(paths.EMBEDDED_TARGET)
+    assert Path(answer["draft"]) == paths.embedded(paths.EMBEDDED_DRAFT)
+    assert set(FIGURES) <= set(answer["stats"])
+    assert answer["stats"]["generated_tokens"] == 12
+
+
+def test_jsonl_tells_what_happens_as_it_happens(cli: Cli) -> None:
+    result = cli("run", "-n", "12", "--jsonl", "--seed", "3", STORY)
+    start, *chunks, end = result.events
+    assert start["event"] == "start"
+    assert start["seed"] == 3
+    assert start["lossless"] is True
+    assert Path(start["draft"]) == paths.embedded(paths.EMBEDDED_DRAFT)
+    assert {chunk["event"] for chunk in chunks} == {"chunk"}
+    assert end["event"] == "end"
+    assert "".join(chunk["text"] for chunk in chunks) == end["text"] != ""
+    assert sum(len(chunk["token_ids"]) for chunk in chunks) == 12
+    sources = [source for chunk in chunks for source in chunk["sources"]]
+    assert len(sources) == 12
+    assert sources.count("model") == end["stats"]["by_drafter"]["model"]["accepted"]
+    assert set(FIGURES) <= set(end["stats"])
+    assert end["stats"]["prompt_tokens"] == start["prompt_tokens"]
+
+
+def test_stats_are_a_table_instead_of_the_line(cli: Cli) -> None:
+    result = cli("run", "-n", "24", "--seed", "7", "--stats", STORY)
+    names = [line[:15].strip() for line in result.err.splitlines()]
+    for name in ("prompt", "generated", "target passes", "accepted", "position 1", "seconds"):
+        assert name in names
+    assert "rule           auto, lossless" in result.err
+    assert "seed           7" in result.err
+    assert " · " not in result.err
+
+
+def test_a_lossy_rule_says_so_wherever_it_is_reported(cli: Cli) -> None:
+    lossy = ("run", "-n", "8", "--rule", "typical", "--rule-threshold", "0.2", STORY)
+    note = "localspec: note: Rule 'typical' is lossy"
+    assert note in cli(*lossy).err
+    assert "lossy (rule typical)" in cli(*lossy).err
+    assert note in cli(*lossy, "--json").err
+    assert "typical, lossy" in cli(*lossy, "--stats").err
+    assert cli(*lossy, "--json").json["stats"]["lossless"] is False
+    assert cli(*lossy, "--jsonl").events[0]["lossless"] is False
+
+
+def test_the_reason_for_not_drafting_is_given(cli: Cli) -> None:
+    assert (
+        "not drafted: drafting is turned off"
+        in cli(*("run", "-n", "4", "--drafter", "none", STORY)).err
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--drafter", "ngram"),
+        ("--drafter", "model", "--depth", "2"),
+        ("--drafter", "cascade"),
+        ("--drafter", "model+ngram"),
+        ("--drafter", "ngram+model", "--depth", "5"),
+        ("--drafter", "model", "--width", "2", "--greedy-drafts"),
+        ("--min-confidence", "0.5", "--min-likelihood", "0.1"),
+        ("--rule", "token"),
+        ("--rule", "block"),
+        ("--top-k", "5", "--top-p", "0.5", "--min-p", "0.1"),
+        ("--repeat-penalty", "1.1", "--frequency-penalty", "0.1", "--presence-penalty", "0.1"),
+        ("--penalty-last-n", "-1"),
+        ("--flash-attention", "on", "--kv-type", "q8_0", "-c", "256", "-t", "1"),
+        ("--no-mmap", "--gpu-layers", "0"),
+    ],
+    ids=" ".join,
+)
+def test_options_reach_the_engine_and_work(cli: Cli, options: tuple[str, ...]) -> None:
+    result = cli("run", "-n", "6", "--json", *options, STORY)
+    assert result.code == 0
+    assert result.json["stats"]["generated_tokens"] == 6
+
+
+def test_depth_limits_the_draft(cli: Cli) -> None:
+    options = ("run", "-n", "16", "--json", "--temp", "0", "--drafter", "model", STORY)
+    assert len(cli(*options, "--depth", "1").json["stats"]["tested_per_position"]) == 1
+    assert len(cli(*options, "--depth", "4").json["stats"]["tested_per_position"]) > 1
+
+
+def test_a_draft_model_nobody_asked_for_is_not_loaded_in_vain(cli: Cli) -> None:
+    assert cli("run", "-n", "2", "--json", "--drafter", "ngram", STORY).json["draft"] is None
+
+
+def test_a_draft_model_that_is_loaded_in_vain_is_noticed(cli: Cli) -> None:
+    draft = str(paths.embedded(paths.EMBEDDED_DRAFT))
+    result = cli("run", "-n", "2", "--drafter", "ngram", "-d", draft, STORY)
+    assert "localspec: note: The draft model is not used" in result.err
+
+
+def test_logit_bias_bans_tokens(cli: Cli) -> None:
+    options = ("run", "-n", "1", "--temp", "0", "--jsonl", "--drafter", "none")
+    first = cli(*options, STORY).events[1]["token_ids"][0]
+    assert cli(*options, "--logit-bias", f"{first}=-inf", STORY).events[1]["token_ids"] != [first]
+    assert cli(*options, "--logit-bias", "77=1000", STORY).events[1]["token_ids"] == [77]
+
+
+def test_system_reaches_the_template(cli: Cli) -> None:
+    options = ("run", "-n", "1", "--json")
+    without = cli(*options, STORY).json["stats"]["prompt_tokens"]
+    with_it = cli(*options, "--system", "You are a fox.", STORY).json["stats"]["prompt_tokens"]
+    assert with_it > without + 3
+
+
+def test_raw_leaves_the_template_out(cli: Cli) -> None:
+    options = ("run", "-n", "1", "--json")
+    templated = cli(*options, STORY).json["stats"]["prompt_tokens"]
+    assert cli(*options, "--raw", STORY).json["stats"]["prompt_tokens"] < templated
+
+
+def test_stop_strings_end_the_answer(cli: Cli) -> None:
+    options = ("run", "-n", "48", "--temp", "0", "--json")
+    whole = cli(*options, STORY).json["text"]
+    word = whole.split()[6]
+    stopped = cli(*options, "--stop", "never said", "--stop", word, STORY).json
+    assert stopped["finish_reason"] == "stop"
+    assert stopped["text"] == whole[: whole.index(word)]
+
+
+def test_the_answer_fits_the_grammar(cli: Cli, tmp_path: Path) -> None:
+    grammar = 'root ::= "yes" | "no"'
+    file = tmp_path / "answer.gbnf"
+    file.write_text(grammar)
+    for value in (grammar, f"@{file}", str(file)):
+        assert cli("run", "-q", "--grammar", value, STORY).out in ("yes\n", "no\n")
+
+
+def test_the_answer_fits_the_schema(cli: Cli, tmp_path: Path) -> None:
+    schema = '{"type": "object", "properties": {"a": {"enum": [1]}}, "required": ["a"]}'
+    file = tmp_path / "answer.json"
+    file.write_text(schema)
+    for value in (schema, f"@{file}", str(file)):
+        result = cli("run", "-q", "-n", "40", "--json-schema", value, STORY)
+        assert result.json == {"a": 1}
+
+
+def test_a_model_without_template_gets_the_prompt_as_it_is(cli: Cli, plain_model: Path) -> None:
+    options = ("run", "-n", "2", "-m", str(plain_model))
+    result = cli(*options, STORY)
+    assert result.code == 0
+    assert "localspec: note: plain.gguf has no chat template" in result.err
+    assert "localspec: note: No draft model is known for this target" in result.err
+    raw = cli(*options, "--raw", "--draft", "none", STORY)
+    assert "note:" not in raw.err
+    assert cli(*options, "-q", STORY).err == ""
+
+
+def test_a_full_context_is_told(cli: Cli, plain_model: Path) -> None:
+    result = cli(
+        "run", "--seed", "1", "-c", "16", "--raw", "-m", str(plain_model), "-d", "none", STORY
+    )
+    assert result.code == 0
+    assert "localspec: note: The context of 16 tokens is full" in result.err
+
+
+def test_verbose_shows_the_native_log_and_more_of_it_when_repeated(cli: Cli) -> None:
+    options = ("run", "-n", "1", STORY)
+    silent, info, debug = (cli(*options, *v).err for v in ((), ("-v",), ("-vv",)))
+    assert "localspec.llama" not in silent
+    assert "INFO localspec.llama: " in info
+    assert "DEBUG " not in info
+    assert "DEBUG localspec.llama: " in debug

@@ -1,0 +1,123 @@
+"""Defaults < config file < environment < flags."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.settings import NAMES, PREFIX, Settings, load_settings
+from tests.cli.conftest import Cli
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The path of a config file that does not exist yet, and no variables."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    for name in NAMES:
+        monkeypatch.delenv(PREFIX + name.upper(), raising=False)
+    path = paths.config_file()
+    path.parent.mkdir(parents=True)
+    return path
+
+
+def test_nothing_set_leaves_the_defaults(config: Path) -> None:
+    assert not config.exists()
+    assert load_settings() == Settings()
+
+
+def test_each_layer_overrides_the_one_before(config: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config.write_text('model = "file.gguf"\nthreads = 1\nctx = 512\ntemperature = 0\n')
+    assert load_settings().model == "file.gguf"
+    monkeypatch.setenv("LOCALSPEC_MODEL", "variable.gguf")
+    monkeypatch.setenv("LOCALSPEC_THREADS", "2")
+    monkeypatch.setenv("LOCALSPEC_CTX", "")
+    settings = load_settings(threads=3, ctx=None)
+    assert (settings.model, settings.threads) == ("variable.gguf", 3)
+    assert (settings.ctx, settings.temperature) == (512, 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("model", "a.gguf", "a.gguf"),
+        ("draft", "none", "none"),
+        ("drafter", "ngram", "ngram"),
+        ("ctx", "1024", 1024),
+        ("threads", "2", 2),
+        ("gpu_layers", "-1", -1),
+        ("kv_type", "q8_0", "q8_0"),
+        ("temperature", "0.5", 0.5),
+    ],
+)
+def test_every_setting_comes_from_file_and_environment(
+    config: Path, monkeypatch: pytest.MonkeyPatch, name: str, text: str, value: object
+) -> None:
+    config.write_text(f'{name} = "{text}"\n' if isinstance(value, str) else f"{name} = {text}\n")
+    assert getattr(load_settings(), name) == value
+    config.unlink()
+    monkeypatch.setenv(PREFIX + name.upper(), text)
+    assert getattr(load_settings(), name) == value
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"model = ", "is not valid TOML"),
+        (b"model = '\xff'", "is not valid TOML"),
+        (b"colour = 1", "unknown setting 'colour'. Choose from model, draft"),
+        (b"[model]\npath = 1", "model is {'path': 1}: input should be a valid string"),
+        (b"ctx = 'wide'", "ctx is 'wide': input should be a valid integer"),
+        (b"ctx = 3", "A context of 3 tokens is too short"),
+        (b"threads = 0", "threads is 0"),
+        (b"gpu_layers = -7", "gpu-layers is -7"),
+        (b"kv_type = 'q1'", "There is no KV cache type 'q1'"),
+        (b"temperature = 'hot'", "input should be a valid number"),
+        (b"temperature = -1", "temperature is -1"),
+        (b"drafter = 'oracle'", "There is no drafter 'oracle'"),
+        (b"model = 1", "model is 1: input should be a valid string"),
+    ],
+)
+def test_a_wrong_file_is_named(cli: Cli, config: Path, content: bytes, cause: str) -> None:
+    config.write_bytes(content)
+    result = cli("run", "hi")
+    assert result.code == 2
+    assert str(config) in result.sentence()
+    assert cause in result.sentence()
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "cause"),
+    [
+        ("LOCALSPEC_CTX", "many", "is 'many': input should be a valid integer"),
+        ("LOCALSPEC_THREADS", "-1", "threads is -1"),
+        ("LOCALSPEC_TEMPERATURE", "warm", "is 'warm': input should be a valid number"),
+        ("LOCALSPEC_TEMPERATURE", "nan", "temperature is nan"),
+        ("LOCALSPEC_DRAFTER", "oracle", "There is no drafter 'oracle'"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    cli: Cli,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str,
+    text: str,
+    cause: str,
+) -> None:
+    assert not config.exists()
+    monkeypatch.setenv(variable, text)
+    result = cli("run", "hi")
+    assert result.code == 2
+    assert variable in result.sentence()
+    assert cause in result.sentence()
+
+
+def test_settings_reach_the_model(cli: Cli, config: Path, draft_path: Path) -> None:
+    config.write_text(f"model = '{draft_path}'\ndraft = 'none'\nctx = 300\nthreads = 1\n")
+    answer = cli("run", "-n", "1", "--json", "hi").json
+    assert (answer["model"], answer["draft"]) == (str(draft_path), None)
+    too_long = cli("run", "word " * 400)
+    assert too_long.code == 6
+    assert "300" in too_long.sentence()
+    assert cli("run", "-n", "1", "-c", "1000", "-q", "word " * 400).code == 0

@@ -1,0 +1,229 @@
+"""Standard streams that are closed, full, broken or a terminal."""
+
+from __future__ import annotations
+
+import errno
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.output import Console, OutputLost, ReaderGone
+from tests.cli.process import (
+    LOCALSPEC,
+    environment,
+    event,
+    finished,
+    line,
+    on_terminal,
+    running,
+    with_closed,
+)
+from tests.cli.test_interrupts import ENDLESS
+
+STORY = ("run", "-n", "12", "--temp", "0", "Tell me a story.")
+
+
+def test_the_module_and_the_script_are_the_same_program() -> None:
+    script = (str(Path(sys.executable).parent / "localspec"),)
+    module, installed = finished("--version"), finished("--version", command=script)
+    assert module.returncode == installed.returncode == 0
+    assert module.stdout == installed.stdout
+    assert module.stdout.startswith("localspec ")
+
+
+def test_piped_text_comes_before_the_prompt() -> None:
+    options = ("run", "-n", "1", "--json", "--temp", "0")
+    piped = finished(*options, "Go on.", stdin=None, input="A fox.\n")
+    joined = finished(*options, "A fox.\n\nGo on.")
+    assert piped.returncode == joined.returncode == 0
+    tokens = [json.loads(result.stdout)["stats"]["prompt_tokens"] for result in (piped, joined)]
+    assert tokens[0] == tokens[1]
+
+
+def test_invalid_utf8_on_standard_input() -> None:
+    result = subprocess.run(
+        [*LOCALSPEC, "run"], input=b"caf\xe9\n", capture_output=True, check=False
+    )
+    assert result.returncode == 2
+    assert result.stdout == b""
+    assert result.stderr.startswith(b"localspec: Standard input is not UTF-8: byte 3")
+    assert result.stderr.count(b"\n") == 1
+
+
+def test_nothing_but_text_when_piped() -> None:
+    result = finished(*STORY, "--stats")
+    assert result.returncode == 0
+    for text in (result.stdout, result.stderr):
+        assert "\x1b" not in text
+        assert "\r" not in text
+    assert result.stdout.count("\n") == 1
+
+
+def test_a_closed_standard_output() -> None:
+    result = finished(*STORY, command=with_closed(">&-"))
+    assert result.returncode == 1
+    assert result.stderr == "localspec: Standard output is closed. Redirect it to a file.\n"
+
+
+@pytest.mark.parametrize("arguments", [STORY, (*STORY, "--json"), (*STORY, "--jsonl"), ("--help",)])
+def test_a_full_disk(arguments: tuple[str, ...]) -> None:
+    with open("/dev/full", "wb") as full:
+        result = finished(*arguments, stdout=full)
+    assert result.returncode == 1
+    assert "No space left on device (ENOSPC)" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_standard_error_gone(redirection: str) -> None:
+    told, untold = finished(*STORY), finished(*STORY, command=with_closed(redirection))
+    assert (untold.returncode, untold.stdout) == (0, told.stdout)
+    failing = finished("run", "-m", "none.gguf", "hi", command=with_closed(redirection))
+    assert failing.returncode == 3
+
+
+def test_all_streams_closed() -> None:
+    assert finished(*STORY, command=with_closed("<&- >&- 2>&-")).returncode == 1
+    alone = finished(*STORY, command=with_closed("<&- 2>&-"))
+    assert (alone.returncode, alone.stdout) == (0, finished(*STORY).stdout)
+
+
+@pytest.mark.parametrize("quiet", [(), ("-q",)])
+def test_a_reader_that_goes_away(long_model: Path, quiet: tuple[str, ...]) -> None:
+    arguments = ("run", "-m", str(long_model), "-c", "65536", *ENDLESS, *quiet, "hi")
+    with running(*arguments) as process:
+        assert process.stdout is not None
+        assert process.stdout.read(10)
+        process.stdout.close()
+        assert process.wait() == 141
+        said = process.stderr.read() if process.stderr is not None else ""
+    *notices, last = said.splitlines() or [""]
+    assert all(notice.startswith("localspec: note: ") for notice in notices)
+    assert last.startswith("" if quiet else "localspec: The reader of standard output is gone")
+    assert "Traceback" not in said
+    assert "Exception ignored" not in said
+
+
+def test_a_reader_of_json_lines_that_goes_away(long_model: Path) -> None:
+    arguments = ("run", "-m", str(long_model), "-c", "65536", *ENDLESS, "--jsonl", "-q", "hi")
+    with running(*arguments) as process:
+        event(process, "chunk")
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.wait() == 141
+        assert line(process.stderr) == ""
+
+
+def test_a_reader_of_the_help_that_goes_away() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        result = finished("run", "--help", stdout=pipe)
+    assert result.returncode == 141
+    assert result.stderr.startswith("localspec: The reader of standard output is gone")
+    assert result.stderr.count("\n") == 1
+
+
+def test_on_a_terminal_the_figures_are_set_apart() -> None:
+    screen = on_terminal(*STORY).decode()
+    answer, figures = screen.rstrip().rsplit("\r\n", 1)
+    assert answer.endswith(finished(*STORY).stdout.rstrip("\n"))
+    assert figures.startswith("\x1b[2m12 tokens · ")
+    assert figures.endswith("\x1b[0m")
+
+
+def test_no_color_is_honoured() -> None:
+    assert "\x1b[2m" not in on_terminal(*STORY, NO_COLOR="1").decode()
+    colour = re.compile("\x1b\\[[0-9;]*3[0-9]")
+    assert colour.search(on_terminal("run", "--help").decode())
+    assert not colour.search(on_terminal("run", "--help", NO_COLOR="1").decode())
+
+
+SLOW = """
+import sys, localspec
+from localspec.cli import main, output, worker
+
+def load(*arguments, progress, **options):
+    for percent in (10, 50):
+        progress(percent / 100)
+    return localspec.load(*arguments, **options)
+
+output._QUIET_SECONDS = output._REDRAW_SECONDS = 0
+worker.load = load
+sys.exit(main.main(sys.argv[1:]))
+"""
+
+
+def test_progress_is_shown_on_a_terminal_and_erased() -> None:
+    command = (sys.executable, "-c", SLOW)
+    screen = on_terminal("run", "-n", "1", "--temp", "0", "hi", command=command).decode()
+    shown = screen.index("\r\x1b[Kloading the model: 50%")
+    erased = screen.rindex("\r\x1b[K")
+    assert erased > shown
+    assert "reading the prompt: 100%" in screen[shown:erased]
+    assert "1 token" in screen[erased:]
+
+
+@pytest.mark.parametrize("options", [("-q",), ("-v",), ()])
+def test_progress_is_not_shown(options: tuple[str, ...]) -> None:
+    term = {} if options else {"TERM": "dumb"}
+    command = (sys.executable, "-c", SLOW)
+    screen = on_terminal("run", "-n", "1", "-t", "1", *options, "hi", command=command, **term)
+    assert b"loading the model" not in screen
+
+
+class Stream(io.TextIOWrapper):
+    """A stream that fails, or that is a terminal."""
+
+    def __init__(self, *, error: OSError | None = None) -> None:
+        super().__init__(io.BytesIO(), encoding="utf-8")
+        self._error = error
+
+    def isatty(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        if self._error is not None:
+            raise self._error
+        super().flush()
+
+    @property
+    def shown(self) -> str:
+        self.flush()
+        buffer = self.buffer
+        assert isinstance(buffer, io.BytesIO)
+        return buffer.getvalue().decode()
+
+
+def test_a_model_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Stream()
+    monkeypatch.setattr(sys, "stdout", screen)
+    Console().answer("a\x1b[31mred\x07\r\n\tb\x9b1A")
+    assert screen.shown == "a\ufffd[31mred\ufffd\n\tb\ufffd1A"
+
+
+def test_what_a_failed_write_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    console = Console()
+    monkeypatch.setattr(sys, "stdout", Stream(error=BrokenPipeError(errno.EPIPE, "Broken pipe")))
+    with pytest.raises(ReaderGone):
+        console.answer("text")
+    monkeypatch.setattr(sys, "stdout", Stream(error=OSError(errno.EIO, "Input/output error")))
+    with pytest.raises(OutputLost, match=r"Input/output error \(EIO\)"):
+        console.answer("text")
+
+
+def test_encoding_of_the_answer_is_utf8_whatever_the_locale() -> None:
+    result = subprocess.run(
+        [*LOCALSPEC, "run", "-q", "--grammar", 'root ::= "é🦊"', "hi"],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        env=environment(PYTHONIOENCODING="latin-1"),
+        check=False,
+    )
+    assert (result.returncode, result.stdout) == (0, "é🦊\n".encode())
