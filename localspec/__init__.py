@@ -8,24 +8,27 @@ with localspec.load() as engine:
 """
 
 import logging
+from importlib import import_module
+from typing import TYPE_CHECKING
 
-from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.stats import DrafterStats, GenerationStats
-from localspec.drafting import Drafting
-from localspec.engine import Engine, load
-from localspec.errors import (
-    Cancelled,
-    ContextOverflow,
-    DraftMismatch,
-    EngineBusy,
-    LocalspecError,
-    ModelInvalid,
-    ModelNotFound,
-    NativeError,
-    UsageError,
-)
-from localspec.llama.options import ModelOptions
-from localspec.stream import Chunk, Completion, Stream
+if TYPE_CHECKING:
+    from localspec.decoding.params import SamplingParams
+    from localspec.decoding.stats import DrafterStats, GenerationStats
+    from localspec.drafting import Drafting
+    from localspec.engine import Engine, load
+    from localspec.errors import (
+        Cancelled,
+        ContextOverflow,
+        DraftMismatch,
+        EngineBusy,
+        LocalspecError,
+        ModelInvalid,
+        ModelNotFound,
+        NativeError,
+        UsageError,
+    )
+    from localspec.llama.options import ModelOptions
+    from localspec.stream import Chunk, Completion, Stream
 
 __version__ = "0.1.0"
 
@@ -52,3 +55,46 @@ __all__ = [
 ]
 
 logging.getLogger("localspec").addHandler(logging.NullHandler())
+
+# Imported when first asked for: numpy and jinja2 take longer than all of `localspec --help`.
+_HOMES = {
+    "localspec.decoding.params": ("SamplingParams",),
+    "localspec.decoding.stats": (
+        "DrafterStats",
+        "GenerationStats",
+    ),
+    "localspec.drafting": ("Drafting",),
+    "localspec.engine": (
+        "Engine",
+        "load",
+    ),
+    "localspec.errors": (
+        "Cancelled",
+        "ContextOverflow",
+        "DraftMismatch",
+        "EngineBusy",
+        "LocalspecError",
+        "ModelInvalid",
+        "ModelNotFound",
+        "NativeError",
+        "UsageError",
+    ),
+    "localspec.llama.options": ("ModelOptions",),
+    "localspec.stream": (
+        "Chunk",
+        "Completion",
+        "Stream",
+    ),
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module 'localspec' has no attribute {name!r}")
+    found = globals()[name] = getattr(import_module(_HOME[name]), name)
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Fixed, Never, Plan, Planner, Simple
-from localspec.drafters import REGISTRY, Parts
 from localspec.errors import UsageError
+
+# The rest imports numpy, which the command line does without until it has something to run.
+if TYPE_CHECKING:
+    from localspec.decoding.loop import Drafter
+    from localspec.decoding.planner import Planner
+    from localspec.drafters import Parts
 
 DEPTH = 3
 """Draft tokens per step where nothing is said: a pass over 4 is the cheapest per token on CPUs."""
@@ -45,6 +49,8 @@ class Drafting:
     threshold: float | None = None
 
     def __post_init__(self) -> None:
+        from localspec.drafters import REGISTRY
+
         known = ("auto", "none", *REGISTRY)
         if self.drafter not in known:
             raise UsageError(
@@ -78,6 +84,9 @@ def choose(
     Raises:
         UsageError: a drafter by name that needs a draft model, and there is none.
     """
+    from localspec.decoding.planner import Fixed, Never, Plan, Simple
+    from localspec.drafters import REGISTRY
+
     name = drafting.drafter
     if name == "none":
         return Never("drafting is turned off"), {}

@@ -74,9 +74,11 @@ def load(
     embedded = paths.embedded(paths.EMBEDDED_TARGET)
     why_no_draft: str | None = None
     if draft == "auto":
-        known = path.resolve() == embedded
+        known = path.resolve() == embedded.resolve()
         draft = paths.embedded(paths.EMBEDDED_DRAFT) if known else None
-        why_no_draft = None if known else "no draft model is known for this target; name one"
+        why_no_draft = (
+            None if known else "no draft model is known for this target; name one with --draft"
+        )
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
 
@@ -107,7 +109,7 @@ def load(
 
 
 def _resolve(reference: Reference | None, *, embedded: str = paths.EMBEDDED_TARGET) -> Path:
-    if reference is None or reference == DEMO:
+    if not reference or reference == DEMO:
         return paths.embedded(embedded)
     return Path(reference).expanduser()
 

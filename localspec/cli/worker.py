@@ -192,7 +192,7 @@ class Worker:
             notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
         why = engine.why_no_draft
         if request.draft == "auto" and why is not None:
-            notices.append(f"{why[0].upper()}{why[1:]} (--draft).")
+            notices.append(f"{why[0].upper()}{why[1:]}.")
         if not stats.lossless:
             notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
         return notices

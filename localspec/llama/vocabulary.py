@@ -31,7 +31,7 @@ class Vocabulary:
         """Token ids of a text.
 
         Args:
-            text: any string; lone surrogates become U+FFFD.
+            text: any string; lone surrogates become question marks.
             special: read `<|…|>` and the like as the control tokens they name, not as text.
             add_bos: put BOS (and whatever else the model asks for) around it, where the model's
                 metadata say so.

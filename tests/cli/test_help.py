@@ -18,7 +18,7 @@ from localspec.settings import NAMES, PREFIX
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 
-HEAVY = {"llama_cpp", "textual"}
+HEAVY = {"llama_cpp", "textual", "numpy", "jinja2", "pydantic_settings"}
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",), ()])

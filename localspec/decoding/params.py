@@ -1,0 +1,92 @@
+"""What a user may say about how tokens are picked.
+
+Apart from `localspec.decoding.sampling`, which does it, so that the command line can read the
+defaults without importing numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from localspec.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How a token is picked. The defaults are llama.cpp's.
+
+    Attributes:
+        temperature: 0 picks the most probable token (greedy); divides the logits otherwise.
+        top_k: keep the k most probable tokens; 0 keeps all.
+        top_p: keep the smallest set of tokens with at least this probability; 1 keeps all.
+        min_p: keep tokens at least this probable relative to the best one; 0 keeps all.
+        repeat_penalty: divides positive, multiplies negative logits of recent tokens; 1 is off.
+        frequency_penalty: taken off a logit for each recent occurrence; 0 is off.
+        presence_penalty: taken off a logit that occurred recently at all; 0 is off.
+        penalty_last_n: how many tokens back the penalties look; -1 is the whole context.
+        logit_bias: token id to a number added to its logit; -inf bans the token.
+        seed: None draws one.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.05
+    repeat_penalty: float = 1.0
+    frequency_penalty: float = 0.0
+    presence_penalty: float = 0.0
+    penalty_last_n: int = 64
+    logit_bias: Mapping[int, float] = field(default_factory=dict)
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        checks = (
+            ("temperature", self.temperature, 0.0 <= self.temperature < math.inf, "0 or more"),
+            ("top-k", self.top_k, self.top_k >= 0, "0 (off) or more"),
+            ("top-p", self.top_p, 0.0 < self.top_p <= 1.0, "above 0 and at most 1 (off)"),
+            ("min-p", self.min_p, 0.0 <= self.min_p <= 1.0, "between 0 (off) and 1"),
+            (
+                "repeat-penalty",
+                self.repeat_penalty,
+                0.0 < self.repeat_penalty < math.inf,
+                "above 0 (1 is off)",
+            ),
+            (
+                "frequency-penalty",
+                self.frequency_penalty,
+                math.isfinite(self.frequency_penalty),
+                "a finite number (0 is off)",
+            ),
+            (
+                "presence-penalty",
+                self.presence_penalty,
+                math.isfinite(self.presence_penalty),
+                "a finite number (0 is off)",
+            ),
+            (
+                "penalty-last-n",
+                self.penalty_last_n,
+                self.penalty_last_n >= -1,
+                "-1 (the whole context) or more",
+            ),
+            (
+                "logit-bias",
+                dict(self.logit_bias),
+                all(bias < math.inf for bias in self.logit_bias.values()),
+                "a number for each token (-inf bans it)",
+            ),
+            ("seed", self.seed, self.seed is None or self.seed >= 0, "0 or more"),
+        )
+        for name, value, holds, wanted in checks:
+            if not holds:
+                raise UsageError(f"{name} is {value}. Give a value that is {wanted}.")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether exactly one token can be picked at every position."""
+        return self.temperature == 0.0 or self.top_k == 1
