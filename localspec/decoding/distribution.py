@@ -31,7 +31,7 @@ class Distribution:
     @classmethod
     def normalised(cls, ids: Ids, weights: Probabilities) -> Distribution:
         """From weights that need not sum to 1. `ids` ascending; the sum must be positive."""
-        return cls(ids, weights / weights.sum())
+        return cls(ids, weights / np.add.reduce(weights))
 
     def prob(self, token: int) -> float:
         """Probability of one token, 0 where the truncation dropped it."""
@@ -44,7 +44,7 @@ class Distribution:
 
     def quantile(self, u: float) -> int:
         """The token at cumulative probability `u` in [0, 1): inverse transform sampling."""
-        cumulative = self.probs.cumsum()
+        cumulative = np.add.accumulate(self.probs)
         i = int(cumulative.searchsorted(u * cumulative[-1], side="right"))
         return int(self.ids[min(i, len(self.ids) - 1)])
 
@@ -66,7 +66,7 @@ class Distribution:
         weights = self.probs * scale
         weights -= other.at(self.ids)
         np.maximum(weights, 0.0, out=weights)
-        return weights, float(weights.sum())
+        return weights, float(np.add.reduce(weights))
 
     def residual(self, other: Distribution, scale: float = 1.0) -> Distribution:
         """norm((scale · self − other)+), Leviathan et al. 2023, section 2.3.

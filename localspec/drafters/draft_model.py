@@ -83,11 +83,11 @@ class DraftModel:
 
     def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Logits after the last `outputs` of the tokens, which join the cache."""
-        rows = self.cache.extend(tokens, outputs)[:, : self._vocabulary]
+        rows = self.cache.extend(tokens, outputs)
         lacking = self._vocabulary - rows.shape[1]
-        if lacking:
-            rows = np.pad(rows, ((0, 0), (0, lacking)), constant_values=-np.inf)
-        return rows
+        if lacking > 0:
+            return np.pad(rows, ((0, 0), (0, lacking)), constant_values=-np.inf)
+        return rows[:, : self._vocabulary] if lacking else rows
 
 
 class Speaker:
@@ -188,7 +188,6 @@ class ModelDrafter:
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         model = self._model
-        model.sync(session.context)
         node = tree.tip()
         path = tree.path_tokens(node)
         speaker = Speaker(session, path, greedy=self._greedy)
@@ -203,9 +202,10 @@ class ModelDrafter:
                 confident, likelihood = speaker.confident(row, plan, likelihood)
                 if not confident:
                     break
-            (token, q), *siblings = speaker.candidates(row, plan.width)
+            drawn = speaker.candidates(row, plan.width)
+            token, q = drawn[0]
             followed = tree.add(token, node, self.name, q)
-            for sibling, q_sibling in siblings:
+            for sibling, q_sibling in drawn[1:]:
                 tree.add(sibling, node, self.name, q_sibling)
             node, unread = followed, [token]
             speaker.advance(token)

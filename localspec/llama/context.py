@@ -42,7 +42,10 @@ def _quick(name: str, result: Any, *arguments: Any) -> Any:
     return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
 
 
-_logits_address = _quick("llama_get_logits", ctypes.c_void_p, ctypes.c_void_p)
+# Not a quick one: on a GPU it waits for the pass.
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+    ("llama_get_logits", llama_cpp.llama_cpp._lib)
+)
 _sequence_remove = _quick(
     "llama_memory_seq_rm",
     ctypes.c_bool,
@@ -160,19 +163,21 @@ class Context:
             Cancelled: the chunks before are in the cache, this one is not.
             NativeError: as `_decode`.
         """
-        batch = self._batch
-        start, total = 0, len(tokens)
-        while total - start > batch.capacity:
-            # The last chunk has to hold every token that gives a row.
-            size = min(batch.capacity, total - start - outputs)
-            self._decode_chain(tokens[start : start + size], 0)
-            start += size
-            if progress is not None:
-                progress(start, total)
-        self._decode_chain(tokens[start:], outputs)
+        total, capacity = len(tokens), self._batch.capacity
+        if total > capacity:
+            start = 0
+            while total - start > capacity:
+                # The last chunk has to hold every token that gives a row.
+                size = min(capacity, total - start - outputs)
+                self._decode_chain(tokens[start : start + size], 0)
+                start += size
+                if progress is not None:
+                    progress(start, total)
+            tokens = tokens[start:]
+        rows = self._decode_chain(tokens, outputs)
         if progress is not None:
             progress(total, total)
-        return self._rows(outputs)
+        return rows
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
         """One pass over `pending` tokens, which join the cache, and a tree behind them.
@@ -200,9 +205,9 @@ class Context:
             if self._shared[leaf] < held:
                 self._copy(0, leaf, self._shared[leaf], held)
                 self._shared[leaf] = self._most_shared = held
-        self._decode(self._batch.tree(pending, tree, held, leaves))
+        rows = self._decode(self._batch.tree(pending, tree, held, leaves), 1 + len(tree))
         self.tokens += pending
-        return self._rows(1 + len(tree))
+        return rows
 
     def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
         """Keep a path of the tree that `branch` decoded last, and drop its other nodes."""
@@ -269,13 +274,15 @@ class Context:
         self._unshare(0)
         self._undoable, self._saved = 0, None
 
-    def _decode_chain(self, tokens: Sequence[int], outputs: int) -> None:
-        self._decode(self._batch.chain(tokens, outputs))
+    def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
+        rows = self._decode(self._batch.chain(tokens, outputs), outputs)
         self.tokens += tokens
-        self._undoable = min(self._snapshots, len(tokens) - 1)
+        if self._snapshots:
+            self._undoable = min(self._snapshots, len(tokens) - 1)
+        return rows
 
-    def _decode(self, batch: Any) -> None:
-        """Run a batch.
+    def _decode(self, batch: Any, outputs: int) -> Rows:
+        """Run a batch and wait for its logits.
 
         Raises:
             Cancelled: `cancel` was called.
@@ -284,9 +291,10 @@ class Context:
         started = perf_counter()
         status = llama_cpp.llama_decode(self._handle, batch)
         if status == 0:
-            llama_cpp.llama_synchronize(self._handle)
+            address = _logits_address(self._handle)  # waits for a pass on a GPU
             self.native_seconds += perf_counter() - started
-            return
+            rows = self._views.get((address, outputs))
+            return self._view(address, outputs) if rows is None else rows
         self.native_seconds += perf_counter() - started
         self.discard_branches()
         if status == _ABORTED:
@@ -301,17 +309,16 @@ class Context:
             f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
         )
 
-    def _rows(self, count: int) -> Rows:
-        if count == 0:
-            return np.empty((0, self.model.vocabulary.size), np.float32)
-        address = _logits_address(self._handle)
-        rows = self._views.get((address, count))
-        if rows is None:
-            if len(self._views) > 4 * MAX_TREE:  # llama.cpp moved its buffer: old views are void
-                self._views.clear()
-            shape = (count, self.model.vocabulary.size)
+    def _view(self, address: int, outputs: int) -> Rows:
+        """The rows of logits at an address, without a copy; kept, as making one takes a while."""
+        if len(self._views) > 4 * MAX_TREE:  # llama.cpp moved its buffer: old views are void
+            self._views.clear()
+        if outputs == 0:
+            rows = np.empty((0, self.model.vocabulary.size), np.float32)
+        else:
             pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
-            rows = self._views[address, count] = np.ctypeslib.as_array(pointer, shape)
+            rows = np.ctypeslib.as_array(pointer, (outputs, self.model.vocabulary.size))
+        self._views[address, outputs] = rows
         return rows
 
     def _unshare(self, length: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
+from localspec.decoding.acceptance import Rows
 from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -172,12 +173,12 @@ def test_after_cancel_in_mid_step(
     left = passes
     decode = Context._decode
 
-    def cancelled_in_time(context: Context, batch: object) -> None:
+    def cancelled_in_time(context: Context, batch: object, outputs: int) -> Rows:
         nonlocal left
         if left == 0:
             context.cancel()
         left -= 1
-        decode(context, batch)
+        return decode(context, batch, outputs)
 
     with monkeypatch.context() as patch:
         patch.setattr(Context, "_decode", cancelled_in_time)
