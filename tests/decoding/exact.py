@@ -84,6 +84,7 @@ def verify(
     """One proposal and what the rule made of it."""
     session = session_of(context, size=model.size, params=params, dice=dice, constraint=constraint)
     tree = TokenTree()
+    drafter.begin(session.context)
     drafter.propose(session, plan, tree)
     rows = ToyTarget(model).forward(session.context, tree)
     return rule.accept(Verification(rows, tree, session), dice), tree

@@ -1,0 +1,63 @@
+"""What the README tells people to type does what it says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.main import main
+from localspec.drafters import REGISTRY
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+LINES = [
+    line.split(" #")[0].strip()
+    for kind, code in BLOCKS
+    if kind == "sh"
+    for line in code.splitlines()
+]
+ANSWERS = [line for line in LINES if line.startswith("localspec run")]
+
+
+def test_make_targets_exist() -> None:
+    targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    named = [line.split()[1] for line in LINES if line.startswith("make ")]
+    assert len(named) == 2
+    assert set(named) <= set(targets)
+
+
+@pytest.mark.parametrize("line", ANSWERS)
+def test_commands_answer(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = shlex.split(line)[1:]
+    if "--max-tokens" not in arguments and "--json-schema" not in arguments:
+        arguments += ["--max-tokens", "12"]
+    with open(os.devnull, encoding="utf-8") as nothing:
+        monkeypatch.setattr("sys.stdin", nothing)
+        assert main(arguments) == 0
+    assert len(capsys.readouterr().out) > 5
+
+
+def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    (code,) = [code for kind, code in BLOCKS if kind == "python"]
+    exec(compile(code.replace("max_tokens=256", "max_tokens=24"), "README.md", "exec"), {})
+    assert "Once upon a time" in capsys.readouterr().out
+
+
+def test_every_drafter_is_listed() -> None:
+    assert all(f"`{name}`" in README for name in (*REGISTRY, "auto", "none"))
+
+
+def test_the_exit_codes_are_those_of_the_errors() -> None:
+    from localspec import errors
+
+    kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
+    codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.LocalspecError)}
+    listed = README.split("Exit codes:")[1].split("\n\n")[0]
+    assert all(re.search(rf"\b{code} \w", listed) for code in codes)
