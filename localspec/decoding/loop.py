@@ -161,9 +161,11 @@ def speculate(
             planner.observe(step)
             yield step
     finally:
-        target.rollback(session.context)
-        for used in drafters.values():
-            used.sync(session.context)
+        try:
+            target.rollback(session.context)
+        finally:
+            for used in drafters.values():
+                used.sync(session.context)
 
 
 def _decide(

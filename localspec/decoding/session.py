@@ -12,8 +12,8 @@ class Session:
     """The state that plan, draft, verify and accept share while one answer is generated.
 
     Attributes:
-        context: every committed token, prompt first. Its last one is in no KV cache yet, except
-            right after the prompt's own pass.
+        context: every committed token, prompt first. Its last one is in no KV cache yet: the
+            next pass begins with it.
         prompt_length: how many of them came with the prompt.
         sampler: turns rows of logits into distributions, for target and drafters alike.
         dice: the source of chance.

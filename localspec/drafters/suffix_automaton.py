@@ -81,15 +81,26 @@ class SuffixAutomaton:
         while length >= shortest and state != START and len(found) < most:
             options = self._next[state]
             new = [token for token in options if token not in found]
+            counts = self._counts(state)
             if len(new) > 1:
-                counts, newest = self._follows[state] or {}, self._newest[state]
-                new.sort(key=lambda t: (counts.get(t, 0), t == newest), reverse=True)
-            counts = self._follows[state] or {}
+                newest = self._newest[state]
+                new.sort(key=lambda t: (counts.get(t, 1), t == newest), reverse=True)
             for token in new[: most - len(found)]:
-                found[token] = counts.get(token, 0) + 1
+                found[token] = counts.get(token, 1)
             state = self._link[state]
             length = self._length[state]
         return list(found.items())
+
+    def _counts(self, state: int) -> dict[int, int]:
+        """How often each token is known to have followed; those missing did so once.
+
+        The first to follow did so once before there was a repeat, and anything counted.
+        """
+        counts = dict(self._follows[state] or {})
+        first = next(iter(self._next[state]), None)
+        if first is not None:
+            counts[first] = counts.get(first, 0) + 1
+        return counts
 
     def _count(self, state: int, token: int) -> None:
         """Note that `token` followed the longest repeated ending, which `state` stands for."""

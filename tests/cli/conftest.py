@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -58,6 +59,17 @@ class Terminal(io.TextIOWrapper):
 
     def isatty(self) -> bool:
         return True
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _signals_arrive() -> Iterator[None]:
+    """A shell starts background jobs with Ctrl+C ignored, and children inherit that.
+
+    The command honours it, so the tests that interrupt would wait for ever.
+    """
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 @pytest.fixture(scope="session", autouse=True)
