@@ -7,13 +7,13 @@ import secrets
 import threading
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
 from localspec import paths
-from localspec.chat.template import ChatTemplate, Message, check_messages
+from localspec.chat.prompt import Prompt, PromptBuilder
+from localspec.chat.template import Message
 from localspec.decoding.dice import SeededDice
 from localspec.decoding.loop import Step, speculate
 from localspec.decoding.rules import acceptance_rule
@@ -23,7 +23,7 @@ from localspec.decoding.stats import GenerationStats
 from localspec.drafters import Parts
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafting import Drafting, choose
-from localspec.errors import ContextOverflow, EngineBusy, UsageError
+from localspec.errors import EngineBusy, UsageError
 from localspec.llama.options import ModelOptions
 from localspec.stream import Completion, Stream
 from localspec.text import TextAssembler
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 Reference = str | os.PathLike[str]
 """A path to a GGUF file, or "demo" for the embedded pair."""
 
-Prompt = str | Sequence[Message]
-"""Raw text, or chat messages that go through the model's template."""
-
-OVERFLOW = ("error", "drop_oldest")
 DEMO = "demo"
 
 
@@ -145,6 +141,7 @@ class Engine:
         self._parts = Parts(
             None if draft is None else DraftModel(draft, self.model.vocabulary.size)
         )
+        self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
         self._wait = wait
         self._lock = threading.Lock()
@@ -229,12 +226,10 @@ class Engine:
         stops = _checked_stops(stop)
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
-        if overflow not in OVERFLOW:
-            raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         sampling = sampling or SamplingParams()
         drafting = drafting or self._drafting
         stats = GenerationStats()
-        tokens = self._prompt_tokens(prompt, max_tokens, overflow, stats)
+        tokens = self._prompts.tokens(prompt, max_tokens, overflow, stats)
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
         session = Session(
             tokens,
@@ -352,73 +347,6 @@ class Engine:
         if json_schema is not None:
             return Grammar.from_json_schema(self.model.vocabulary, json_schema)
         return None if grammar is None else Grammar(self.model.vocabulary, grammar)
-
-    def _prompt_tokens(
-        self, prompt: Prompt, max_tokens: int | None, overflow: str, stats: GenerationStats
-    ) -> list[int]:
-        vocabulary = self.model.vocabulary
-        if isinstance(prompt, str):
-            tokens = vocabulary.tokenize(prompt, special=True, add_bos=True)
-        else:
-            check_messages(prompt)
-            tokens = self._render(prompt)
-            if overflow == "drop_oldest" and len(tokens) >= self.context_length:
-                # Room for the answer as well, or every turn from here on would drop some more.
-                reserve = min(max_tokens or self.context_length // 4, self.context_length // 2)
-                tokens = self._drop_oldest(prompt, self.context_length - reserve, stats)
-        if not tokens:
-            raise UsageError("The prompt is empty. Give some text to go on from.")
-        if len(tokens) >= self.context_length:
-            raise ContextOverflow(
-                f"The prompt has {len(tokens)} tokens and the context holds {self.context_length}, "
-                "the answer included. Shorten it, or open the model with a longer context (--ctx).",
-                needed=len(tokens),
-                available=self.context_length,
-            )
-        return tokens
-
-    def _render(self, messages: Sequence[Message]) -> list[int]:
-        vocabulary = self.model.vocabulary
-        text = self._template.render(messages)
-        bos = vocabulary.special_text(vocabulary.bos)
-        # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
-        add_bos = not (bos and text.startswith(bos))
-        return vocabulary.tokenize(text, special=True, add_bos=add_bos)
-
-    @cached_property
-    def _template(self) -> ChatTemplate:
-        vocabulary, source = self.model.vocabulary, self.model.chat_template
-        if source is None:
-            raise UsageError(
-                f"{self.model.path.name} has no chat template. Pass raw text instead of messages "
-                "(--raw on the command line)."
-            )
-        return ChatTemplate(
-            source,
-            bos=vocabulary.special_text(vocabulary.bos),
-            eos=vocabulary.special_text(vocabulary.eos),
-        )
-
-    def _drop_oldest(
-        self, messages: Sequence[Message], most: int, stats: GenerationStats
-    ) -> list[int]:
-        """Tokens of the messages without the oldest turns, at most `most` if that can be had."""
-        first = 1 if messages[0]["role"] == "system" else 0
-        starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
-        tokens: list[int] = []
-        for start in starts[1:]:
-            tokens = self._render([*messages[:first], *messages[start:]])
-            dropped = start - first
-            if len(tokens) <= most:
-                break
-        else:
-            if not tokens:
-                return self._render(messages)
-        stats.notices.append(
-            f"The conversation outgrew the context of {self.context_length} tokens: "
-            f"its oldest {dropped} messages were left out."
-        )
-        return tokens
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
