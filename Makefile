@@ -24,7 +24,7 @@ format: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check --quiet --upgrade pip
-	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[bench,dev]"
 	touch $@
 
 clean:

@@ -9,12 +9,14 @@ from localspec.errors import UsageError
 
 # The rest imports numpy, which the command line does without until it has something to run.
 if TYPE_CHECKING:
+    from localspec.decoding.knowledge import Knowledge
     from localspec.decoding.loop import Drafter
     from localspec.decoding.planner import Planner
     from localspec.drafters import Parts
 
 DEPTH = 3
-"""Draft tokens per step where nothing is said: a pass over 4 is the cheapest per token on CPUs."""
+"""Draft tokens per step of a drafter asked for by name: a pass over 4 is the cheapest per token
+on CPUs."""
 COPY_DEPTH = 8
 """The same for the n-gram, which costs nothing to ask and copies long stretches."""
 MAX_DEPTH = 64
@@ -25,8 +27,10 @@ class Drafting:
     """How to draft and verify.
 
     Attributes:
-        drafter: "auto" lets the planner choose, "none" decodes plainly, else a name in REGISTRY.
-        depth: draft tokens per step; None leaves it to the planner.
+        drafter: "auto" lets the measured planner choose, "none" decodes plainly, else a name in
+            REGISTRY.
+        depth: draft tokens per step; None leaves it to the planner. With "auto" a depth, a width
+            or a threshold makes the choice: the draft model where there is one, else the n-gram.
         width: candidates at each place; above 1 the drafts are trees.
         sampled: draw the draft model's tokens from its distribution where the answer is sampled,
             instead of taking the most probable ones.
@@ -47,6 +51,21 @@ class Drafting:
     min_likelihood: float = 0.0
     rule: str = "auto"
     threshold: float | None = None
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the shape of the drafts is given, so that nothing is left to plan."""
+        return bool(
+            self.depth is not None
+            or self.width > 1
+            or self.min_confidence
+            or self.min_likelihood
+        )
+
+    @property
+    def forced(self) -> bool:
+        """Whether options leave nothing to the measured planner."""
+        return self.drafter != "auto" or self.shaped
 
     def __post_init__(self) -> None:
         from localspec.drafters import REGISTRY
@@ -71,21 +90,45 @@ class Drafting:
                 raise UsageError(f"{name} is {value}. Give 0 (off) or more, and less than 1.")
 
 
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What the target can verify: see `localspec.decoding.loop.Target`."""
+
+    capacity: int
+    max_draft: int
+    max_leaves: int
+
+
 def choose(
-    drafting: Drafting, parts: Parts, *, cannot: str | None
+    drafting: Drafting,
+    parts: Parts,
+    knowledge: Knowledge,
+    limits: Limits,
+    *,
+    greedy: bool,
+    trees: bool,
+    cannot: str | None,
 ) -> tuple[Planner, dict[str, Drafter]]:
     """The planner for one generation, and the drafters that it may ask.
 
+    A drafter by name, a depth, a width or a threshold forces the choice; else what was measured
+    decides.
+
     Args:
         parts: what drafters can be made of here.
+        knowledge: what is known of the pair on this machine.
+        greedy: whether the answer is greedy.
+        trees: whether the acceptance rule takes branches.
         cannot: why this target should not be drafted for, None if it can be. A drafter asked for
             by name is used all the same.
 
     Raises:
         UsageError: a drafter by name that needs a draft model, and there is none.
     """
-    from localspec.decoding.planner import Fixed, Never, Plan, Simple
+    from localspec.decoding.measured import NAME, Measured
+    from localspec.decoding.planner import Fixed, Never, Plan
     from localspec.drafters import REGISTRY
+    from localspec.drafters.blend import Blend
 
     name = drafting.drafter
     if name == "none":
@@ -93,26 +136,29 @@ def choose(
     if name == "auto" and cannot is not None:
         return Never(cannot), {}
     parts = replace(parts, greedy=not drafting.sampled)
-    names = [name]
-    if name == "auto":
-        names = ["ngram"] if parts.model is None else ["ngram", "model"]
-    elif REGISTRY[name].needs_model and parts.model is None:
-        raise UsageError(f"Drafter '{name}' needs a draft model. Give one with --draft.")
-    plans = [
-        Plan(
-            name,
-            drafting.depth or (COPY_DEPTH if name == "ngram" else DEPTH),
-            drafting.width,
-            reason="fixed by option",
-            min_confidence=drafting.min_confidence,
-            min_likelihood=drafting.min_likelihood,
+    if name == "auto" and not drafting.shaped:
+        measured = Measured(
+            knowledge,
+            parts.index.expected,
+            None if parts.model is None else parts.model.unread,
+            most=limits.max_draft,
+            leaves=limits.max_leaves if trees else 1,
+            capacity=limits.capacity,
+            greedy=greedy,
+            drawn=drafting.sampled,
         )
-        for name in names
-    ]
-    drafters = {name: REGISTRY[name].build(parts) for name in names}
-    if name != "auto":
-        return Fixed(plans[0]), drafters
-    simple = Simple(
-        parts.index.match_length, copy=plans[0], model=plans[1] if len(plans) > 1 else None
+        blend = Blend(parts.model, parts.index, knowledge, greedy=not drafting.sampled)
+        return measured, {NAME: blend}
+    if name == "auto":
+        name = "ngram" if parts.model is None else "model"
+    if REGISTRY[name].needs_model and parts.model is None:
+        raise UsageError(f"Drafter '{name}' needs a draft model. Give one with --draft.")
+    plan = Plan(
+        name,
+        drafting.depth or (COPY_DEPTH if name == "ngram" else DEPTH),
+        drafting.width,
+        reason="fixed by option",
+        min_confidence=drafting.min_confidence,
+        min_likelihood=drafting.min_likelihood,
     )
-    return simple, drafters
+    return Fixed(plan), {name: REGISTRY[name].build(parts)}

@@ -9,12 +9,14 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
 
 from localspec import paths
 from localspec.chat.prompt import Prompt, PromptBuilder
 from localspec.chat.template import Message
 from localspec.decoding.dice import SeededDice
+from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.loop import Step, speculate
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
@@ -22,9 +24,10 @@ from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import Parts
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafting import Drafting, choose
+from localspec.drafting import Drafting, Limits, choose
 from localspec.errors import EngineBusy, UsageError
 from localspec.llama.options import ModelOptions
+from localspec.store import KnowledgeStore, file_identity, machine
 from localspec.stream import Completion, Stream
 from localspec.text import TextAssembler
 
@@ -98,6 +101,7 @@ def load(
     return Engine(
         target,
         draft_context,
+        options=options,
         drafting=drafting or Drafting(),
         wait=wait,
         why_no_draft=why_no_draft,
@@ -120,6 +124,7 @@ class Engine:
         model: the target.
         draft: the draft model, None without one.
         why_no_draft: the reason, where there is none.
+        knowledge: what passes cost here and how often drafts were right; the planner's.
     """
 
     def __init__(
@@ -127,6 +132,7 @@ class Engine:
         target: Context,
         draft: Context | None,
         *,
+        options: ModelOptions,
         drafting: Drafting,
         wait: bool,
         why_no_draft: str | None,
@@ -141,6 +147,10 @@ class Engine:
         self._parts = Parts(
             None if draft is None else DraftModel(draft, self.model.vocabulary.size)
         )
+        self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
+        self.knowledge = Knowledge()
+        self._store = KnowledgeStore(_identity(self._contexts, options))
+        self._store.load(self.knowledge)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
         self._wait = wait
@@ -174,6 +184,8 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            if self.knowledge.target:
+                self._store.save(self.knowledge)
             models = [context.model for context in self._contexts]
             for context in self._contexts:
                 context.close()
@@ -240,11 +252,21 @@ class Engine:
             constraint=self._constraint(grammar, json_schema),
         )
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
-        planner, drafters = choose(drafting, self._parts, cannot=self._target.why_not_draft)
+        planner, drafters = choose(
+            drafting,
+            self._parts,
+            self.knowledge,
+            self._limits,
+            greedy=sampling.greedy,
+            trees=rule.trees,
+            cannot=self._target.why_not_draft,
+        )
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless
 
         def start() -> Generator[Step, None, None]:
+            if drafters and not drafting.forced:
+                stats.calibration_seconds = self._calibrate()
             self._target.progress = progress
             stats.cached_tokens = self._target.reuse(tokens)
             for drafter in drafters.values():
@@ -334,6 +356,23 @@ class Engine:
             for context in self._contexts:
                 context.cancel()
 
+    def forget(self) -> None:
+        """Drop what was measured and learned, here and on disk, as if this pair were new."""
+        with self._lock:
+            self.knowledge.forget()
+            self._store.remove()
+
+    def _calibrate(self) -> float:
+        """Measure what passes cost where that is not known yet; returns the seconds it took."""
+        from localspec.llama.calibration import calibrate
+
+        started = perf_counter()
+        curves = (self.knowledge.target, self.knowledge.draft)
+        for context, curve in zip(self._contexts, curves, strict=False):
+            if not curve:
+                calibrate(context, curve)
+        return perf_counter() - started
+
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.
         if self._closed:
@@ -347,6 +386,22 @@ class Engine:
         if json_schema is not None:
             return Grammar.from_json_schema(self.model.vocabulary, json_schema)
         return None if grammar is None else Grammar(self.model.vocabulary, grammar)
+
+
+def _identity(contexts: Sequence[Context], options: ModelOptions) -> dict[str, Any]:
+    """Everything that the cost of a pass depends on."""
+    from localspec.llama import library
+
+    return {
+        "machine": machine() | {"devices": library.devices()},
+        "library": library.version(),
+        "models": [file_identity(context.model.path) for context in contexts],
+        "threads": options.threads or library.default_threads(),
+        "gpu_layers": options.gpu_layers,
+        "kv": [options.kv_type_k, options.kv_type_v],
+        "flash_attention": options.flash_attention,
+        "rpc": list(options.rpc),
+    }
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:

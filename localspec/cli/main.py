@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
+from localspec.cli.bench import bench
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.run import EXAMPLES, run
@@ -33,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=EXAMPLES)(run)
+app.command(epilog=BENCH_EXAMPLES)(bench)
 
 
 def _version(wanted: bool) -> None:

@@ -94,6 +94,7 @@ class Step:
         tree: what was proposed.
         path: accepted nodes of `tree`.
         tests: nodes whose acceptance was decided.
+        context_length: committed tokens before the step.
         seconds: wall time of the step.
         target_seconds, draft_seconds: of that, in native passes of target and draft model.
     """
@@ -104,6 +105,7 @@ class Step:
     tree: TokenTree
     path: list[int]
     tests: list[int]
+    context_length: int
     seconds: float
     target_seconds: float
     draft_seconds: float
@@ -157,7 +159,7 @@ def speculate(
             if drafter is not None:
                 drafter.sync(session.context)
 
-            step = clock.step(tokens, plan, verdict, tree)
+            step = clock.step(session, tokens, plan, verdict, tree)
             planner.observe(step)
             yield step
     finally:
@@ -210,7 +212,14 @@ class _Clock:
         self._drafter = drafter
         self._draft_before = drafter.native_seconds
 
-    def step(self, tokens: list[int], plan: Plan, verdict: Verdict, tree: TokenTree) -> Step:
+    def step(
+        self,
+        session: Session,
+        tokens: list[int],
+        plan: Plan,
+        verdict: Verdict,
+        tree: TokenTree,
+    ) -> Step:
         path, tests = verdict.path, verdict.tested
         if len(tokens) <= len(path):  # the answer ended inside the accepted path
             path = path[: len(tokens)]
@@ -225,6 +234,7 @@ class _Clock:
             tree=tree,
             path=path,
             tests=tests,
+            context_length=len(session.context) - len(tokens),
             seconds=perf_counter() - self._started,
             target_seconds=self._target.native_seconds - self._target_before,
             draft_seconds=drafter.native_seconds - self._draft_before if drafter else 0.0,

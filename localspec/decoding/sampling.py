@@ -208,6 +208,19 @@ def top_ids(row: Row, k: int) -> Ids:
     return best
 
 
+def top_few(row: Row, k: int) -> list[int]:
+    """As `top_ids` for two or three: an argmax each is cheaper than sorting anything."""
+    rest = row.copy()
+    found = []
+    for _ in range(k):
+        best = int(rest.argmax())
+        if rest[best] == -np.inf:
+            break
+        found.append(best)
+        rest[best] = -np.inf
+    return found
+
+
 def confidence(row: Row) -> float:
     """Softmax probability of the most probable token at temperature 1, before any truncation."""
     return float(1.0 / np.exp(row - row.max()).sum())

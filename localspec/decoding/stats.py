@@ -30,6 +30,7 @@ class GenerationStats:
             accepted ÷ tested: a token behind the first rejection is untested, not rejected.
         accepted_per_position, tested_per_position: the same by depth, first drafted token first.
         prompt_seconds: from the start to the first token: the prompt through target and draft.
+        calibration_seconds: of that, spent measuring what passes cost; once per machine and pair.
         decode_seconds: in steps after the first token.
         draft_seconds, verify_seconds: of that, in native passes of draft model and target.
         overhead_seconds: the rest of `decode_seconds`: localspec's own work.
@@ -50,6 +51,7 @@ class GenerationStats:
     accepted_per_position: list[int] = field(default_factory=list)
     tested_per_position: list[int] = field(default_factory=list)
     prompt_seconds: float = 0.0
+    calibration_seconds: float = 0.0
     decode_seconds: float = 0.0
     draft_seconds: float = 0.0
     verify_seconds: float = 0.0

@@ -10,7 +10,7 @@ import numpy as np
 from localspec.decoding.acceptance import Rows
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.planner import Plan
-from localspec.decoding.sampling import Constraint, Row, confidence
+from localspec.decoding.sampling import Constraint, Row, confidence, top_few
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 
@@ -77,6 +77,10 @@ class DraftModel:
         self.cache.truncate(agreed)
         self._agreed = len(self.cache.tokens)
 
+    def unread(self, session: Session) -> int:
+        """Committed tokens that the cache lacks."""
+        return len(session.context) - len(self.cache.tokens)
+
     def room(self, context: Sequence[int]) -> int:
         """Tokens that fit behind `context`."""
         return self.cache.capacity - len(context)
@@ -126,6 +130,14 @@ class Speaker:
     def best(self, row: Row) -> int:
         """The most probable token."""
         return self._sampler.best(row, self.recent, self._constraint)
+
+    def top(self, row: Row, most: int) -> list[int]:
+        """The most probable tokens (fewer if fewer are possible), best first."""
+        if most == 1:
+            return [self.best(row)]
+        if self._constraint is None and not self._sampler.adjusts:
+            return top_few(row, most)
+        return self._sampler.top(row, self.recent, most, self._constraint)
 
     def distribution(self, row: Row) -> Distribution:
         """q at this place."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from localspec.decoding.outlook import Guess
 from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -33,17 +34,37 @@ class NgramIndex:
             self._automaton = SuffixAutomaton()
         self.sync(context)
 
-    def match_length(self, session: Session) -> int:
-        """Tokens of the text's longest ending that occurred before."""
-        self.sync(session.context)
-        return self._automaton.match().length
-
     def match(self, beyond: Sequence[int] = ()) -> Match:
         """The longest repeated ending of the text followed by the tokens `beyond`."""
         match = self._automaton.match()
         for token in beyond:
             match = self._automaton.follow(match, token)
         return match
+
+    def follow(self, match: Match, token: int) -> Match:
+        """The match after one more imagined token."""
+        return self._automaton.follow(match, token)
+
+    def best(self, match: Match, shortest: int) -> tuple[int, int, int, int] | None:
+        """See SuffixAutomaton.best."""
+        return self._automaton.best(match, shortest)
+
+    def guesses(self, match: Match, most: int, shortest: int) -> list[Guess]:
+        """What most likely follows a match, a chain of at most so many tokens."""
+        automaton = self._automaton
+        found: list[Guess] = []
+        while len(found) < most:
+            best = automaton.best(match, shortest)
+            if best is None:
+                break
+            found.append(Guess(*best))
+            match = automaton.follow(match, best[0])
+        return found
+
+    def expected(self, session: Session, most: int) -> list[Guess]:
+        """The same behind the end of the text."""
+        self.sync(session.context)
+        return self.guesses(self._automaton.match(), most, 1)
 
     def candidates(self, match: Match, most: int, shortest: int) -> list[tuple[int, int]]:
         """See SuffixAutomaton.continuations."""

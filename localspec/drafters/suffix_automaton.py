@@ -91,6 +91,30 @@ class SuffixAutomaton:
             length = self._length[state]
         return list(found.items())
 
+    def best(self, match: Match, shortest: int = 1) -> tuple[int, int, int, int] | None:
+        """What most likely follows a match, None where nothing is known.
+
+        Returns:
+            The token, the length of the ending it followed, how often it did, and how often
+            anything did.
+        """
+        state, length = match.state, match.length
+        while length >= shortest and state != START:
+            options = self._next[state]
+            if len(options) == 1:
+                (token,) = options
+                follows = self._follows[state]
+                count = 1 + (follows.get(token, 0) if follows else 0)
+                return token, length, count, count
+            if options:
+                counts = self._counts(state)
+                newest = self._newest[state]
+                token = max(options, key=lambda t: (counts.get(t, 1), t == newest))
+                return token, length, counts.get(token, 1), sum(counts.get(t, 1) for t in options)
+            state = self._link[state]
+            length = self._length[state]
+        return None
+
     def _counts(self, state: int) -> dict[int, int]:
         """How often each token is known to have followed; those missing did so once.
 

@@ -52,6 +52,27 @@ def complaint() -> str:
     return re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]) if _complaints else ""
 
 
+def version() -> str:
+    """Of llama-cpp-python, and how its native code was built."""
+    return f"{llama_cpp.__version__}; {llama_cpp.llama_print_system_info().decode()}"
+
+
+def devices() -> list[str]:
+    """Names of the devices that this build can use, the CPU among them."""
+    from llama_cpp._ggml import libggml
+
+    libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
+    libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
+    libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
+    libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
+    libggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
+    found = [
+        libggml.ggml_backend_dev_description(libggml.ggml_backend_dev_get(i)) or b""
+        for i in range(libggml.ggml_backend_dev_count())
+    ]
+    return [name.decode("utf-8", "replace") for name in found]
+
+
 def default_threads() -> int:
     """Physical cores that this process may use: hyperthreads only get in each other's way."""
     physical = psutil.cpu_count(logical=False) or psutil.cpu_count() or 1

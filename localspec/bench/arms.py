@@ -1,0 +1,205 @@
+"""localspec's own configurations as arms of the benchmark."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from localspec.bench.records import BenchPrompt, Sample
+from localspec.decoding.loop import Step
+from localspec.decoding.params import SamplingParams
+from localspec.decoding.stats import GenerationStats
+from localspec.drafters import REGISTRY
+from localspec.drafting import Drafting
+from localspec.errors import Cancelled, UsageError
+
+if TYPE_CHECKING:
+    from localspec.engine import Engine
+
+PLAIN = "plain"
+PLANNER = "planner"
+COLD = "planner, cold"
+SWEEP = "model depth "
+"""What the names of the fixed depths begin with."""
+DEPTHS = range(1, 9)
+
+GROUPS = ("plain", "planner", "cold", "drafters", "depths", "trees")
+"""What `localspec_arms` can be asked for."""
+
+
+class LocalspecArm:
+    """One way to draft. Several arms share an engine: it begins every prompt anew.
+
+    Args:
+        engine: the open pair; whoever opened it closes it.
+        name: as in the report.
+        drafting: the configuration.
+        cold: forget what was learned about acceptance whenever a suite begins. Give such an arm
+            an engine of its own: one that others use as well would be taught by them.
+    """
+
+    family = "localspec"
+
+    def __init__(
+        self, engine: Engine, name: str, drafting: Drafting, *, cold: bool = False
+    ) -> None:
+        self.name = name
+        self.command = _command(engine, drafting)
+        self._engine = engine
+        self._drafting = drafting
+        self._cold = cold
+
+    def begin_suite(self, suite: str) -> None:
+        """Drop what was learned, if this is a cold arm."""
+        if self._cold:
+            self._engine.forget()
+
+    def generate(
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+    ) -> Sample:
+        """Answer one prompt.
+
+        Raises:
+            Cancelled: the engine was closed meanwhile.
+            LocalspecError: as `Engine.stream`.
+        """
+        sampling = SamplingParams(temperature=temperature, seed=seed)
+        stream = self._engine.stream(
+            prompt.text, max_tokens=max_tokens, sampling=sampling, drafting=self._drafting
+        )
+        steps: list[Step] = []
+        tokens: list[int] = []
+        with stream:
+            for chunk in stream:
+                tokens += chunk.token_ids
+                if chunk.step is not None:
+                    steps.append(chunk.step)
+        if stream.finish_reason == "cancelled":
+            raise Cancelled("The answer was stopped on request.")
+        return _sample(
+            self.name, prompt, temperature, turn, stream.stats, steps[1:], tokens, stream.text
+        )
+
+    def close(self) -> None:
+        """Nothing: the engine belongs to whoever opened it."""
+
+
+def localspec_arms(
+    engine: Engine, which: Sequence[str], *, cold_engine: Engine | None = None
+) -> list[LocalspecArm]:
+    """The arms of the named groups, in the order of the report.
+
+    Args:
+        engine: the open pair. What needs a draft model is left out where there is none.
+        which: names in GROUPS.
+        cold_engine: for the planner that starts without estimates; None uses `engine`, where it
+            makes the other planner forget as well.
+
+    Raises:
+        UsageError: a group that does not exist.
+    """
+    for group in which:
+        if group not in GROUPS:
+            raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(GROUPS)}.")
+    has_model = engine.draft is not None
+    arms: list[LocalspecArm] = []
+
+    def add(name: str, drafting: Drafting) -> None:
+        arms.append(LocalspecArm(engine, name, drafting))
+
+    if "plain" in which:
+        add(PLAIN, Drafting(drafter="none"))
+    if "planner" in which:
+        add(PLANNER, Drafting())
+    if "cold" in which:
+        arms.append(LocalspecArm(cold_engine or engine, COLD, Drafting(), cold=True))
+    if "drafters" in which:
+        for name, registered in REGISTRY.items():
+            if has_model or not registered.needs_model:
+                add(name, Drafting(drafter=name))
+    if "depths" in which and has_model:
+        for depth in DEPTHS:
+            add(f"{SWEEP}{depth}", Drafting(drafter="model", depth=depth))
+    if "trees" in which and has_model:
+        add(f"{SWEEP}3 width 2", Drafting(drafter="model", depth=3, width=2))
+    return arms
+
+
+def sweep_depth(name: str) -> int | None:
+    """The depth of an arm of the sweep, None for any other arm."""
+    rest = name.removeprefix(SWEEP)
+    return int(rest) if rest != name and rest.isdecimal() else None
+
+
+def _sample(
+    arm: str,
+    prompt: BenchPrompt,
+    temperature: float,
+    turn: int,
+    stats: GenerationStats,
+    steps: Sequence[Step],
+    tokens: Sequence[int],
+    text: str,
+) -> Sample:
+    """The figures of an answer. `steps` are those after the prompt's own."""
+    predictions, expected = _foreseen(steps)
+    return Sample(
+        arm=arm,
+        suite=prompt.suite,
+        prompt=prompt.id,
+        temperature=temperature,
+        turn=turn,
+        tokens=max(stats.generated_tokens - 1, 0),
+        seconds=stats.decode_seconds,
+        passes=len(steps),
+        drafted=stats.drafted,
+        tested=stats.tested,
+        accepted=stats.accepted,
+        draft_seconds=stats.draft_seconds,
+        verify_seconds=stats.verify_seconds,
+        overhead_seconds=stats.overhead_seconds,
+        text=text,
+        token_ids=tuple(tokens),
+        predictions=predictions,
+        expected_tokens=expected,
+    )
+
+
+def _foreseen(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], float | None]:
+    """What a planner that estimates foresaw: a chance for each tested token, and tokens in all.
+
+    A step without a draft brings exactly one token; it is counted as that, so that the sum compares
+    with the tokens of the whole answer.
+    """
+    predictions: list[tuple[float, bool]] = []
+    expected, estimated = 0.0, False
+    for step in steps:
+        outlook = getattr(step.plan, "outlook", None)
+        chances: Mapping[int, float] | None = getattr(step.plan, "chances", None)
+        if chances is None:
+            chances = getattr(outlook, "chances", None)
+        if chances is not None:
+            kept = set(step.path)
+            predictions += [(float(chances[n]), n in kept) for n in step.tests if n in chances]
+        foreseen = getattr(step, "expected", None) or outlook
+        if step.tree.tokens and foreseen is not None:
+            expected += float(foreseen.tokens)
+            estimated = True
+        elif step.tree.tokens:
+            return tuple(predictions), None  # a forced draft: nobody expected anything
+        else:
+            expected += 1.0
+    return tuple(predictions), expected if estimated else None
+
+
+def _command(engine: Engine, drafting: Drafting) -> str:
+    """What to type for one answer in this configuration."""
+    words = ["localspec", "run", "--raw", "-m", str(engine.model.path)]
+    words += ["-d", "none" if engine.draft is None else str(engine.draft.path)]
+    words += ["--drafter", drafting.drafter]
+    if drafting.depth is not None:
+        words += ["--depth", str(drafting.depth)]
+    if drafting.width != 1:
+        words += ["--width", str(drafting.width)]
+    return shlex.join(words)

@@ -1,0 +1,173 @@
+"""The figures of the report; the only module that imports matplotlib."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from localspec.bench.arms import PLANNER
+from localspec.bench.summary import ALL, Summary
+from localspec.bench.tables import kind
+
+if TYPE_CHECKING:
+    from localspec.bench.report import PairReport
+
+MISSING = (
+    "Figures are left out: they need matplotlib. Install it with pip install 'localspec[bench]'."
+)
+
+_SIZE = (8.0, 4.5)  # inches
+_DOTS_PER_INCH = 150
+_MOST_BARS = 8
+"""Arms in the bar chart; more of them could not be told apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """One drawing.
+
+    Attributes:
+        name: of its files, without the ending.
+    """
+
+    name: str
+    caption: str
+    svg: str
+    png: bytes
+
+
+def available() -> bool:
+    """Whether figures can be drawn here."""
+    return find_spec("matplotlib") is not None
+
+
+def draw(pair: PairReport, prefix: str = "") -> list[Figure]:
+    """All figures that the samples of a pair allow.
+
+    Args:
+        prefix: of the names, to tell several pairs apart.
+    """
+    summary = pair.summary
+    figures: list[Figure | None] = []
+    for temperature in summary.temperatures:
+        end = "greedy" if temperature == 0 else f"t{temperature:g}"
+        words = f"{pair.name}, {kind(temperature)}"
+        figures += [
+            _sweep(summary, temperature, f"{prefix}sweep-{end}", words),
+            _bars(summary, temperature, f"{prefix}speed-up-{end}", words),
+        ]
+    figures += [
+        _reliability(summary, f"{prefix}reliability", pair.name),
+        _curve(pair.curve, f"{prefix}cost-curve", pair.name),
+    ]
+    return [figure for figure in figures if figure is not None]
+
+
+def _sweep(summary: Summary, temperature: float, name: str, words: str) -> Figure | None:
+    rows = [row for row in summary.sweep if row.temperature == temperature]
+    if len(rows) < 2:
+        return None
+    depths = [row.depth for row in rows]
+
+    def paint(axes: Any) -> None:
+        axes.plot(depths, [row.acceptance for row in rows], "o-", color="C0")
+        axes.set_xlabel("draft tokens per pass")
+        axes.set_xticks(depths)
+        axes.set_ylabel("acceptance rate", color="C0")
+        axes.set_ylim(0, 1)
+        speed = axes.twinx()
+        speed.plot(depths, [row.tokens_per_second for row in rows], "s--", color="C1")
+        speed.set_ylabel("tokens/s", color="C1")
+        plain = summary.cell(summary.baseline, ALL, temperature)
+        if plain is not None:
+            speed.axhline(plain.tokens_per_second, color="C1", linewidth=0.8, linestyle=":")
+        speed.set_ylim(bottom=0)
+
+    caption = f"Draft tokens against acceptance and speed (dotted: plain): {words}"
+    return _figure(name, caption, paint)
+
+
+def _bars(summary: Summary, temperature: float, name: str, words: str) -> Figure | None:
+    cells = [c for c in summary.cells if c.temperature == temperature and c.speed_up is not None]
+    best = sorted(
+        (c for c in cells if c.suite == ALL and c.arm != summary.baseline),
+        # What localspec does by itself is always shown, whoever is faster.
+        key=lambda c: (c.arm == PLANNER, c.speed_up or 0.0),
+        reverse=True,
+    )
+    chosen = {cell.arm for cell in best[:_MOST_BARS]}
+    arms = [arm for arm in summary.arms if arm in chosen]
+    if not arms:
+        return None
+    suites = [s for s in (*summary.suites, ALL) if any(c.suite == s for c in cells)]
+
+    def paint(axes: Any) -> None:
+        width = 0.8 / len(arms)
+        for number, arm in enumerate(arms):
+            found = [summary.cell(arm, suite, temperature) for suite in suites]
+            heights = [c.speed_up or 0.0 if c is not None else 0.0 for c in found]
+            places = [place + (number + 0.5) * width - 0.4 for place in range(len(suites))]
+            axes.bar(places, heights, width, label=_literal(arm))
+        axes.axhline(1.0, color="black", linewidth=0.8)
+        axes.set_xticks(range(len(suites)), [_literal(s.strip("()")) for s in suites])
+        axes.set_ylabel(f"× {_literal(summary.baseline)}")
+        axes.legend(fontsize="small", ncols=2)
+
+    return _figure(name, f"Speed-up by suite: {words}", paint)
+
+
+def _reliability(summary: Summary, name: str, words: str) -> Figure | None:
+    if not summary.calibrations:
+        return None
+
+    def paint(axes: Any) -> None:
+        axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
+        for arm, calibration in summary.calibrations.items():
+            predicted = [b[0] for b in calibration.bins]
+            observed = [b[1] for b in calibration.bins]
+            label = f"{_literal(arm)}: error {calibration.error:.3f}"
+            axes.plot(predicted, observed, "o-", label=label)
+        axes.set_xlabel("predicted chance of acceptance")
+        axes.set_ylabel("accepted")
+        axes.set_xlim(0, 1)
+        axes.set_ylim(0, 1)
+        axes.legend(fontsize="small")
+
+    return _figure(name, f"Reliability on the held-back prompts: {words}", paint)
+
+
+def _curve(curve: dict[int, float], name: str, words: str) -> Figure | None:
+    if len(curve) < 2:
+        return None
+
+    def paint(axes: Any) -> None:
+        axes.plot(list(curve), [1e3 * seconds for seconds in curve.values()], ".-")
+        axes.set_xlabel("tokens in one pass")
+        axes.set_ylabel("milliseconds")
+        axes.set_ylim(bottom=0)
+
+    return _figure(name, f"Cost of a target pass: {words}", paint)
+
+
+def _figure(name: str, caption: str, paint: Callable[[Any], None]) -> Figure:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    # Text stays text, and the same figures give the same file.
+    with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
+        canvas = Canvas(figsize=_SIZE, layout="constrained")
+        axes = canvas.add_subplot()
+        axes.set_title(_literal(caption), fontsize="medium", wrap=True)
+        paint(axes)
+        svg, png = io.StringIO(), io.BytesIO()
+        canvas.savefig(svg, format="svg", metadata={"Date": None})
+        canvas.savefig(png, format="png", dpi=_DOTS_PER_INCH)
+    return Figure(name, caption, svg.getvalue(), png.getvalue())
+
+
+def _literal(text: str) -> str:
+    """Text in which matplotlib finds no formula."""
+    return text.replace("$", r"\$")

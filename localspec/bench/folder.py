@@ -1,0 +1,71 @@
+"""The report's files."""
+
+from __future__ import annotations
+
+import os
+import re
+import tempfile
+from pathlib import Path
+
+from localspec.bench import figures
+from localspec.bench.html import html
+from localspec.bench.report import Report, markdown
+from localspec.errors import LocalspecError
+
+
+def prepare(folder: Path) -> None:
+    """Make the folder and try it out: nobody wants to learn after an hour that it is read-only.
+
+    Raises:
+        LocalspecError: it cannot be written to.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.write(b"x")
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def write(report: Report, folder: Path) -> list[Path]:
+    """Write report.json, report.md, report.html and the figures.
+
+    The samples go first: from them everything else can be made again.
+
+    Raises:
+        LocalspecError: the disk is full, or the folder cannot be written to any more.
+    """
+    written: list[Path] = []
+
+    def save(name: str, data: bytes) -> None:
+        path = folder / name
+        try:
+            path.write_bytes(data)
+        except OSError as error:
+            raise _refused(path, error) from None
+        written.append(path)
+
+    save("report.json", report.to_json().encode())
+    drawn: list[figures.Figure] = []
+    if figures.available():
+        for pair in report.pairs:
+            prefix = f"{_slug(pair.name)}-" if len(report.pairs) > 1 else ""
+            drawn += figures.draw(pair, prefix)
+    save("report.md", markdown(report, [(f.caption, f"{f.name}.png") for f in drawn]).encode())
+    save("report.html", html(report, [(f.caption, f.svg) for f in drawn]).encode())
+    for figure in drawn:
+        save(f"{figure.name}.svg", figure.svg.encode())
+        save(f"{figure.name}.png", figure.png)
+    return written
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "pair"
+
+
+def _refused(path: Path, error: OSError) -> LocalspecError:
+    cause = error.strerror or os.strerror(error.errno or 0)
+    return LocalspecError(
+        f"The report cannot be written to {path}: {cause}. "
+        "Make room, or name another folder with --output."
+    )

@@ -1,0 +1,125 @@
+"""What a figure was measured on: machine, versions, files."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+import psutil
+
+from localspec import __version__
+
+_CHUNK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """Where a benchmark ran.
+
+    Attributes:
+        gpu: names of the GPUs, None where no tool tells.
+        cores: physical ones; `threads` is what the models ran with.
+        memory: bytes.
+        commit: of localspec's checkout, with a + where files are changed; None outside of one.
+    """
+
+    cpu: str
+    cores: int
+    threads: int
+    memory: int
+    gpu: str | None
+    system: str
+    python: str
+    localspec: str
+    commit: str | None
+    llama_cpp_python: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One model file: its path, bytes and SHA-256."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+def this_machine(threads: int) -> Machine:
+    """The machine that this process runs on."""
+    return Machine(
+        cpu=_cpu(),
+        cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
+        threads=threads,
+        memory=psutil.virtual_memory().total,
+        gpu=_gpu(),
+        system=platform.platform(),
+        python=platform.python_version(),
+        localspec=__version__,
+        commit=_commit(),
+        llama_cpp_python=_version("llama-cpp-python"),
+    )
+
+
+def file_facts(path: Path) -> FileFacts:
+    """Reads the whole file.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    digest, size = hashlib.sha256(), 0
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+            size += len(chunk)
+    return FileFacts(str(path), size, digest.hexdigest())
+
+
+def _cpu() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _gpu() -> str | None:
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return None
+    return _output(tool, "--query-gpu=name", "--format=csv,noheader")
+
+
+def _commit() -> str | None:
+    folder = Path(__file__).resolve().parents[2]
+    git = shutil.which("git")
+    # An installed package may lie inside somebody else's repository.
+    if git is None or not (folder / ".git").exists():
+        return None
+    commit = _output(git, "-C", str(folder), "rev-parse", "HEAD")
+    changed = _output(git, "-C", str(folder), "status", "--porcelain", "--untracked-files=no")
+    return None if commit is None else commit + ("+" if changed else "")
+
+
+def _output(*command: str) -> str | None:
+    """What a command says in a few seconds, None where it fails or says nothing."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return ", ".join(done.stdout.split("\n")).strip(", ") or None
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "unknown"

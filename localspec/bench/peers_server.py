@@ -1,0 +1,217 @@
+"""llama.cpp's own server as an arm: its plain decoding and each of its ways to speculate."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from localspec.bench.records import BenchPrompt, Sample
+from localspec.bench.server_configurations import Configuration
+from localspec.bench.server_process import ServerProcess
+from localspec.errors import NativeError, UsageError
+
+
+class LlamaServer:
+    """A llama-server process with one slot. It starts with the first answer, or by `start`.
+
+    A configuration that remembers earlier answers gets a new process for each: repeated prompts
+    would otherwise be drafted from their own answers.
+    """
+
+    family = "llama-server"
+
+    def __init__(
+        self,
+        binary: Path,
+        target: Path,
+        draft: Path | None,
+        configuration: Configuration,
+        *,
+        tokenize: Callable[[str], list[int]],
+        threads: int,
+        context: int,
+        gpu_layers: int = -1,
+        weight_buffers: bool = True,
+        fresh: bool | None = None,
+        start_timeout: float = 120.0,
+        answer_timeout: float = 600.0,
+    ) -> None:
+        """Check that everything is there.
+
+        Args:
+            binary: llama-server.
+            target, draft: GGUF files; `draft` is unused where the configuration needs none.
+            configuration: how it speculates.
+            tokenize: raw text to token ids, BOS included: the server gets ids, so that both sides
+                read the same prompt.
+            threads, context, gpu_layers: as localspec's ModelOptions; -1 layers are all that fit.
+            weight_buffers: whether the CPU's own weight layouts work; see localspec.llama.probe.
+            fresh: a new process for each answer; None where the configuration remembers. A
+                process that is not kept also holds no memory between answers.
+            start_timeout, answer_timeout: seconds.
+
+        Raises:
+            UsageError: a file that is missing, no draft model for a configuration that needs one.
+        """
+        _check_files(binary, target)
+        self.name = f"llama-server {configuration.name}"
+        command = ["-m", str(target), *configuration.flags]
+        if configuration.needs_draft:
+            if draft is None:
+                raise UsageError(
+                    f"'{self.name}' needs a draft model. Name one with --draft, or leave it out."
+                )
+            _check_files(binary, draft)
+            command += ["--spec-draft-model", str(draft)]
+        command += ["-c", str(context), "-t", str(threads), "-np", "1"]
+        if gpu_layers >= 0:
+            command += ["-ngl", str(gpu_layers)]
+            command += ["--spec-draft-ngl", str(gpu_layers)] if configuration.needs_draft else []
+        if not weight_buffers:
+            command.append("--no-repack")
+        self.command = shlex.join([binary.name, *command])
+        # Neither costs time within an answer: prompts saved for later ones, and web pages.
+        command += ["--cache-ram", "0", "--no-webui"]
+        self._process = ServerProcess(
+            self.name,
+            [str(binary.resolve()), *command],
+            start_timeout=start_timeout,
+            answer_timeout=answer_timeout,
+        )
+        self._tokenize = tokenize
+        self._fresh = configuration.remembers if fresh is None else fresh
+
+    def begin_suite(self, suite: str) -> None:
+        """Nothing: what it knows, it knows of one answer only."""
+
+    def generate(
+        self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
+    ) -> Sample:
+        """Answer one prompt.
+
+        Raises:
+            NativeError: the server does not start, refuses the prompt, or dies.
+        """
+        self.start()
+        request = {
+            "prompt": self._tokenize(prompt.text),
+            "n_predict": max_tokens,
+            "temperature": temperature,
+            "top_k": 40,
+            "top_p": 0.95,
+            "min_p": 0.05,
+            "seed": seed,
+            "cache_prompt": False,
+            "return_tokens": True,
+        }
+        try:
+            reply = self._process.post("/completion", request)
+        except BaseException:
+            # It would still be generating, and the next answer would wait for it.
+            self.close()
+            raise
+        if self._fresh:
+            self.close()
+        return _sample(self.name, prompt, temperature, turn, reply)
+
+    def start(self) -> None:
+        """Start the server if it does not run, and wait until its models are loaded.
+
+        Raises:
+            UsageError: the binary is no program.
+            NativeError: it ends, or takes longer than `start_timeout`.
+        """
+        self._process.start()
+
+    def close(self) -> None:
+        """End the server; harmless when repeated."""
+        self._process.close()
+
+
+def _sample(
+    arm: str, prompt: BenchPrompt, temperature: float, turn: int, reply: dict[str, Any]
+) -> Sample:
+    """A reply as a sample.
+
+    In this version of the server `predicted_n` counts every token of the answer, an
+    end-of-generation token included, and `predicted_ms` runs from the moment when the first one was
+    sampled (which still belongs to the prompt) to the moment when the last pass's were. So the
+    seconds are those after the first token, and the tokens are one less than counted.
+    """
+    try:
+        timings = reply["timings"]
+        tokens = max(0, int(timings["predicted_n"]) - 1)
+        seconds = float(timings["predicted_ms"]) / 1e3 if tokens else 0.0
+        # Left out where nothing was drafted.
+        drafted = int(timings.get("draft_n", 0))
+        accepted = int(timings.get("draft_n_accepted", 0))
+        ids = tuple(int(token) for token in reply["tokens"])
+        text = str(reply["content"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise NativeError(
+            f"{arm} answered without the expected figures ({error!r}). Take the llama-server of "
+            "the llama.cpp that llama-cpp-python contains."
+        ) from None
+    # A pass yields the accepted tokens and one more, except where an end-of-generation token cut
+    # the last one short.
+    whole = drafted == 0 or reply.get("stop_type") == "limit"
+    return Sample(
+        arm=arm,
+        suite=prompt.suite,
+        prompt=prompt.id,
+        temperature=temperature,
+        turn=turn,
+        tokens=tokens,
+        seconds=seconds,
+        passes=tokens - accepted if whole else None,
+        drafted=drafted,
+        accepted=accepted,
+        text=text,
+        token_ids=ids,
+    )
+
+
+def _check_files(*files: Path) -> None:
+    for file in files:
+        if not file.is_file():
+            raise UsageError(f"There is no file {file}. Check the path.")
+
+
+def server_arms(
+    binary: Path,
+    target: Path,
+    draft: Path | None,
+    configurations: Sequence[Configuration],
+    *,
+    tokenize: Callable[[str], list[int]],
+    threads: int,
+    context: int,
+    gpu_layers: int = -1,
+    weight_buffers: bool = True,
+    fresh: bool | None = None,
+) -> list[LlamaServer]:
+    """An arm per configuration, those left out that need a draft model where there is none.
+
+    No process starts before the first answer.
+
+    Raises:
+        UsageError: a file that is missing.
+    """
+    return [
+        LlamaServer(
+            binary,
+            target,
+            draft,
+            configuration,
+            tokenize=tokenize,
+            threads=threads,
+            context=context,
+            gpu_layers=gpu_layers,
+            weight_buffers=weight_buffers,
+            fresh=fresh,
+        )
+        for configuration in configurations
+        if draft is not None or not configuration.needs_draft
+    ]

@@ -1,0 +1,201 @@
+"""The report: everything measured as one record, as JSON and as Markdown."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from localspec.bench.bound import Bound
+from localspec.bench.machine import FileFacts, Machine
+from localspec.bench.records import Sample
+from localspec.bench.summary import Summary, summarise
+from localspec.bench.tables import Table, tables
+
+FORMAT = 1
+"""Of the JSON; counts up when its meaning changes."""
+
+
+@dataclass(slots=True, kw_only=True)
+class PairReport:
+    """What was measured on one pair of models.
+
+    Attributes:
+        name: of the pair.
+        target, draft: the files.
+        samples: all of them.
+        commands: what to type for each arm.
+        dropped: arms that failed, and why.
+        partial: the run was interrupted.
+        bounds: the hindsight bound of each suite.
+        hardware: max n·T(1) ÷ T(n), None without a cost curve.
+        curve: seconds of a target pass over n tokens, by n.
+    """
+
+    name: str
+    target: FileFacts
+    draft: FileFacts | None
+    samples: list[Sample]
+    commands: dict[str, str] = field(default_factory=dict)
+    dropped: dict[str, str] = field(default_factory=dict)
+    partial: bool = False
+    bounds: list[Bound] = field(default_factory=list)
+    hardware: float | None = None
+    curve: dict[int, float] = field(default_factory=dict)
+    _summary: Summary | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def summary(self) -> Summary:
+        """The figures, worked out once."""
+        if self._summary is None:
+            self._summary = summarise(self.samples)
+        return self._summary
+
+
+@dataclass(slots=True, kw_only=True)
+class Report:
+    """A whole benchmark.
+
+    Attributes:
+        command: the command line.
+        date: ISO 8601, UTC.
+        settings: turns, max_tokens, seed and whatever else tells how it ran.
+        notices: what the reader should know.
+        interrupted: between two pairs.
+    """
+
+    machine: Machine
+    command: str
+    date: str
+    settings: dict[str, Any]
+    pairs: list[PairReport]
+    notices: list[str] = field(default_factory=list)
+    interrupted: bool = False
+
+    @property
+    def partial(self) -> bool:
+        """Whether anything is missing because of an interrupt."""
+        return self.interrupted or any(pair.partial for pair in self.pairs)
+
+    def to_json(self) -> str:
+        """All samples and figures."""
+        data: dict[str, Any] = {"format": FORMAT} | asdict(self)
+        for shown, pair in zip(data["pairs"], self.pairs, strict=True):
+            del shown["_summary"]
+            shown["summary"] = asdict(pair.summary)
+        return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1)
+
+    @classmethod
+    def from_json(cls, text: str) -> Report:
+        """A report that `to_json` wrote; figures are worked out again from the samples.
+
+        Raises:
+            ValueError: something else.
+        """
+        data = json.loads(text)
+        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
+            raise ValueError("this is no report of `localspec bench`")
+        data["machine"] = Machine(**data["machine"])
+        data["pairs"] = [_pair(pair) for pair in data["pairs"]]
+        return cls(**data)
+
+
+def _pair(data: dict[str, Any]) -> PairReport:
+    del data["summary"]
+    data["target"] = FileFacts(**data["target"])
+    data["draft"] = None if data["draft"] is None else FileFacts(**data["draft"])
+    data["samples"] = [_sample(sample) for sample in data["samples"]]
+    data["bounds"] = [Bound(**bound) for bound in data["bounds"]]
+    data["curve"] = {int(n): seconds for n, seconds in data["curve"].items()}
+    return PairReport(**data)
+
+
+def _sample(data: dict[str, Any]) -> Sample:
+    data["token_ids"] = tuple(data["token_ids"])
+    data["predictions"] = tuple((chance, accepted) for chance, accepted in data["predictions"])
+    return Sample(**data)
+
+
+def facts(report: Report) -> list[tuple[str, str]]:
+    """Machine, versions and settings as labelled lines."""
+    machine = report.machine
+    version = machine.localspec + (f" ({machine.commit[:12]})" if machine.commit else "")
+    found = [
+        ("Date", report.date),
+        ("Command", report.command),
+        ("CPU", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads"),
+        ("Memory", f"{machine.memory / 2**30:.0f} GiB"),
+        ("System", machine.system),
+        ("localspec", version),
+        ("llama-cpp-python", f"{machine.llama_cpp_python}, Python {machine.python}"),
+        ("Settings", ", ".join(f"{name} {value}" for name, value in report.settings.items())),
+    ]
+    if machine.gpu:
+        found.insert(3, ("GPU", machine.gpu))
+    return found
+
+
+def file_lines(pair: PairReport) -> list[str]:
+    """The pair's files, with their hashes."""
+    lines = []
+    for role, file in (("Target", pair.target), ("Draft model", pair.draft)):
+        if file is not None:
+            size = f"{file.size / 1e6:,.1f} MB"
+            lines.append(f"{role}: {file.path}, {size}, SHA-256 {file.sha256}")
+    return lines
+
+
+def warnings(report: Report) -> list[str]:
+    """What a reader must not miss."""
+    found = list(report.notices)
+    for pair in report.pairs:
+        if pair.partial:
+            found.append(f"{pair.name}: interrupted; the figures cover what was measured by then.")
+        found += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
+    return found
+
+
+def markdown(report: Report, figures: Sequence[tuple[str, str]] = ()) -> str:
+    """The report as Markdown.
+
+    Args:
+        figures: caption and file name of each figure.
+    """
+    parts = [
+        "# localspec bench",
+        _bullets(f"{name}: {_plain(text)}" for name, text in facts(report)),
+    ]
+    if found := warnings(report):
+        parts.append(_bullets(f"**{_plain(text)}**" for text in found))
+    for pair in report.pairs:
+        parts += [f"## {_plain(pair.name)}", _bullets(_plain(line) for line in file_lines(pair))]
+        for table in tables(pair.summary, pair.bounds, pair.hardware):
+            parts += [f"### {_plain(table.title)}", _markdown_table(table), *table.notes]
+        if pair.commands:
+            lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
+            parts += ["### Commands", f"```sh\n{lines}\n```"]
+    if figures:
+        parts += ["## Figures", *(f"![{_plain(caption)}]({name})" for caption, name in figures)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _markdown_table(table: Table) -> str:
+    lines = [_line(table.header), _line(["---", *("---:" for _ in table.header[1:])])]
+    lines += [_line(row) for row in table.rows]
+    return "\n".join(lines)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(_plain(cell) for cell in cells)} |"
+
+
+def _plain(text: str) -> str:
+    """Text that Markdown takes as it is, in a table too."""
+    for sign in "\\|`*_<[":
+        text = text.replace(sign, "\\" + sign)
+    return " ".join(text.split())
+
+
+def _bullets(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {line}" for line in lines)

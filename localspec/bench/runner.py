@@ -1,0 +1,167 @@
+"""Runs all arms over all prompts, interleaved, so that a drifting machine favours none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from localspec.bench.records import Arm, BenchPrompt, Sample
+
+Progress = Callable[[int, int, str], None]
+"""Called before each answer with answers done, answers to do, and what runs, in words."""
+
+WARM_UP_TOKENS = 8
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run brought.
+
+    Attributes:
+        samples: in the order they were taken.
+        dropped: arms that failed, and why; their earlier samples are among `samples`.
+        partial: the run was interrupted.
+    """
+
+    samples: list[Sample] = field(default_factory=list)
+    dropped: dict[str, str] = field(default_factory=dict)
+    partial: bool = False
+
+
+def run(
+    arms: Sequence[Arm],
+    prompts: Sequence[BenchPrompt],
+    temperatures: Sequence[float],
+    *,
+    turns: int,
+    max_tokens: int,
+    seed: int,
+    progress: Progress | None = None,
+    turns_of: Callable[[Arm], int] | None = None,
+) -> Outcome:
+    """Let every arm answer every prompt at every temperature.
+
+    Suite by suite, whatever the order of `prompts`, because an arm is told when a suite begins
+    (again in every turn, so that a cold arm is cold in all of them). Within a suite all arms answer
+    a prompt one after the other, and who is first rotates from prompt to prompt.
+
+    Args:
+        turns: how often everything is repeated.
+        seed: of the sampling; a prompt has the same one in all arms and turns.
+        turns_of: repetitions of an arm, at most `turns`; None repeats all of them alike.
+
+    Returns:
+        What there is, also after Ctrl+C or where arms failed.
+    """
+    one = _Run(arms, prompts, turns, max_tokens, seed, progress, turns_of)
+    return one.all(temperatures)
+
+
+class _Run:
+    """The state of one run."""
+
+    def __init__(
+        self,
+        arms: Sequence[Arm],
+        prompts: Sequence[BenchPrompt],
+        turns: int,
+        max_tokens: int,
+        seed: int,
+        progress: Progress | None,
+        turns_of: Callable[[Arm], int] | None,
+    ) -> None:
+        self._arms = list(arms)
+        self._suites: dict[str, list[BenchPrompt]] = {}
+        for prompt in prompts:
+            self._suites.setdefault(prompt.suite, []).append(prompt)
+        self._turns = {arm.name: min(turns, turns_of(arm)) if turns_of else turns for arm in arms}
+        self._most_turns = turns
+        self._max_tokens = max_tokens
+        self._seed = seed
+        self._progress = progress
+        self._outcome = Outcome()
+        self._first = 0
+        self._done = 0
+        self._temperatures = 0
+
+    def all(self, temperatures: Sequence[float]) -> Outcome:
+        self._temperatures = len(temperatures)
+        try:
+            if self._suites and temperatures:
+                self._warm_up(temperatures[0])
+            for temperature in temperatures:
+                for suite, prompts in self._suites.items():
+                    for turn in range(self._most_turns):
+                        self._suite(suite, prompts, temperature, turn)
+        except KeyboardInterrupt:
+            self._outcome.partial = True
+        return self._outcome
+
+    def _warm_up(self, temperature: float) -> None:
+        """A first pass pays for allocations, page faults and measurements that no later one has."""
+        prompt = next(iter(self._suites.values()))[0]
+        for arm in list(self._arms):
+            self._tell(f"warming up {arm.name}")
+            try:
+                arm.generate(
+                    prompt,
+                    temperature=temperature,
+                    seed=self._seed,
+                    max_tokens=min(WARM_UP_TOKENS, self._max_tokens),
+                    turn=0,
+                )
+            except Exception as error:
+                self._drop(arm, error)
+
+    def _suite(
+        self, suite: str, prompts: Sequence[BenchPrompt], temperature: float, turn: int
+    ) -> None:
+        for arm in self._taking_part(turn):
+            self._begin(arm, suite)
+        for prompt in prompts:
+            arms = self._taking_part(turn)
+            if not arms:
+                return
+            first = self._first % len(arms)
+            self._first += 1
+            for arm in [*arms[first:], *arms[:first]]:
+                kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
+                self._tell(f"{kind} · {suite} · turn {turn + 1} · {arm.name}")
+                self._answer(arm, prompt, temperature, turn)
+
+    def _begin(self, arm: Arm, suite: str) -> None:
+        try:
+            arm.begin_suite(suite)
+        except Exception as error:
+            self._drop(arm, error)
+
+    def _answer(self, arm: Arm, prompt: BenchPrompt, temperature: float, turn: int) -> None:
+        try:
+            sample = arm.generate(
+                prompt,
+                temperature=temperature,
+                seed=self._seed,
+                max_tokens=self._max_tokens,
+                turn=turn,
+            )
+        except Exception as error:
+            self._drop(arm, error)
+        else:
+            self._outcome.samples.append(sample)
+            self._done += 1
+
+    def _taking_part(self, turn: int) -> list[Arm]:
+        return [arm for arm in self._arms if turn < self._turns[arm.name]]
+
+    def _drop(self, arm: Arm, error: Exception) -> None:
+        """Go on without an arm; what it would do next is not worth the others' time."""
+        self._arms.remove(arm)
+        self._outcome.dropped[arm.name] = str(error) or type(error).__name__
+
+    def _tell(self, what: str) -> None:
+        if self._progress is None:
+            return
+        # Arms may have been dropped, so what is left is counted afresh.
+        prompts = sum(map(len, self._suites.values()))
+        whole = prompts * sum(self._turns[arm.name] for arm in self._arms)
+        self._progress(self._done, max(self._done, whole * self._temperatures), what)

@@ -1,0 +1,77 @@
+"""The ways of llama-server to speculate, as data. Flags and defaults of llama-cpp-python 0.3.36."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """One way.
+
+    Attributes:
+        name: short, as in the report.
+        flags: what llama-server is started with, besides models, context and threads.
+        needs_draft: whether it uses a draft model.
+        remembers: whether it drafts from what earlier answers left behind. ngram-mod keeps one
+            table for as long as the server runs, ngram-cache adds to its own and never starts
+            over, and the maps drop only those entries that a shorter prompt contradicts.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+    needs_draft: bool = False
+    remembers: bool = False
+
+
+_DEFAULT_DEPTH = 3
+_NGRAM = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-cache")
+_STATELESS = "ngram-simple"  # searches the context anew each time
+
+
+def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> Configuration:
+    types = "draft-simple" if ngram is None else f"draft-simple,{ngram}"
+    flags = ["--spec-type", types, "--spec-draft-n-max", str(depth)]
+    name = f"draft {depth}"
+    if p_min is not None:
+        flags += ["--spec-draft-p-min", f"{p_min:g}"]
+        name += f" p-min {p_min:g}"
+    elif depth == _DEFAULT_DEPTH and ngram is None:
+        name += " (default)"
+    if ngram is not None:
+        # The n-gram goes first, whatever the order, and the model where it finds nothing.
+        name += f" + {ngram}"
+    remembers = ngram not in (None, _STATELESS)
+    return Configuration(name, tuple(flags), needs_draft=True, remembers=remembers)
+
+
+SERVER_CONFIGURATIONS: tuple[Configuration, ...] = (
+    Configuration("plain", ("--spec-type", "none")),
+    *(_draft(depth) for depth in (*range(1, 9), 16)),
+    *(_draft(depth, p_min) for depth in (7, 16) for p_min in (0.4, 0.6)),
+    # ngram-mod is what --spec-default stands for.
+    *(Configuration(n, ("--spec-type", n), remembers=n != _STATELESS) for n in _NGRAM),
+    *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
+    _draft(7, 0.4, "ngram-mod"),
+)
+"""Depths 1 to 8 and 16, thresholds, every n-gram with its defaults, and both together."""
+
+
+def server_configurations(names: Sequence[str] | None = None) -> list[Configuration]:
+    """The named configurations, None for all.
+
+    Raises:
+        UsageError: an unknown name.
+    """
+    known = {configuration.name: configuration for configuration in SERVER_CONFIGURATIONS}
+    if names is None:
+        return list(SERVER_CONFIGURATIONS)
+    for name in names:
+        if name not in known:
+            raise UsageError(
+                f"llama-server has no configuration '{name}' here. Choose from {', '.join(known)}."
+            )
+    return [known[name] for name in names]

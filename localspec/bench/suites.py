@@ -1,0 +1,112 @@
+"""Prompts: the suites that come with the package, and those of a user's own files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+from pathlib import Path
+
+from localspec.bench.records import BenchPrompt
+from localspec.errors import UsageError
+
+BUILT_IN = Path(__file__).with_name("prompts.jsonl")
+"""Eight prompts each of seven kinds, written for the embedded pair."""
+
+SUITES = ("story", "continue", "math", "qa", "code", "copy", "noise")
+"""The suites of BUILT_IN, in their order there."""
+
+_SHAPE = '{"prompt": "…", "suite": "…", "id": "…"}'
+
+
+def load_suites(
+    files: Sequence[Path] = (),
+    *,
+    suites: Sequence[str] | None = None,
+    per_suite: int | None = None,
+) -> list[BenchPrompt]:
+    """Read prompts, the suites mixed: the first of each suite, then the second of each, and so on.
+
+    So a run that is stopped early has seen all kinds, and none alone meets the hot hour.
+
+    Args:
+        files: JSONL, an object per line: `prompt` (raw text with its chat markers), and if wanted
+            `suite` or `family` (the file's name without ending) and `id` (counted). None at all
+            takes the built-in suites.
+        suites: which of them, None for all.
+        per_suite: prompts of each at most.
+
+    Raises:
+        UsageError: a file that is missing, empty or malformed, a suite that is in none of them.
+    """
+    if per_suite is not None and per_suite < 1:
+        raise UsageError(f"Prompts per suite is {per_suite}. Give 1 or more.")
+    by_suite: dict[str, list[BenchPrompt]] = {}
+    seen: set[tuple[str, str]] = set()
+    for path in files or (BUILT_IN,):
+        found = False
+        for line, entry in _entries(path):
+            suite = _text(entry, "suite", path, line) or _text(entry, "family", path, line)
+            suite = suite or path.stem
+            prompts = by_suite.setdefault(suite, [])
+            name = _text(entry, "id", path, line) or f"{suite}-{len(prompts)}"
+            if (suite, name) in seen:
+                raise UsageError(
+                    f"{path}, line {line}: suite '{suite}' has a prompt '{name}' already. "
+                    "Give each its own id."
+                )
+            seen.add((suite, name))
+            prompts.append(BenchPrompt(name, suite, entry["prompt"]))
+            found = True
+        if not found:
+            raise UsageError(f"{path} holds no prompts. Write one per line: {_SHAPE}")
+    for suite in suites or ():
+        if suite not in by_suite:
+            raise UsageError(f"There is no suite '{suite}'. Choose from {', '.join(by_suite)}.")
+    chosen = [
+        prompts[:per_suite]
+        for suite, prompts in by_suite.items()
+        if suites is None or suite in suites
+    ]
+    mixed = chain.from_iterable(zip_longest(*chosen))
+    return [prompt for prompt in mixed if prompt is not None]
+
+
+def _entries(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
+    """Line numbers and objects, each with a prompt."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").split("\n")
+    except FileNotFoundError:
+        raise UsageError(
+            f"There is no file {path}. Check the path, or name none to take the built-in suites."
+        ) from None
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}. Name a JSONL file.") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path} is not text in UTF-8. Save it as UTF-8.") from None
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            entry = json.loads(line)
+        except ValueError as error:
+            raise UsageError(
+                f"{path}, line {number} is not JSON: {error}. Write one object per line: {_SHAPE}"
+            ) from None
+        if not isinstance(entry, dict) or not isinstance(entry.get("prompt"), str):
+            raise UsageError(
+                f'{path}, line {number} has no text in "prompt". Write it like {_SHAPE}'
+            )
+        if not entry["prompt"]:
+            raise UsageError(f"{path}, line {number} has an empty prompt. Leave the line out.")
+        yield number, entry
+
+
+def _text(entry: dict[str, str], key: str, path: Path, line: int) -> str:
+    value = entry.get(key, "")
+    # A number is a sensible id, and unmistakable.
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if not isinstance(value, str):
+        raise UsageError(f'{path}, line {line}: "{key}" is not text. Write it like {_SHAPE}')
+    return value

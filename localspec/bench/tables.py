@@ -1,0 +1,169 @@
+"""The tables of the report, as text that Markdown, HTML and the terminal lay out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from localspec.bench.bound import Bound
+from localspec.bench.summary import ALL, Cell, Summary, geometric_mean
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """One table of the report; the first column names the row.
+
+    Attributes:
+        notes: sentences below it.
+    """
+
+    title: str
+    header: list[str]
+    rows: list[list[str]]
+    notes: list[str] = field(default_factory=list)
+
+
+def kind(temperature: float) -> str:
+    """A temperature in words."""
+    return "greedy" if temperature == 0 else f"T = {temperature:g}"
+
+
+def tables(summary: Summary, bounds: Sequence[Bound], hardware: float | None) -> list[Table]:
+    """All tables of one pair that have something in them."""
+    found = []
+    for temperature in summary.temperatures:
+        found.append(speed_table(summary, temperature, bounds, hardware))
+        found += [detail_table(summary, temperature), _sweep_table(summary, temperature)]
+    found += [_equality_table(summary), _calibration_table(summary)]
+    return [table for table in found if table.rows]
+
+
+def speed_table(
+    summary: Summary,
+    temperature: float,
+    bounds: Sequence[Bound] = (),
+    hardware: float | None = None,
+) -> Table:
+    """Suites as columns, arms as rows, × the baseline; tokens/s where there is none."""
+    suites = [
+        s for s in summary.suites if any(summary.cell(a, s, temperature) for a in summary.arms)
+    ]
+    compared = any(c.speed_up is not None for c in summary.cells if c.temperature == temperature)
+    rows = []
+    for arm in summary.arms:
+        cells = [summary.cell(arm, suite, temperature) for suite in (*suites, ALL)]
+        if cells[-1] is None:
+            continue
+        if not compared:
+            rows.append([arm, *("–" if c is None else _speed(c.tokens_per_second) for c in cells)])
+            continue
+        rows.append([arm, *(_times(cell) for cell in cells), _interval(cells[-1])])
+    notes = []
+    bound_of = {bound.suite: bound for bound in bounds} if temperature == 0 else {}
+    if compared and bound_of:
+        mean = f"{geometric_mean(b.speed_up for b in bound_of.values()):.2f}"
+        shown = [f"{bound_of[s].speed_up:.2f}" if s in bound_of else "–" for s in suites]
+        rows.append(["bound in hindsight", *shown, mean, ""])
+        notes.append(
+            "Bound: every draft of the n-gram and the draft model as good as hindsight can make it."
+        )
+    if temperature == 0 and hardware is not None:
+        notes.append(f"Hardware bound, drafts free and always right: {hardware:.2f}.")
+    unit = f"× {summary.baseline}" if compared else "tokens/s"
+    header = ["arm", *suites, "all", *(["95 %"] if compared else [])]
+    return Table(f"{unit}, {kind(temperature)}", header, rows, notes)
+
+
+def detail_table(summary: Summary, temperature: float) -> Table:
+    """Arms as rows, their figures over all suites as columns."""
+    header = ["arm", "tok/s", "accepted", "tokens/pass", "expected", "draft", "verify", "own"]
+    rows = []
+    for arm in summary.arms:
+        cell = summary.cell(arm, ALL, temperature)
+        if cell is None:
+            continue
+        rate = _percent(cell.acceptance)
+        if cell.acceptance is None and cell.kept is not None:
+            rate = f"{_percent(cell.kept)} of drafted"
+        shares = (cell.draft_share, cell.verify_share, cell.overhead_share)
+        per_pass = (cell.tokens_per_pass, cell.expected_per_pass)
+        rows.append(
+            [arm, _speed(cell.tokens_per_second), rate, *map(_number, per_pass)]
+            + [_percent(share) for share in shares]
+        )
+    notes = [
+        "accepted ÷ tested draft tokens; expected: tokens per pass that the planner foresaw; "
+        "draft, verify, own: shares of the time."
+    ]
+    return Table(f"Figures over all suites, {kind(temperature)}", header, rows, notes)
+
+
+def _sweep_table(summary: Summary, temperature: float) -> Table:
+    rows = [
+        [
+            str(row.depth),
+            _percent(row.acceptance),
+            _number(row.expected_per_pass),
+            _number(row.tokens_per_pass),
+            _speed(row.tokens_per_second),
+            _number(row.speed_up),
+        ]
+        for row in summary.sweep
+        if row.temperature == temperature
+    ]
+    header = ["depth", "accepted", "tokens/pass in theory", "measured", "tok/s", "×"]
+    note = "Theory: (1 − a^(k+1)) ÷ (1 − a) at the acceptance a measured (Leviathan et al. 2023)."
+    return Table(f"Sweep of the depth, {kind(temperature)}", header, rows, [note])
+
+
+def _equality_table(summary: Summary) -> Table:
+    rows = []
+    for found in summary.equality:
+        places = [f"{suite} {prompt} at {n}" for suite, prompt, n in found.divergences[:4]]
+        more = len(found.divergences) - len(places)
+        shown = ", ".join(places) + (f" and {more} more" if more else "")
+        rows.append([found.arm, f"{found.equal} of {found.total}", shown])
+    note = (
+        "Passes over several tokens use other kernels than those over one, and a near-tie can flip."
+    )
+    header = ["arm", "equal", "first different token"]
+    return Table("Greedy answers equal to plain decoding's", header, rows, [note])
+
+
+def _calibration_table(summary: Summary) -> Table:
+    rows = []
+    for arm, calibration in summary.calibrations.items():
+        errors = [
+            f"{cell.suite} {cell.calibration_error:.3f}"
+            for cell in summary.cells
+            if cell.arm == arm
+            and cell.suite != ALL
+            and cell.temperature == summary.temperatures[0]
+            and cell.calibration_error is not None
+        ]
+        rows.append([arm, f"{calibration.error:.3f}", ", ".join(errors)])
+    header = ["arm", "error", f"by suite, {kind(summary.temperatures[0])}"] if rows else []
+    note = "Expected calibration error of the chances of acceptance, on every second prompt."
+    return Table("Calibration", header, rows, [note])
+
+
+def _times(cell: Cell | None) -> str:
+    return "–" if cell is None else _number(cell.speed_up)
+
+
+def _interval(cell: Cell | None) -> str:
+    if cell is None or cell.interval is None:
+        return ""
+    return f"{cell.interval[0]:.2f}–{cell.interval[1]:.2f}"
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.2f}"
+
+
+def _percent(value: float | None) -> str:
+    return "–" if value is None else f"{value:.0%}"
+
+
+def _speed(value: float) -> str:
+    return f"{value:.1f}" if value < 100 else f"{value:.0f}"

@@ -1,0 +1,247 @@
+"""`localspec bench`: how fast this machine is with these models, side by side with peers."""
+
+from __future__ import annotations
+
+import math
+import shlex
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from localspec.cli import bench_options as b
+from localspec.cli import options as o
+from localspec.cli.output import Console
+from localspec.errors import Cancelled, LocalspecError, UsageError
+
+# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+if TYPE_CHECKING:
+    from localspec.bench.benchmark import Pair, Peers, Settings
+    from localspec.bench.report import Report
+
+EXAMPLES = """\
+Examples:
+  localspec bench --quick
+  localspec bench -m model.gguf -d draft.gguf --output report
+  localspec bench --scale 1b --sweep --temp 0
+  localspec bench --scale A --peers --llama-server ~/llama.cpp/build/bin/llama-server"""
+
+_WIDTH = 80
+
+
+def bench(
+    context: typer.Context,
+    model: o.Model = None,
+    draft: o.Draft = None,
+    scale: b.Scale = None,
+    ctx: o.Context = None,
+    threads: o.Threads = None,
+    gpu_layers: o.GpuLayers = None,
+    suite: b.Suite = None,
+    prompts: b.Prompts = None,
+    per_suite: b.PerSuite = None,
+    max_tokens: b.MaxTokens = None,
+    temp: b.Temperatures = None,
+    arms: b.Arms = None,
+    sweep: b.Sweep = False,
+    turns: b.Turns = None,
+    quick: b.Quick = False,
+    seed: b.Seed = 1,
+    peers: b.WithPeers = False,
+    llama_server: b.LlamaServer = None,
+    server_configs: b.ServerConfigs = None,
+    output: b.Output = None,
+    json: b.Json = False,
+    quiet: b.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Measure speed and acceptance, side by side with plain decoding and with peers.
+
+    All configurations answer the same prompts, interleaved. Speeds are those
+    of generation, without the prompt. Ctrl+C stops and reports what was
+    measured so far.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    try:
+        report = _measured(context, console)
+        # First what needs no disk: a full one must not cost the result.
+        console.answer(report.to_json() + "\n" if json else _shown(report))
+        if output is not None:
+            from localspec.bench import figures, folder
+
+            folder.write(report, output)
+            console.notice(f"The report is in {output}.")
+            if not figures.available():
+                console.notice(figures.MISSING)
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted before anything was measured.") from None
+    finally:
+        console.erase_progress()
+    if report.partial:
+        raise Cancelled("Interrupted; the report covers what was measured until then.")
+    return 0
+
+
+def _measured(context: typer.Context, console: Console) -> Report:
+    """Check the options, cheapest first, and run."""
+    said = context.params
+    if said["output"] is not None:
+        from localspec.bench import folder
+
+        folder.prepare(Path(said["output"]))
+    notices: list[str] = []
+    peers = _peers(said, notices)
+    pairs, settings = _pairs_and_settings(said, peers)
+    for text in notices:
+        console.notice(text)
+
+    from localspec.bench.benchmark import benchmark
+
+    report = benchmark(
+        pairs, settings, command=_command(context), tell=console.progress, notices=notices
+    )
+    console.erase_progress()
+    if any(pair.samples for pair in report.pairs):
+        for pair in report.pairs:
+            for arm, why in pair.dropped.items():
+                console.notice(f"{pair.name}: arm '{arm}' failed and is left out: {why}")
+        return report
+    if report.partial:
+        raise KeyboardInterrupt
+    reasons = [why for pair in report.pairs for why in pair.dropped.values()]
+    raise LocalspecError(f"No arm could answer. The first one said: {reasons[0]}")
+
+
+def _pairs_and_settings(said: dict[str, Any], peers: Peers | None) -> tuple[list[Pair], Settings]:
+    """What the options mean.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+    from localspec import ModelOptions
+    from localspec.bench.benchmark import Pair, Settings
+    from localspec.bench.suites import load_suites
+    from localspec.settings import load_settings
+
+    if said["scale"] and (said["model"] or said["draft"]):
+        raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
+    names = ("model", "draft", "ctx", "threads", "gpu_layers")
+    chosen = load_settings(**{name: said[name] for name in names})
+    options: dict[str, Any] = {
+        "context": chosen.ctx,
+        "threads": chosen.threads,
+        "gpu_layers": chosen.gpu_layers,
+    }
+    pairs = [Pair(name=f"scale {name}", scale=name) for name in said["scale"] or ()]
+    if not pairs:
+        shown = Path(chosen.model).name if chosen.model else "embedded pair"
+        pairs = [Pair(name=shown, target=chosen.model, draft=chosen.draft)]
+    quick = said["quick"]
+    per_suite = said["per_suite"]
+    return pairs, Settings(
+        options=ModelOptions(**{k: v for k, v in options.items() if v is not None}),
+        prompts=load_suites(
+            [Path(path).expanduser() for path in said["prompts"] or ()],
+            suites=said["suite"] or None,
+            per_suite=per_suite
+            if per_suite is not None
+            else (b.QUICK_PER_SUITE if quick else b.PER_SUITE),
+        ),
+        temperatures=_temperatures(said["temp"]),
+        groups=_groups(said["arms"], sweep=said["sweep"]),
+        turns=_count("turns", said["turns"], b.QUICK_TURNS if quick else b.TURNS),
+        max_tokens=_count(
+            "max-tokens", said["max_tokens"], b.QUICK_MAX_TOKENS if quick else b.MAX_TOKENS
+        ),
+        seed=_count("seed", said["seed"], 1, least=0),
+        peers=peers,
+    )
+
+
+def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
+    server = said["llama_server"]
+    if said["server_configs"] is not None and server is None:
+        raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
+    if server is None and not said["peers"]:
+        return None
+    from localspec.bench.benchmark import Peers
+    from localspec.bench.server_configurations import server_configurations
+
+    if server is None:
+        notices.append("llama-server is left out; name it with --llama-server PATH.")
+        return Peers()
+    server = Path(server).expanduser()
+    if not server.is_file():
+        raise UsageError(
+            f"--llama-server names no file: {server}. Build llama.cpp's llama-server, "
+            "or leave the option out."
+        )
+    configurations = _names(said["server_configs"])
+    if configurations is not None:
+        server_configurations(configurations)  # raises for an unknown one
+    return Peers(llama_server=server, configurations=configurations)
+
+
+def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:
+    groups = _names(b.DEFAULT_ARMS if arms is None else arms) or ()
+    for group in groups:
+        if group not in b.ARMS:
+            raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(b.ARMS)}.")
+    if not groups:
+        raise UsageError(f"--arms is empty. Choose from {', '.join(b.ARMS)}.")
+    return tuple(dict.fromkeys([*groups, *(["depths"] if sweep else [])]))
+
+
+def _names(text: str | None) -> tuple[str, ...] | None:
+    """The parts of a list with commas."""
+    if text is None:
+        return None
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+def _temperatures(said: list[float] | None) -> tuple[float, ...]:
+    found = tuple(dict.fromkeys(said or b.TEMPERATURES))
+    for temperature in found:
+        if not 0.0 <= temperature < math.inf:
+            raise UsageError(f"temperature is {temperature:g}. Give 0 or more.")
+    return found
+
+
+def _count(name: str, said: int | None, default: int, *, least: int = 1) -> int:
+    if said is None:
+        return default
+    if said < least:
+        raise UsageError(f"{name} is {said}. Give {least} or more.")
+    return said
+
+
+def _shown(report: Report) -> str:
+    """The tables for standard output."""
+    from localspec.bench import plot
+
+    # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
+    return plot.report_text(report, width)
+
+
+def _command(context: typer.Context) -> str:
+    """The command line as it would be typed again."""
+    words = ["localspec", "bench"]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        option = max(parameter.opts, key=len)
+        if isinstance(value, bool):
+            words.append(option)
+        elif name == "verbose":
+            words += [option] * int(value)
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [option, str(each)]
+    return shlex.join(words)

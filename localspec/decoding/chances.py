@@ -1,0 +1,99 @@
+"""How likely a drafted token is to be accepted, learned from what was."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+LOWEST, HIGHEST = 0.005, 0.995
+
+
+def logit(p: float) -> float:
+    """log(p / (1 − p)), for p kept off 0 and 1."""
+    p = min(max(p, 0.001), 0.999)
+    return math.log(p / (1.0 - p))
+
+
+class Chance:
+    """The probability of acceptance as a logistic function of a few features, fitted online.
+
+    Bayesian logistic regression by the extended Kalman filter: one pass, no learning rate, the
+    prior is the starting point and counts as much as its variance says. Forgetting keeps the
+    variance from vanishing, so that later evidence still counts. On top lies a bias of this
+    conversation alone, quick to move and dropped with it: the same confidence is worth more in
+    one text than in another.
+
+    Args:
+        prior: weights to start from; the first feature is the constant 1.
+        spread: standard deviation of each prior weight.
+    """
+
+    KEEP = 0.9995
+    """Forgetting per observation: the last 2,000 or so count."""
+    LARGEST = 4.0
+    """Bound of each variance, so that forgetting cannot blow up what is never observed."""
+    BIAS_RATE, BIAS_KEEP, BIAS_CLIP = 0.12, 0.99, 2.0
+
+    def __init__(self, prior: Sequence[float], spread: float = 0.5) -> None:
+        n = len(prior)
+        self._weights = list(prior)
+        self._variance = [[spread * spread * (i == j) for j in range(n)] for i in range(n)]
+        self.bias = 0.0
+        self.seen = 0
+        """Observations so far, earlier sessions included."""
+
+    def predict(self, features: Sequence[float]) -> float:
+        """The chance, between LOWEST and HIGHEST."""
+        z = self.bias
+        for weight, feature in zip(self._weights, features, strict=True):
+            z += weight * feature
+        if z > 5.3:
+            return HIGHEST
+        return max(LOWEST, 1.0 / (1.0 + math.exp(-z))) if z > -5.3 else LOWEST
+
+    def learn(self, features: Sequence[float], accepted: bool) -> None:
+        """One tested token."""
+        p = self.predict(features)
+        error = (1.0 if accepted else 0.0) - p
+        scaled = [sum(v * x for v, x in zip(row, features, strict=True)) for row in self._variance]
+        steepness = p * (1.0 - p)
+        gain = 1.0 / (1.0 + steepness * sum(s * x for s, x in zip(scaled, features, strict=True)))
+        for i, s in enumerate(scaled):
+            self._weights[i] += gain * error * s
+            row, factor = self._variance[i], gain * steepness * s
+            for j, other in enumerate(scaled):
+                row[j] = (row[j] - factor * other) / self.KEEP
+            if row[i] > self.LARGEST:
+                row[i] = self.LARGEST
+        bias = self.bias * self.BIAS_KEEP + self.BIAS_RATE * error
+        self.bias = max(-self.BIAS_CLIP, min(self.BIAS_CLIP, bias))
+        self.seen += 1
+
+    def begin(self) -> None:
+        """A new conversation: what was particular to the last one is dropped."""
+        self.bias = 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the store."""
+        return {"weights": self._weights, "variance": self._variance, "seen": self.seen}
+
+    def restore(self, stored: Any) -> None:
+        """Take over what `as_dict` gave.
+
+        Raises:
+            ValueError: not such a record.
+        """
+        n = len(self._weights)
+        try:
+            weights = [float(weight) for weight in stored["weights"]]
+            variance = [[float(v) for v in row] for row in stored["variance"]]
+            seen = int(stored["seen"])
+        except (KeyError, TypeError) as error:
+            raise ValueError(str(error)) from None
+        numbers = [*weights, *(v for row in variance for v in row)]
+        if len(weights) != n or [len(row) for row in variance] != [n] * n:
+            raise ValueError("another number of features")
+        if not all(map(math.isfinite, numbers)):
+            raise ValueError("not a finite number")
+        self._weights, self._variance, self.seen = weights, variance, seen

@@ -1,0 +1,235 @@
+"""The measured planner: drafts only as far as this machine and this pair make it pay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from localspec.decoding.knowledge import Knowledge
+from localspec.decoding.outlook import Costs, Guess, Outlook
+from localspec.decoding.planner import Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT
+
+if TYPE_CHECKING:
+    from localspec.decoding.loop import Step
+
+NAME = "auto"
+"""The drafter that carries the plans out: `localspec.drafters.blend`."""
+
+UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
+NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
+UNLIKELY = Plan(None, reason="what the n-gram offers is too unlikely to pay for its verification")
+LOSING = Plan(None, reason="the draft model has not paid for itself lately; it is asked again soon")
+LAST = Plan(None, reason="the answer ends with the next token")
+
+
+class Measured:
+    """Chooses at every step what maximises expected tokens per second; see `Outlook`.
+
+    Args:
+        knowledge: of this pair on this machine; learns as the answer goes on.
+        guess: what the n-gram expects to follow, at most so many tokens.
+        unread: committed tokens that the draft model has not read, None without a model.
+        most: most tokens of a tree.
+        leaves: most branches of a tree.
+        capacity: tokens that the target's cache holds.
+        greedy: whether the answer is greedy: drafts are then chosen, and may branch.
+        drawn: whether the draft model's tokens are drawn from its distribution.
+    """
+
+    RATE_KEEP = 0.97
+    """Weight of the past in the running tokens per second, per step."""
+    FIRST_REST, LONGEST_REST = 16, 64
+    """Tokens until a draft model that did not pay is asked again."""
+    HORIZON = 16
+    """Looks over which the cost of catching up with the text is spread."""
+    STAKES = 2.0
+    """A copy is checked with the draft model where so many times a look's cost is at risk."""
+    SURE = 0.9
+    """Where the n-gram's own next token is this likely, the draft model has little to add."""
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        guess: Callable[[Session, int], Sequence[Guess]],
+        unread: Callable[[Session], int] | None,
+        *,
+        most: int,
+        leaves: int,
+        capacity: int,
+        greedy: bool,
+        drawn: bool,
+    ) -> None:
+        self._knowledge = knowledge
+        self._guess = guess
+        self._unread = unread
+        self._most = min(most, 63)
+        self._leaves = leaves if greedy else 1
+        self._capacity = capacity
+        self._drawn = drawn and not greedy
+        self._ngram = "ngram" if greedy else "ngram, sampled"
+        self._costs: Costs | None = None
+        self._costs_of: tuple[int, int] | None = None
+        self._tokens = self._seconds = 0.0
+        self._onward = 0.75
+        self._rest = self.FIRST_REST
+        self._looked_at = -1
+        self._guesses: Sequence[Guess] = ()
+        self._streak = 0
+        knowledge.begin()
+
+    def plan(self, session: Session) -> Plan:
+        knowledge, context = self._knowledge, session.context
+        held = len(context)
+        room = min(session.room - 1, self._most, self._capacity - held)
+        self._guesses = ()
+        if self._looked_at < 0:
+            self._looked_at = held
+        if not knowledge.target:
+            return UNMEASURED
+        if room < 1:
+            return LAST
+        costs = self._prices(held)
+        rate = self._rate(costs)
+        guesses = self._guesses = self._guess(session, room)
+
+        chain: list[float] = []
+        reach, total = 1.0, 1.0
+        plain = best = 1.0 - rate * costs.least[1]
+        stake = 0.0  # seconds lost if the n-gram's first token is rejected
+        chances = knowledge.chances[self._ngram]
+        for n, guess in enumerate(guesses, 2):
+            reach *= chances.predict(guess.features(self._streak + n - 2))
+            if reach < 0.02:
+                break
+            chain.append(reach)
+            total += reach
+            worth = total - rate * costs.least[n]
+            if worth > best:
+                best = worth
+                stake = (1.0 - chain[0]) * (costs.least[n] - costs.least[1])
+
+        offer = 0 if not chain else 1 if best <= plain else 2 if chain[0] < self.SURE else 3
+        asks = self._asks_model(session, offer, rate, stake)
+        if not asks and offer < 2:
+            if self._unread is None:
+                return UNLIKELY if guesses else NOTHING
+            return LOSING
+        outlook = Outlook(
+            knowledge,
+            costs,
+            rate=rate,
+            pass_seconds=knowledge.draft.seconds(1, held) + knowledge.row_overhead,
+            most=room,
+            leaves=self._leaves,
+            drawn=self._drawn and asks,
+            guesses=guesses,
+            streak=self._streak,
+            onward=self._onward,
+        )
+        outlook.asks_model, outlook.offer, outlook.plain = asks, offer, best
+        reason = "the draft model leads" if asks else "the text repeats itself"
+        return Plan(NAME, room, reason=reason, outlook=outlook)
+
+    def observe(self, step: Step) -> None:
+        knowledge, context = self._knowledge, step.context_length
+        outlook = step.plan.outlook
+        pass_size = 1 + len(step.tree)
+        knowledge.target.observe(pass_size, context, step.target_seconds)
+        overhead = step.seconds - step.target_seconds - step.draft_seconds
+        knowledge.spent(overhead, len(step.tree))
+        pace = knowledge.target.pace
+        self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
+        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / pace
+        if outlook is not None and outlook.asks_model:
+            if outlook.passes:
+                if outlook.passes == outlook.read:
+                    knowledge.draft.observe(1, context, step.draft_seconds / outlook.passes)
+                gain = max(0.0, outlook.gain())
+                knowledge.looked(outlook.offer, gain)
+                self._looked_at = context
+                paid = gain > 0.0
+                self._rest = self.FIRST_REST if paid else min(self._rest * 2, self.LONGEST_REST)
+            self._learn_from_draft(outlook, step)
+        self._learn_from_guesses(step)
+
+    def _prices(self, held: int) -> Costs:
+        """What verifying costs at this context length, worked out anew when it has moved."""
+        of = (self._knowledge.target.version, held >> 9)
+        if self._costs is None or self._costs_of != of:
+            self._costs, self._costs_of = Costs(self._knowledge, held, self._most), of
+        return self._costs
+
+    def _rate(self, costs: Costs) -> float:
+        """Tokens per second to be had: what recent steps brought, at least plain decoding's."""
+        plain = 1.0 / costs.least[1]
+        if not self._seconds:
+            # Eight steps of plain decoding: where every answer begins.
+            self._tokens, self._seconds = 8.0, 8.0 * costs.least[1]
+        return max(plain, self._tokens / self._seconds)
+
+    def _asks_model(self, session: Session, offer: int, rate: float, stake: float) -> bool:
+        if self._unread is None or not self._knowledge.draft:
+            return False
+        held, unread = len(session.context), self._unread(session)
+        one = self.first_look(1, held)
+        if stake > self.STAKES * self.first_look(unread, held):
+            return True
+        backlog = self.first_look(unread, held) - one if unread > 1 else 0.0
+        # Reading what it missed is paid once, and then earned back look by look.
+        if self._knowledge.looks[offer] > rate * (one + backlog / self.HORIZON):
+            return True
+        # It does not pay at present. Ask again now and then, unless the n-gram is doing well.
+        return offer < 2 and held - self._looked_at >= self._rest
+
+    def first_look(self, unread: int, held: int) -> float:
+        """Seconds until the draft model's first token, `unread` tokens behind."""
+        draft = self._knowledge.draft
+        return min(
+            draft.seconds(unread, held), unread * draft.seconds(1, held)
+        ) + self._knowledge.row_overhead
+
+    def _learn_from_draft(self, outlook: Outlook, step: Step) -> None:
+        """Chances, from what the target said about the candidates along the accepted path.
+
+        Also of candidates that were not verified: where their parent was accepted, what the
+        target put in their place is known.
+        """
+        chances = self._knowledge.chances
+        candidates = outlook.candidates
+        parent = ROOT
+        onward: list[float] = []
+        for depth, token in enumerate(step.tokens, 1):
+            followed = None
+            settled = False
+            for number, candidate in enumerate(candidates):
+                if candidate.parent != parent or not candidate.kind:
+                    continue
+                if candidate.kind.startswith("model"):
+                    if depth > 1:
+                        onward.append(candidate.chance)
+                if settled:
+                    continue
+                hit = candidate.token == token
+                if candidate.proposal is not None:
+                    hit = depth <= step.accepted  # drawn: what counts is whether it was accepted
+                chances[candidate.kind].learn(candidate.features, hit)
+                if hit:
+                    settled, followed = True, number
+            if followed is None:
+                break
+            parent = followed
+        for chance in onward:
+            self._onward += 0.05 * (chance - self._onward)
+
+    def _learn_from_guesses(self, step: Step) -> None:
+        """The n-gram is checked for nothing, whoever drafted."""
+        chances = self._knowledge.chances[self._ngram]
+        for n, (guess, token) in enumerate(zip(self._guesses, step.tokens, strict=False)):
+            hit = guess.token == token
+            if n < 3:  # every token of a long copy teaches the same
+                chances.learn(guess.features(self._streak), hit)
+            self._streak = self._streak + 1 if hit else 0
+            if not hit:
+                return

@@ -1,0 +1,356 @@
+"""What one step's draft is worth while it grows: expected tokens against what they cost.
+
+Tokens per second in the long run are maximised by taking, at every decision, what maximises
+expected tokens − rate × expected seconds, where the rate is the tokens per second that are to be
+had on average (the renewal-reward argument; Dinkelbach 1967 for the ratio). So every choice
+becomes a sum: a draft of k tokens with chances r₁ ≥ … ≥ r_k of being reached and accepted is worth
+1 + Σ r_i − rate · T(k + 1), and one more pass of the draft model has to raise that by more than
+rate × its seconds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.decoding.chances import logit
+from localspec.decoding.distribution import Distribution
+from localspec.decoding.knowledge import Knowledge
+from localspec.decoding.tree import ROOT, TokenTree
+
+LEAST_REACH = 0.01
+"""Candidates less likely than this are not worth keeping in mind."""
+FARTHEST = 4
+"""Draft passes looked ahead: T(n) has its dips every four tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Guess:
+    """One token that the n-gram expects.
+
+    Attributes:
+        token: its id.
+        length: tokens of the ending that it followed before.
+        count: how often it did.
+        total: how often anything did.
+    """
+
+    token: int
+    length: int
+    count: int
+    total: int
+
+    def features(self, streak: int) -> tuple[float, float, float, float]:
+        """For the chances of kind "ngram"; `streak`: guesses in a row that were right before it.
+
+        A long match alone says that the text repeats itself, the streak that the target goes
+        along with it.
+        """
+        return 1.0, _log2(self.length), logit(self.count / (self.total + 1)), _log2(streak + 1)
+
+
+_LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]
+
+
+def _log2(n: int) -> float:
+    return _LOG2[min(n, 32)]
+
+
+@dataclass(slots=True)
+class Candidate:
+    """A token that may go into the tree.
+
+    Attributes:
+        token, source: as in TokenTree; `parent` is the number of another candidate, or ROOT.
+        depth: 1 for the first level.
+        kind, features: where its chance comes from.
+        chance: of being accepted if its parent is and its elder siblings are not.
+        reach: of being accepted at all.
+        proposal: the distribution it was drawn from, None where it was chosen.
+    """
+
+    token: int
+    parent: int
+    depth: int
+    source: str
+    kind: str
+    features: tuple[float, ...]
+    chance: float
+    reach: float
+    proposal: Distribution | None = None
+
+
+class Costs:
+    """Seconds of a verifying pass over n tokens, n = 1 … most + 1, localspec's own work included.
+
+    Attributes:
+        least: by n, the least that a pass over n or more tokens costs.
+        size: by n, the number of tokens that costs so little; n itself unless a larger pass is
+            cheaper, whose free slots are then filled.
+    """
+
+    __slots__ = ("least", "size")
+
+    def __init__(self, knowledge: Knowledge, context: int, most: int) -> None:
+        n = most + 1
+        rows = knowledge.target.row(n, context)
+        for i in range(1, n + 1):
+            rows[i] += knowledge.step_overhead + (i - 1) * knowledge.row_overhead
+        self.size = list(range(n + 1))
+        for i in range(n - 1, 0, -1):
+            if rows[i + 1] <= rows[i]:
+                rows[i], self.size[i] = rows[i + 1], self.size[i + 1]
+        self.least = rows
+
+
+class Outlook:
+    """The candidates of one step, and what they are worth together.
+
+    Args:
+        knowledge: chances and costs.
+        costs: of the target's passes at this context length.
+        rate: tokens per second to be had on average.
+        pass_seconds: of one more pass of the draft model.
+        most: most tokens to verify.
+        leaves: most branches.
+        drawn: whether the draft model's tokens are drawn from its distribution: a drawn token is
+            never dropped, and branches are left out.
+        guesses: what the n-gram expects, a chain.
+        streak: of its guesses, how many in a row were right lately.
+    """
+
+    __slots__ = (
+        "asks_model",
+        "candidates",
+        "chances",
+        "drawn",
+        "guesses",
+        "kept",
+        "leaves",
+        "offer",
+        "onward",
+        "passes",
+        "plain",
+        "read",
+        "seconds",
+        "sizes",
+        "streak",
+        "tip",
+        "tokens",
+        "_costs",
+        "_knowledge",
+        "_least",
+        "_most",
+        "_pass_cost",
+        "_rate",
+        "_reaches",
+        "_summed",
+    )
+
+    def __init__(
+        self,
+        knowledge: Knowledge,
+        costs: Costs,
+        *,
+        rate: float,
+        pass_seconds: float,
+        most: int,
+        leaves: int,
+        drawn: bool,
+        guesses: Sequence[Guess],
+        streak: int,
+        onward: float,
+    ) -> None:
+        self._knowledge = knowledge
+        self._costs = costs
+        self._least = costs.least
+        self._rate = rate
+        self._pass_cost = rate * pass_seconds
+        self._most = most
+        self.leaves = leaves
+        self.drawn = drawn
+        self.guesses = guesses
+        self.streak = streak
+        self.onward = onward
+        self.candidates: list[Candidate] = []
+        self._reaches: list[float] = []
+        self._summed = 0.0
+        self.tip = ROOT
+        self.passes = 0
+        """Rows asked of the draft model; `read` are the tokens that it read for them."""
+        self.read = 0
+        self.sizes: list[tuple[int, bool]] = []
+        self.asks_model = False
+        self.offer = 0
+        self.plain = 0.0
+        self.tokens = 1.0
+        """Tokens expected of the step, once settled."""
+        self.seconds = 0.0
+        """Seconds that the target's pass is expected to take, once settled."""
+        self.kept: list[int] = []
+        """Candidates that went into the tree, in its order."""
+        self.chances: dict[int, float] = {}
+        """Predicted chance of each node of the tree, given its parent; for reports."""
+
+    def chance(self, kind: str, features: Sequence[float]) -> float:
+        """The chance of a token of this kind."""
+        return self._knowledge.chances[kind].predict(features)
+
+    def add(
+        self,
+        token: int,
+        parent: int,
+        source: str,
+        kind: str,
+        features: tuple[float, ...],
+        *,
+        left: float = 1.0,
+        chance: float | None = None,
+        proposal: Distribution | None = None,
+    ) -> int:
+        """Put a candidate below another one.
+
+        Args:
+            left: probability that no elder sibling is accepted, given the parent.
+            chance: if it is known already.
+        """
+        if chance is None:
+            chance = self._knowledge.chances[kind].predict(features)
+        above, depth = 1.0, 1
+        if parent != ROOT:
+            elder = self.candidates[parent]
+            above, depth = elder.reach, elder.depth + 1
+        reach = above * left * chance
+        self.candidates.append(
+            Candidate(token, parent, depth, source, kind, features, chance, reach, proposal)
+        )
+        self._reaches.append(reach)
+        self._summed += reach
+        return len(self.candidates) - 1
+
+    def child(self, parent: int, token: int) -> int | None:
+        """The candidate with this token below a parent, if there is one."""
+        for number, candidate in enumerate(self.candidates):
+            if candidate.parent == parent and candidate.token == token:
+                return number
+        return None
+
+    def value(self, further: Sequence[float] = ()) -> float:
+        """What the candidates, and further ones with such chances, are worth."""
+        least, rate = self._least, self._rate
+        if self.drawn:
+            count = len(self._reaches) + len(further)
+            return 1.0 + self._summed + sum(further) - rate * least[min(count, self._most) + 1]
+        reaches = sorted([*self._reaches, *further], reverse=True)
+        total, best = 1.0, 1.0 - rate * least[1]
+        for n, reach in enumerate(reaches[: self._most], 2):
+            total += reach
+            worth = total - rate * least[n]
+            if worth > best:
+                best = worth
+        return best
+
+    def worth_a_pass(self) -> bool:
+        """Whether reading one more token in the draft model is expected to pay."""
+        reach = 1.0 if self.tip == ROOT else self.candidates[self.tip].reach
+        return self._grows(self.value(), (), reach)
+
+    def worth_drawing(self, chance: float) -> bool:
+        """Whether a token with this chance should follow the tip; asked before it is drawn."""
+        reach = chance if self.tip == ROOT else chance * self.candidates[self.tip].reach
+        stop = self.value()
+        return self.value((reach,)) > stop or self._grows(stop, (reach,), reach)
+
+    def _grows(self, now: float, known: tuple[float, ...], reach: float) -> bool:
+        """Whether some number of further passes is worth more than `now`."""
+        further, cost = list(known), 0.0
+        room = self._most - (0 if self.tip == ROOT else self.candidates[self.tip].depth)
+        for _ in range(min(FARTHEST, room - len(known))):
+            reach *= self.onward
+            cost += self._pass_cost
+            if reach + 0.2 < cost and not self.drawn:
+                break  # what is left to gain is less than what is spent
+            further.append(reach)
+            if self.value(further) - cost > now:
+                return True
+        return False
+
+    def extend_with_guesses(
+        self, parent: int, guesses: Sequence[Guess], kind: str, streak: int
+    ) -> None:
+        """Hang what the n-gram expects below a candidate, as far as it is likely enough."""
+        reach = 1.0 if parent == ROOT else self.candidates[parent].reach
+        for n, guess in enumerate(guesses, streak):
+            features = guess.features(n)
+            chance = self._knowledge.chances[kind].predict(features)
+            reach *= chance
+            if reach < LEAST_REACH:
+                break
+            parent = self.add(guess.token, parent, "ngram", kind, features, chance=chance)
+
+    def settle(self, filler: int) -> None:
+        """Decide which candidates are verified; `filler` takes a slot that is cheaper than none."""
+        order: list[int] = list(range(len(self.candidates)))
+        if not self.drawn:
+            # Parents are at least as likely as their children, and come first among equals.
+            order.sort(key=lambda number: -self.candidates[number].reach)
+        best, count, total = 1.0 - self._rate * self._least[1], 0, 1.0
+        firm = sum(candidate.proposal is not None for candidate in self.candidates)
+        if self.drawn and firm:
+            best = float("-inf")  # what was drawn is verified
+        for n, number in enumerate(order[: self._most], 1):
+            total += self.candidates[number].reach
+            if n < firm:
+                continue
+            worth = total - self._rate * self._least[n + 1]
+            if worth > best:
+                best, count = worth, n
+        kept = order[:count]
+        if count:
+            missing = min(self._costs.size[count + 1], self._most + 1) - 1 - count
+            kept += order[count : count + missing]
+            missing -= len(kept) - count
+            parent = kept[-1] if self.drawn else self._end(kept)
+            for _ in range(missing):
+                parent = self.add(filler, parent, "ngram", "", (), chance=0.0)
+                kept.append(parent)
+        if not self.drawn:
+            kept = self._pruned(kept)
+        kept.sort()
+        self.kept = kept
+        self.tokens = 1.0 + sum(self.candidates[number].reach for number in kept)
+        self.seconds = self._least[len(kept) + 1]
+
+    def plant(self, tree: TokenTree) -> None:
+        """Put what was kept into the tree."""
+        nodes = {ROOT: ROOT}
+        for number in self.kept:
+            candidate = self.candidates[number]
+            node = tree.add(
+                candidate.token, nodes[candidate.parent], candidate.source, candidate.proposal
+            )
+            nodes[number] = node
+            self.chances[node] = candidate.chance
+
+    def gain(self) -> float:
+        """Tokens that this draft is worth more than none, first pass of the draft model aside."""
+        passes = max(0, self.passes - 1)
+        return self.tokens - self._rate * self.seconds - self._pass_cost * passes - self.plain
+
+    def _end(self, kept: list[int]) -> int:
+        """The last candidate of the main branch."""
+        end = ROOT
+        while True:
+            below = [n for n in kept if self.candidates[n].parent == end]
+            if not below:
+                return end
+            end = below[0]
+
+    def _pruned(self, kept: list[int]) -> list[int]:
+        """Without the least likely leaves, where there are more branches than fit."""
+        parents = {self.candidates[number].parent for number in kept}
+        leaves = [number for number in kept if number not in parents]
+        while len(leaves) > self.leaves:
+            kept.remove(leaves.pop())
+        return kept

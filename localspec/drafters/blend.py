@@ -1,0 +1,291 @@
+"""The drafter that carries out the measured planner's plans: n-gram and draft model in one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.chances import logit
+from localspec.decoding.knowledge import Knowledge
+from localspec.decoding.measured import NAME
+from localspec.decoding.outlook import Guess, Outlook
+from localspec.decoding.planner import Plan
+from localspec.decoding.sampling import Row
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.draft_model import DraftModel, Speaker
+from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.suffix_automaton import Match
+
+AHEAD = 7
+"""Most tokens that the draft model reads ahead."""
+SHORTEST = 1
+"""A single repeated token predicts little, and says so; it may still fill a free slot."""
+
+
+class Blend:
+    """Asks the draft model for as long as the outlook says so, and adds what the n-gram knows.
+
+    Greedy text gets a tree: the model's chain, its second and third choices, what the n-gram
+    expects instead or afterwards; the most probable of these are verified (as EAGLE-2, Li et al.
+    2024, section 4). Sampled text gets a chain, drawn from the draft model, that ends before a
+    token is drawn which is not expected to pay, and goes on with the n-gram's.
+
+    Args:
+        model, index: shared with the other drafters; None for no draft model.
+        knowledge: what passes of the draft model cost.
+        greedy: choose the draft model's most probable token even where the answer is sampled.
+    """
+
+    def __init__(
+        self,
+        model: DraftModel | None,
+        index: NgramIndex,
+        knowledge: Knowledge,
+        *,
+        greedy: bool = False,
+    ) -> None:
+        self.name = NAME
+        self._model = model
+        self._index = index
+        self._knowledge = knowledge
+        self._greedy = greedy
+
+    @property
+    def native_seconds(self) -> float:
+        return 0.0 if self._model is None else self._model.cache.native_seconds
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._index.begin(prompt)
+        if self._model is not None:
+            self._model.begin(prompt)
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        outlook = plan.outlook
+        assert outlook is not None, "only the measured planner asks this drafter"
+        if outlook.asks_model:
+            self._ask(session, plan, outlook)
+        else:
+            kind = "ngram" if session.sampler.greedy else "ngram, sampled"
+            outlook.extend_with_guesses(ROOT, outlook.guesses, kind, outlook.streak)
+            if outlook.leaves > 1 and outlook.candidates:
+                self._alternatives(outlook)
+        outlook.settle(session.context[-1])
+        outlook.plant(tree)
+
+    def sync(self, context: Sequence[int]) -> None:
+        self._index.sync(context)
+        if self._model is not None:
+            self._model.sync(context)
+
+    def _ask(self, session: Session, plan: Plan, outlook: Outlook) -> None:
+        model = self._model
+        assert model is not None
+        sampled = not session.sampler.greedy
+        drawn = outlook.drawn
+        kind = "model" if not sampled else "model, sampled" if drawn else "model, chosen"
+        speaker = Speaker(session, (), greedy=not drawn)
+        text = [*session.context]  # the committed tokens and the path
+        match = self._index.match()
+        reading = Reading()
+        streak = outlook.streak
+        for depth in range(min(plan.depth, model.room(session.context))):
+            if not speaker.open:
+                break
+            if not reading.follows(text):
+                if depth and not outlook.worth_a_pass():
+                    break
+                reading = self._read(text, match, plan.depth - depth, outlook)
+            row = reading.row()
+            guess = self._index.best(match, SHORTEST)
+            look = Look(row, speaker, 1 if drawn or outlook.leaves == 1 else 3)
+            best = look.tokens[0]
+            features = (1.0, logit(look.probs[0]), look.entropy, _agreement(guess, best))
+            chance = outlook.chance(kind, features)
+            if drawn:
+                if not outlook.worth_drawing(chance):
+                    break
+                token, q = speaker.candidates(row, 1)[0]
+                outlook.tip = outlook.add(
+                    token, outlook.tip, "model", kind, features, chance=chance, proposal=q
+                )
+            else:
+                parent, token = outlook.tip, best
+                outlook.tip = outlook.add(token, parent, "model", kind, features, chance=chance)
+                if outlook.leaves > 1:
+                    self._siblings(outlook, parent, look, guess, 1.0 - chance)
+            if guess is not None and depth < 2:
+                self._knowledge.chances["agrees"].learn(
+                    Guess(*guess).features(outlook.streak), guess[0] == token
+                )
+            streak = streak + 1 if guess is not None and guess[0] == token else 0
+            speaker.advance(token)
+            match = self._index.follow(match, token)
+            text.append(token)
+        model.cache.truncate(min(len(model.cache.tokens), len(text) - 1))
+        room = plan.depth - (len(text) - len(session.context))
+        if room > 0 and speaker.open:
+            outlook.extend_with_guesses(
+                outlook.tip,
+                self._index.guesses(match, room, SHORTEST),
+                "ngram, sampled" if sampled else "ngram",
+                streak,
+            )
+
+    def _read(self, text: list[int], match: Match, most: int, outlook: Outlook) -> Reading:
+        """Read what the draft model lacks of the text, and what the n-gram expects behind it.
+
+        A row behind each expected token comes with the same pass: where the draft model says what
+        the n-gram did (staged drafting: Spector & Ré 2023, section 3.2), it needs no other.
+        """
+        model = self._model
+        assert model is not None
+        model.cache.truncate(min(len(model.cache.tokens), len(text) - 1))
+        unread = text[len(model.cache.tokens) :]
+        held, n = len(model.cache.tokens), len(unread)
+        draft = self._knowledge.draft
+        ahead = self._ahead(match, most, n, held, outlook)
+        if not ahead and 1 < n <= 4 and n * draft.seconds(1, held) < draft.seconds(n, held):
+            # Some kernels take longer over two tokens than twice over one.
+            for token in unread[:-1]:
+                model.read((token,))
+            unread = unread[-1:]
+        rows = model.read([*unread, *ahead], 1 + len(ahead))
+        if not ahead:
+            model.cache.checkpoint()
+        outlook.passes += 1
+        outlook.read += n + len(ahead)
+        outlook.sizes.append((n + len(ahead), bool(ahead)))
+        return Reading(rows, [*text, *ahead], len(text))
+
+    def _ahead(
+        self, match: Match, most: int, unread: int, held: int, outlook: Outlook
+    ) -> list[int]:
+        """Expected tokens whose rows are worth reading along: those that save more passes."""
+        draft, chance = self._knowledge.draft, self._knowledge.chances["agrees"]
+        alone, one = draft.seconds(unread, held), draft.seconds(1, held)
+        saved = best = 0.0
+        reach, count = 1.0, 0
+        guesses = self._index.guesses(match, min(most - 1, AHEAD), SHORTEST)
+        for n, guess in enumerate(guesses, 1):
+            reach *= chance.predict(guess.features(outlook.streak))
+            saved += reach * one
+            worth = saved - (draft.seconds(unread + n, held) - alone)
+            if worth > best:
+                best, count = worth, n
+        return [guess.token for guess in guesses[:count]]
+
+    @staticmethod
+    def _siblings(
+        outlook: Outlook,
+        parent: int,
+        look: Look,
+        guess: tuple[int, int, int, int] | None,
+        left: float,
+    ) -> None:
+        """The second and third choices, and the n-gram's if it is another one."""
+        others = list(zip(look.tokens[1:], look.probs[1:], strict=True))
+        if guess is not None and guess[0] not in look.tokens:
+            others.append((guess[0], look.prob(guess[0])))
+        expected = -1 if guess is None else guess[0]
+        if len(others) > 1:
+            others.sort(key=lambda other: (other[0] == expected, other[1]), reverse=True)
+        remaining = max(1e-3, 1.0 - look.probs[0])
+        for token, prob in others:
+            features = (1.0, logit(prob / remaining), float(token == expected))
+            chance = outlook.chance("second", features)
+            number = outlook.add(
+                token,
+                parent,
+                "ngram" if token not in look.tokens else "model",
+                "second",
+                features,
+                left=left,
+                chance=chance,
+            )
+            if token == expected and parent == ROOT:
+                outlook.extend_with_guesses(number, outlook.guesses[1:], "ngram", 1)
+            left *= 1.0 - chance
+            remaining = max(1e-3, remaining - prob)
+
+    def _alternatives(self, outlook: Outlook) -> None:
+        """What else followed here before, for slots that cost nothing."""
+        first = outlook.candidates[0]
+        left = 1.0 - first.chance
+        total = max(2, outlook.guesses[0].total)
+        for token, count in self._index.candidates(self._index.match(), 4, SHORTEST):
+            if token != first.token:
+                chance = min(0.5, count / (total + 1))
+                outlook.add(token, ROOT, "ngram", "", (), left=left, chance=chance)
+                left *= 1.0 - chance
+
+
+class Reading:
+    """Rows of one pass of the draft model along a text that may go on as expected."""
+
+    __slots__ = ("_at", "_known", "_rows", "_start")
+
+    def __init__(
+        self, rows: Rows | None = None, known: Sequence[int] = (), start: int = 0
+    ) -> None:
+        """`rows` follow the text of `start` tokens, and each of the `known` tokens behind it."""
+        self._rows = rows
+        self._known = known
+        self._start = start
+        self._at = start
+
+    def follows(self, text: Sequence[int]) -> bool:
+        """Whether there is a row behind this text, which grew by one token since the last row."""
+        at = len(text)
+        if self._rows is None or at > len(self._known):
+            return False
+        if at > self._start and text[-1] != self._known[at - 1]:
+            self._rows = None
+            return False
+        self._at = at
+        return True
+
+    def row(self) -> Row:
+        """That row."""
+        assert self._rows is not None
+        row: Row = self._rows[self._at - self._start]
+        return row
+
+
+class Look:
+    """What a row of the draft model says before anything is drawn from it.
+
+    Attributes:
+        tokens: the most probable tokens that may come, best first.
+        probs: their probabilities at temperature 1, before any truncation.
+        entropy: of the row, in nats.
+    """
+
+    __slots__ = ("_weights", "_whole", "entropy", "probs", "tokens")
+
+    def __init__(self, row: Row, speaker: Speaker, most: int) -> None:
+        shifted = row - row.max()
+        weights = np.exp(shifted)
+        whole = float(np.add.reduce(weights))
+        self._weights, self._whole = weights, whole
+        # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there.
+        inner = float(np.dot(weights, np.maximum(shifted, -80.0)))
+        self.entropy = float(np.log(whole)) - inner / whole
+        self.tokens = speaker.top(row, most)
+        self.probs = [float(weights[token]) / whole for token in self.tokens]
+
+    def prob(self, token: int) -> float:
+        """Probability of any token."""
+        return float(self._weights[token]) / self._whole
+
+
+def _agreement(guess: tuple[int, int, int, int] | None, token: int) -> float:
+    """How strongly the n-gram speaks for the token, or against it."""
+    if guess is None:
+        return 0.0
+    strength = min(float(guess[1].bit_length()), 4.0)
+    return strength if guess[0] == token else -strength
+

@@ -1,0 +1,82 @@
+"""T(n) of a model on this device, measured with passes over a few arbitrary tokens."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
+from localspec.llama.context import Context
+
+BUDGET = 0.9
+"""Seconds for one model, warm-up included; both models of a pair stay under two."""
+ROUNDS = 3
+FAR = (1, 4, 8, 16)
+"""Sizes measured at a second context length; the others keep their proportion to these."""
+
+
+def calibrate(context: Context, curve: CostCurve, *, budget: float = BUDGET) -> None:
+    """Measure T(n), the most telling sizes first, as many as the budget allows.
+
+    Each size takes its fastest round: what else the machine does can only slow a pass down. The
+    cache is left empty.
+
+    Raises:
+        Cancelled: the context was cancelled meanwhile; nothing is learned.
+    """
+    started = perf_counter()
+    deadline = started + budget
+    context.clear()
+    # Any tokens do, and the first ones of a vocabulary may be special.
+    filler = [i % context.model.vocabulary.size for i in range(32, 32 + max(SIZES))]
+    near: dict[int, float] = {}
+    far: dict[int, float] = {}
+    try:
+        context.extend(filler[:8], 1)  # the first passes allocate
+        context.extend(filler[:1], 1)
+        sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + 16 <= context.capacity]
+        measure(context, filler, sizes, near, deadline - 0.35 * budget)
+        length = CONTEXT_STEP + 8
+        # A prompt of that length costs about what its tokens do in the largest pass known.
+        largest = max(near, default=0)
+        if largest and length + 64 < context.capacity and not context.model.recurrent:
+            fill = near[largest] / largest * CONTEXT_STEP
+            if perf_counter() + fill < deadline:
+                while len(context.tokens) < length:
+                    context.extend(filler[: min(64, length - len(context.tokens))], 1)
+                measure(context, filler, [n for n in FAR if n in near], far, deadline)
+    finally:
+        context.clear()
+    curve.learn(near, 0)
+    if all(n in far for n in FAR[:2]):
+        curve.learn(_stretched(near, far), CONTEXT_STEP)
+
+
+def measure(
+    context: Context,
+    filler: list[int],
+    sizes: list[int],
+    best: dict[int, float],
+    deadline: float,
+) -> None:
+    """Fastest pass of each size behind what the cache holds now, up to ROUNDS rounds in turn."""
+    held = len(context.tokens)
+    for _ in range(ROUNDS):
+        for n in sizes:
+            if perf_counter() + best.get(n, 0.0) > deadline and len(best) >= 2:
+                return
+            before = context.native_seconds
+            context.extend(filler[:n], n)
+            seconds = context.native_seconds - before
+            best[n] = min(best.get(n, seconds), seconds)
+            context.truncate(held)
+
+
+def _stretched(near: dict[int, float], far: dict[int, float]) -> dict[int, float]:
+    """The near curve moved to where the far sizes were measured: by what each token adds."""
+    known = sorted(far)
+    table = dict(far)
+    for n, seconds in near.items():
+        if n not in far:
+            nearest = min(known, key=lambda size: abs(size - n))
+            table[n] = seconds + (far[nearest] - near[nearest]) * n / nearest
+    return table

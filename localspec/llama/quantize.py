@@ -1,0 +1,36 @@
+"""Rewriting a GGUF file in another quantization."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import llama_cpp
+
+from localspec.errors import NativeError, UsageError
+from localspec.llama import library
+
+_PREFIX = "LLAMA_FTYPE_MOSTLY_"
+
+
+def quantize(source: Path, destination: Path, quant: str, threads: int | None = None) -> None:
+    """Write `source` (f16 or f32) to `destination` as `quant`, e.g. "Q4_K_M".
+
+    Raises:
+        UsageError: an unknown quantization.
+        NativeError: llama.cpp could not read or write; `destination` may hold a part.
+    """
+    file_type = getattr(llama_cpp, _PREFIX + quant.upper(), None)
+    if file_type is None:
+        known = sorted(n.removeprefix(_PREFIX) for n in dir(llama_cpp) if n.startswith(_PREFIX))
+        raise UsageError(f"There is no quantization '{quant}'. Choose from {', '.join(known)}.")
+    library.start()
+    params = llama_cpp.llama_model_quantize_default_params()
+    params.ftype = file_type
+    params.nthread = threads or library.default_threads()
+    library.forget_complaints()
+    if llama_cpp.llama_model_quantize(str(source).encode(), str(destination).encode(), params):
+        cause = library.complaint() or "llama.cpp gave no reason"
+        raise NativeError(
+            f"{source} could not be quantized to {quant}: {cause}. "
+            "Check that there is room on the disk, or run with -v to see llama.cpp's log."
+        )

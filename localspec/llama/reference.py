@@ -1,0 +1,127 @@
+"""llama-cpp-python's own `Llama`, to compare with: nothing of localspec's generates here."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
+
+from localspec.errors import ModelNotFound, NativeError
+from localspec.llama import library
+from localspec.llama.probe import weight_buffers_work
+from localspec.llama.vocabulary import Vocabulary
+
+
+class Reference:
+    """An open `Llama`. Close it.
+
+    Attributes:
+        vocabulary: the model's tokens.
+        lookups: of the last answer, how often it looked for a draft: once before each pass that
+            came after the prompt's. 0 without prompt lookup.
+        drafted: tokens that it found.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        context: int,
+        threads: int,
+        gpu_layers: int = -1,
+        lookup: int | None = None,
+    ) -> None:
+        """Open a model.
+
+        Args:
+            path: a GGUF file.
+            context, threads, gpu_layers: as localspec's ModelOptions.
+            lookup: draft up to this many tokens by prompt lookup; None decodes plainly.
+
+        Raises:
+            ModelNotFound: no such file.
+            NativeError: it cannot be opened.
+        """
+        if not path.is_file():
+            raise ModelNotFound(f"There is no file {path}. Check the path.")
+        self.lookups = self.drafted = 0
+        self._finder = None
+        if lookup is not None:
+            self._finder = LlamaPromptLookupDecoding(num_pred_tokens=lookup)
+        library.start()
+        try:
+            with _weight_buffers(weight_buffers_work()):
+                self._llama = llama_cpp.Llama(
+                    str(path),
+                    n_ctx=context,
+                    n_threads=threads,
+                    n_threads_batch=threads,
+                    n_gpu_layers=gpu_layers,
+                    draft_model=None if lookup is None else self._look_up,
+                    # Prompt lookup stores all rows of logits, but makes room for a chunk's only
+                    # unless it is told so. Without a draft this would cost plain decoding time.
+                    logits_all=lookup is not None,
+                    verbose=False,
+                )
+        except (ValueError, OSError, RuntimeError) as error:
+            raise NativeError(
+                f"llama-cpp-python cannot open {path}: {error}. Run with -v to see llama.cpp's log."
+            ) from None
+        self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self._llama.model))
+
+    def tokens(
+        self, prompt: Sequence[int], *, temperature: float, seed: int
+    ) -> Generator[int, None, None]:
+        """An answer token by token, its end for the caller to notice, from an empty cache.
+
+        Raises:
+            NativeError: a pass failed; the context may be full.
+        """
+        self._llama.reset()
+        self._llama.set_seed(seed)
+        self.lookups = self.drafted = 0
+        answer = self._llama.generate(
+            prompt, temp=temperature, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.0
+        )
+        with closing(answer):
+            try:
+                yield from answer
+            except (ValueError, RuntimeError) as error:
+                raise NativeError(
+                    f"llama-cpp-python broke off its answer: {error}. "
+                    "Where the context is full, give a longer one (--ctx)."
+                ) from None
+
+    def close(self) -> None:
+        """Free model and cache."""
+        self._llama.close()
+
+    def _look_up(self, tokens: Any) -> Any:
+        assert self._finder is not None
+        found = self._finder(tokens)
+        self.lookups += 1
+        self.drafted += len(found)
+        return found
+
+
+@contextmanager
+def _weight_buffers(work: bool) -> Iterator[None]:
+    """Opens models with the CPU's own weight buffers or without: `Llama` has no option for it."""
+    native = llama_cpp.llama_cpp
+    original = native.llama_model_default_params
+
+    def without() -> Any:
+        params = original()
+        params.use_extra_bufts = False
+        return params
+
+    if not work:
+        native.llama_model_default_params = without
+    try:
+        yield
+    finally:
+        native.llama_model_default_params = original

@@ -1,0 +1,97 @@
+"""localspec's arms: what they are, and what a sample keeps of an answer's steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+import localspec
+from localspec import Engine, ModelOptions, UsageError
+from localspec.bench.arms import GROUPS, LocalspecArm, _foreseen, localspec_arms, sweep_depth
+from localspec.bench.records import BenchPrompt
+from localspec.decoding.loop import Step
+from localspec.decoding.tree import TokenTree
+from localspec.drafters import REGISTRY
+from localspec.drafting import Drafting
+
+FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>")
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    """The embedded pair on one thread: two on a busy machine wait for each other."""
+    with localspec.load(options=ModelOptions(context=512, threads=1)) as pair:
+        yield pair
+
+
+def test_all_groups(engine: Engine) -> None:
+    arms = localspec_arms(engine, GROUPS)
+    depths = [f"model depth {depth}" for depth in range(1, 9)]
+    names = ["plain", "planner", "planner, cold", *REGISTRY, *depths, "model depth 3 width 2"]
+    assert [arm.name for arm in arms] == names
+    assert [sweep_depth(name) for name in depths] == list(range(1, 9))
+    assert not any(sweep_depth(name) for name in names if name not in depths)
+    assert arms[-1].command.endswith("--drafter model --depth 3 --width 2")
+    with pytest.raises(UsageError, match="There are no arms 'fancy'"):
+        localspec_arms(engine, ["fancy"])
+
+
+def test_without_a_draft_model_only_the_n_gram_is_left() -> None:
+    with localspec.load(draft=None, options=ModelOptions(context=512, threads=1)) as alone:
+        names = [arm.name for arm in localspec_arms(alone, GROUPS)]
+    assert names == ["plain", "planner", "planner, cold", "ngram"]
+
+
+def test_a_sample_adds_up(engine: Engine) -> None:
+    arm = LocalspecArm(engine, "model", Drafting(drafter="model", depth=3))
+    found = [
+        arm.generate(FOX, temperature=t, seed=5, max_tokens=24, turn=1) for t in (0.0, 0.8, 0.8)
+    ]
+    for sample in found:
+        assert len(sample.token_ids) == sample.tokens + 1
+        assert sample.passes is not None
+        assert sample.accepted is not None
+        # Each pass adds a token of the target's own, unless the answer ended among the accepted.
+        assert 0 <= sample.passes + sample.accepted - sample.tokens <= 1
+        parts = (sample.draft_seconds, sample.verify_seconds, sample.overhead_seconds)
+        assert sum(part or 0.0 for part in parts) == pytest.approx(sample.seconds)
+        assert sample.expected_tokens is None
+    assert found[1].token_ids == found[2].token_ids
+
+
+def test_only_a_cold_arm_forgets(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
+    forgotten: list[str] = []
+    monkeypatch.setattr(Engine, "forget", lambda _self: forgotten.append("all"), raising=False)
+    LocalspecArm(engine, "warm", Drafting()).begin_suite("story")
+    assert forgotten == []
+    LocalspecArm(engine, "cold", Drafting(), cold=True).begin_suite("story")
+    assert forgotten == ["all"]
+
+
+def step(
+    *, drafted: int, accepted: int, tested: int, chances: dict[int, float] | None, tokens: float
+) -> Step:
+    """A step over a chain, planned with an outlook unless there are no chances."""
+    outlook = None if chances is None else SimpleNamespace(chances=chances, tokens=tokens)
+    made: Any = SimpleNamespace(
+        tree=TokenTree.chain(range(drafted), "model"),
+        path=list(range(accepted)),
+        tests=list(range(tested)),
+        plan=SimpleNamespace(outlook=outlook),
+    )
+    return cast("Step", made)
+
+
+def test_predictions_are_of_tested_tokens_and_plain_steps_bring_one() -> None:
+    chances = {0: 0.9, 1: 0.8, 2: 0.7}
+    steps = [
+        step(drafted=3, accepted=1, tested=2, chances=chances, tokens=2.5),
+        step(drafted=0, accepted=0, tested=0, chances=None, tokens=1.0),
+    ]
+    assert _foreseen(steps) == (((0.9, True), (0.8, False)), 3.5)
+    assert _foreseen(steps[1:]) == ((), None)
+    forced = step(drafted=2, accepted=0, tested=1, chances=None, tokens=1.0)
+    assert _foreseen([*steps, forced]) == (((0.9, True), (0.8, False)), None)

@@ -1,0 +1,421 @@
+"""Peers: a server that speaks and fails as llama-server does, and llama-cpp-python itself."""
+
+from __future__ import annotations
+
+import json
+import stat
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pytest
+
+from localspec.bench import peers_python
+from localspec.bench.peers_python import LOOKUPS, PythonLlama, Transformers, why_no_transformers
+from localspec.bench.peers_server import LlamaServer, server_arms
+from localspec.bench.records import BenchPrompt
+from localspec.bench.server_configurations import (
+    SERVER_CONFIGURATIONS,
+    Configuration,
+    server_configurations,
+)
+from localspec.errors import ModelNotFound, NativeError, UsageError
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from tests.support.greedy import divergence, greedy
+
+NEAR_TIE = 0.1
+"""Logits; passes over batches move the gap between two tokens by 0.06 here."""
+
+PROMPT = BenchPrompt("story-0", "story", "Once upon a time")
+
+SERVER = """#!{python}
+import json, os, sys, time
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+options = dict(zip(sys.argv, sys.argv[1:]))
+mode = options.get("--mode", "")
+if mode == "dies":
+    print("0.00.001.000 E srv    load_model: failed to load model, 'x'")
+    print("0.00.002.000 E srv  llama_server: exiting due to model loading error")
+    sys.exit(3)
+if mode == "silent":
+    sys.exit(1)
+variables = [name for name in os.environ if name.startswith("LLAMA_")]
+health = 0
+
+class Handler(BaseHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+    def reply(self, status, body):
+        data = json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+    def do_GET(self):
+        global health
+        health += 1
+        loading = mode == "loads forever" or health < 3
+        self.reply(503 if loading else 200, {{}})
+
+    def do_POST(self):
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if mode == "crashes":
+            print("an error it survived", flush=True)
+            print("GGML_ASSERT(n_tokens > 0) failed", flush=True)
+            os._exit(134)
+        if mode == "hangs":
+            time.sleep(60)
+        if mode == "refuses":
+            error = {{"message": "request (9 tokens) exceeds the available context size"}}
+            return self.reply(400, {{"error": error}})
+        if mode == "is old":
+            return self.reply(200, {{"content": "", "tokens": []}})
+        n = request["n_predict"]
+        timings = {{"predicted_n": n, "predicted_ms": 500.0}}
+        if "draft" in options.get("--spec-type", ""):
+            timings |= {{"draft_n": 12, "draft_n_accepted": 4}}
+        self.reply(200, {{
+            "content": json.dumps([os.getpid(), sys.argv[1:], request, variables]),
+            "tokens": list(range(n)),
+            "stop_type": "eos" if mode == "stops" else "limit",
+            "timings": timings,
+        }})
+
+HTTPServer(("127.0.0.1", int(options["--port"])), Handler).serve_forever()
+"""
+
+
+@pytest.fixture
+def binary(tmp_path: Path) -> Path:
+    path = tmp_path / "llama-server"
+    path.write_text(SERVER.format(python=sys.executable))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.gguf"
+    path.touch()
+    return path
+
+
+class Servers:
+    """Makes arms and closes them."""
+
+    def __init__(self, binary: Path, model: Path) -> None:
+        self.binary, self.model = binary, model
+        self.arms: list[LlamaServer] = []
+
+    def __call__(self, *flags: str, **options: Any) -> LlamaServer:
+        way = Configuration("test", flags, needs_draft=options.pop("needs_draft", False))
+        way = options.pop("configuration", way)
+        draft = options.pop("draft", self.model)
+        common = {"tokenize": lambda text: [1, len(text)], "threads": 2, "context": 256}
+        arm = LlamaServer(self.binary, self.model, draft, way, **{**common, **options})
+        self.arms.append(arm)
+        return arm
+
+
+@pytest.fixture
+def servers(binary: Path, model: Path) -> Iterator[Servers]:
+    made = Servers(binary, model)
+    yield made
+    for arm in made.arms:
+        arm.close()
+
+
+def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
+    return arm.generate(PROMPT, temperature=0.8, seed=7, max_tokens=max_tokens, turn=2)
+
+
+def no_tokens(_text: str) -> list[int]:
+    return []
+
+
+def children() -> list[psutil.Process]:
+    return psutil.Process().children()
+
+
+def test_a_sample_counts_what_follows_the_first_token(servers: Servers) -> None:
+    sample = answer(servers("--spec-type", "draft-simple"))
+    assert (sample.arm, sample.suite, sample.prompt) == ("llama-server test", "story", "story-0")
+    assert (sample.temperature, sample.turn) == (0.8, 2)
+    assert (sample.tokens, sample.seconds) == (8, 0.5)
+    assert (sample.drafted, sample.accepted, sample.tested, sample.passes) == (12, 4, None, 4)
+    assert sample.token_ids == tuple(range(9))
+
+
+def test_plain_passes_and_single_tokens(servers: Servers) -> None:
+    arm = servers()
+    plain, single = answer(arm), answer(arm, max_tokens=1)
+    assert (plain.drafted, plain.accepted, plain.passes) == (0, 0, 8)
+    assert (single.tokens, single.seconds, single.passes) == (0, 0.0, 0)
+
+
+def test_passes_are_unknown_where_the_end_cut_a_draft(servers: Servers) -> None:
+    assert answer(servers("--spec-type", "draft-simple", "--mode", "stops")).passes is None
+
+
+def test_what_the_server_is_asked(servers: Servers, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LLAMA_ARG_N_PREDICT", "1")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    arm = servers(
+        "--spec-type", "draft-simple", needs_draft=True, gpu_layers=0, weight_buffers=False
+    )
+    _, arguments, request, variables = _content(answer(arm))
+    assert request == {
+        "prompt": [1, 16],
+        "n_predict": 9,
+        "temperature": 0.8,
+        "top_k": 40,
+        "top_p": 0.95,
+        "min_p": 0.05,
+        "seed": 7,
+        "cache_prompt": False,
+        "return_tokens": True,
+    }
+    assert variables == []
+    told = arm.command.split()
+    assert told[0] == "llama-server"
+    assert arguments[: len(told) - 1] == told[1:]
+    for flag, value in (
+        ("-m", str(servers.model)),
+        ("--spec-draft-model", str(servers.model)),
+        ("-c", "256"),
+        ("-t", "2"),
+        ("-np", "1"),
+        ("-ngl", "0"),
+        ("--spec-draft-ngl", "0"),
+        ("--cache-ram", "0"),
+    ):
+        assert arguments[arguments.index(flag) + 1] == value
+    assert "--no-repack" in arguments
+
+
+def test_a_server_that_remembers_is_started_anew(servers: Servers) -> None:
+    keeps = servers()
+    assert _content(answer(keeps))[0] == _content(answer(keeps))[0]
+    forgets = servers(configuration=Configuration("mod", (), remembers=True))
+    assert _content(answer(forgets))[0] != _content(answer(forgets))[0]
+    trusted = servers(configuration=Configuration("mod", (), remembers=True), fresh=False)
+    assert _content(answer(trusted))[0] == _content(answer(trusted))[0]
+    assert len(children()) == 2
+
+
+def test_close_ends_the_process_and_removes_its_log(servers: Servers) -> None:
+    arm = servers()
+    assert not children()
+    arm.start()
+    (process,) = children()
+    log = arm._process.log
+    assert log is not None
+    assert log.exists()
+    arm.close()
+    arm.close()
+    assert not process.is_running()
+    assert not log.exists()
+    assert answer(arm).tokens == 8  # and starts again when it is asked to
+
+
+@pytest.mark.parametrize(
+    ("mode", "message"),
+    [
+        ("dies", r"ended while it started: srv    load_model: failed .*\(exit status 3\)"),
+        ("silent", r"ended while it started: its log is empty \(exit status 1\)"),
+        ("loads forever", r"was not ready after 0.5 seconds: its log is empty"),
+        ("crashes", r"died while it answered: GGML_ASSERT\(n_tokens > 0\) failed \(exit .* 134\)"),
+        ("hangs", r"did not answer within 1 seconds"),
+        ("refuses", r"refused the prompt: request \(9 tokens\) exceeds the available context"),
+        ("is old", r"answered without the expected figures \(KeyError\('timings'\)\)"),
+    ],
+)
+def test_failures(servers: Servers, mode: str, message: str) -> None:
+    patience = 0.5 if mode == "loads forever" else 20.0
+    arm = servers("--mode", mode, start_timeout=patience, answer_timeout=1.0)
+    started = time.monotonic()
+    with pytest.raises(NativeError, match=message):
+        answer(arm)
+    assert time.monotonic() - started < 15
+    arm.close()
+    assert not children()
+
+
+def test_what_is_missing(servers: Servers, tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="needs a draft model"):
+        servers(needs_draft=True, draft=None)
+    with pytest.raises(UsageError, match=r"no file .*nothing.gguf"):
+        servers(needs_draft=True, draft=tmp_path / "nothing.gguf")
+    no_program = servers()
+    servers.binary.chmod(0o600)
+    with pytest.raises(UsageError, match="cannot be run: Permission denied"):
+        no_program.start()
+    servers.binary = tmp_path / "nowhere"
+    with pytest.raises(UsageError, match=r"no file .*nowhere"):
+        servers()
+
+
+def test_configurations(binary: Path, model: Path) -> None:
+    names = [configuration.name for configuration in SERVER_CONFIGURATIONS]
+    assert len(set(names)) == len(names)
+    assert {"plain", "draft 1", "draft 3 (default)", "draft 16", "draft 7 p-min 0.4"} < {*names}
+    assert {"ngram-mod", "ngram-cache", "draft 3 + ngram-mod"} < {*names}
+    chosen = server_configurations(["ngram-mod", "draft 7 p-min 0.4"])
+    assert [one.remembers for one in chosen] == [True, False]
+    assert chosen[1].flags == (
+        "--spec-type",
+        "draft-simple",
+        "--spec-draft-n-max",
+        "7",
+        "--spec-draft-p-min",
+        "0.4",
+    )
+    with pytest.raises(UsageError, match=r"no configuration 'best' here. Choose from plain, draft"):
+        server_configurations(["best"])
+    without_draft = server_arms(
+        binary, model, None, SERVER_CONFIGURATIONS, tokenize=no_tokens, threads=1, context=256
+    )
+    assert [arm.name for arm in without_draft] == [
+        f"llama-server {name}" for name in names if not name.startswith("draft")
+    ]
+
+
+@pytest.mark.parametrize("lookup", LOOKUPS)
+def test_llama_cpp_python_says_the_same(draft_path: Path, lookup: int | None) -> None:
+    # One thread: two would spin for each other wherever the tests share a core.
+    options = ModelOptions(context=256, threads=1)
+    with Model(draft_path, options) as opened:
+
+        def tokenize(text: str) -> list[int]:
+            return opened.vocabulary.tokenize(text, special=True, add_bos=True)
+
+        context = Context(opened, options)
+        prompts = [
+            BenchPrompt("a", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"),
+            BenchPrompt("b", "copy", "One, two, three, four. One, two, three, four. One, two,"),
+        ]
+        arm = PythonLlama(draft_path, tokenize=tokenize, threads=1, context=256, lookup=lookup)
+        try:
+            for prompt in prompts:
+                ids = tokenize(prompt.text)
+                expected = greedy(context, ids, 40)
+                sample = arm.generate(prompt, temperature=0, seed=1, max_tokens=40, turn=0)
+                # `Llama` attends without flash attention, which rounds otherwise: near-ties flip.
+                parted = divergence(context, ids, expected, sample.token_ids)
+                assert parted is None or (parted[0] > 5 and abs(parted[1]) < NEAR_TIE)
+                written = b"".join(map(opened.vocabulary.piece, sample.token_ids))
+                assert sample.text == written.decode("utf-8", "replace")
+                assert sample.tokens == len(sample.token_ids) - 1
+                assert sample.seconds > 0
+                assert sample.passes is not None
+                assert sample.accepted == sample.tokens - sample.passes
+                assert bool(sample.drafted) == (lookup is not None)
+            again = [
+                arm.generate(prompts[0], temperature=0.8, seed=seed, max_tokens=20, turn=0)
+                for seed in (3, 3, 4)
+            ]
+        finally:
+            arm.close()
+            context.close()
+    assert again[0].token_ids == again[1].token_ids != again[2].token_ids
+
+
+def test_prompt_lookup_beyond_one_chunk(draft_path: Path) -> None:
+    arm = PythonLlama(
+        draft_path, tokenize=lambda _: [0, *range(300, 400)] * 6, threads=1, context=1024, lookup=2
+    )
+    assert arm.generate(PROMPT, temperature=0, seed=1, max_tokens=12, turn=0).tokens > 0
+    arm.close()
+
+
+def test_llama_cpp_python_without_a_model(tmp_path: Path) -> None:
+    options: dict[str, Any] = {"tokenize": list, "threads": 2, "context": 256}
+    with pytest.raises(ModelNotFound):
+        PythonLlama(tmp_path / "none.gguf", **options)
+    (tmp_path / "text.gguf").write_text("no model")
+    with pytest.raises(NativeError, match=r"cannot open .*text\.gguf"):
+        PythonLlama(tmp_path / "text.gguf", **options)
+
+
+def test_transformers_say_why_they_are_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed: set[str] = set()
+    monkeypatch.setattr(peers_python, "find_spec", lambda name: name in installed or None)
+    assert why_no_transformers(tmp_path) == (
+        "torch and transformers not installed (pip install torch transformers)"
+    )
+    installed |= {"torch", "transformers"}
+    assert why_no_transformers(tmp_path / "none") == "no model in Hugging Face format was named"
+    assert why_no_transformers(tmp_path) is None
+    (tmp_path / "model.gguf").touch()
+    assert "localspec[bench]" in str(why_no_transformers(tmp_path / "model.gguf"))
+    installed.clear()
+    with pytest.raises(UsageError, match="cannot take part: torch"):
+        Transformers(tmp_path, None, tokenize=no_tokens, ends=bool, threads=1)
+
+
+class FakeTransformer:
+    """Answers 5, 6, 7, 8, 9 in two passes, through the streamer as transformers does."""
+
+    config = SimpleNamespace(vocab_size=12)
+    device = "cpu"
+
+    def to(self, _device: str) -> FakeTransformer:
+        return self
+
+    def eval(self) -> FakeTransformer:
+        return self
+
+    def generate(self, prompt: list[list[int]], *, streamer: Any, **options: Any) -> Any:
+        self.options = options
+        for count in (len(prompt[0]), 2, 3):
+            time.sleep(0.01)
+            streamer.put(SimpleNamespace(numel=lambda count=count: count))
+        streamer.end()
+        return [[*prompt[0], 5, 6, 7, 8, 9]]
+
+
+def test_transformers_count_what_follows_the_first_pass(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = FakeTransformer()
+    modules = {
+        "torch": SimpleNamespace(
+            set_num_threads=lambda _: None,
+            manual_seed=lambda _: None,
+            tensor=lambda values, device: values,
+            cuda=SimpleNamespace(is_available=lambda: False),
+        ),
+        "transformers": SimpleNamespace(
+            AutoModelForCausalLM=SimpleNamespace(from_pretrained=lambda *_, **__: model)
+        ),
+    }
+    monkeypatch.setattr(peers_python, "find_spec", lambda _: True)
+    monkeypatch.setattr(peers_python, "import_module", modules.__getitem__)
+    arm = Transformers(
+        tmp_path, tmp_path, tokenize=lambda _: [1, 2], ends=lambda t: t == 4, threads=2
+    )
+    sample = arm.generate(PROMPT, temperature=0, seed=1, max_tokens=5, turn=0)
+    assert sample.token_ids == (5, 6, 7, 8, 9)
+    assert sample.tokens == 3
+    assert 0.005 < sample.seconds < 1
+    assert model.options == {
+        "do_sample": False,
+        "max_new_tokens": 5,
+        "assistant_model": model,
+        "eos_token_id": [4],
+    }
+
+
+def _content(sample: Any) -> Any:
+    return json.loads(sample.text)

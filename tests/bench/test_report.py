@@ -1,0 +1,161 @@
+"""The report in its three forms, and its figures."""
+
+from __future__ import annotations
+
+import json
+import os
+import xml.etree.ElementTree as ElementTree
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from localspec.bench import figures, folder
+from localspec.bench.html import html
+from localspec.bench.machine import file_facts, this_machine
+from localspec.bench.plot import report_text, sweep_text
+from localspec.bench.report import Report, markdown
+from localspec.bench.tables import speed_table
+from localspec.errors import LocalspecError
+from tests.bench.samples import NASTY, a_report
+
+
+def test_json_comes_back_as_it_was() -> None:
+    report = a_report()
+    text = report.to_json()
+    assert Report.from_json(text) == report
+    assert Report.from_json(text).to_json() == text
+    data = json.loads(text)
+    assert data["format"] == 1
+    assert len(data["pairs"][0]["samples"]) == 64
+    assert data["pairs"][0]["summary"]["cells"][0]["arm"] == "plain"
+
+
+@pytest.mark.parametrize("text", ["[]", "{}", '{"format": 99}'])
+def test_other_json_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="no report"):
+        Report.from_json(text)
+
+
+def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
+    lines = markdown(a_report(), [("A figure", "figure.png")]).splitlines()
+    assert "| arm | story | copy | all | 95 % |" in lines
+    assert "| model depth 2 | 2.00 | 2.00 | 2.00 | 2.00–2.00 |" in lines
+    assert "| bound in hindsight | 2.50 | 2.50 | 2.50 |  |" in lines
+    assert '| a\\|b \\<i>&" | 1.25 | 1.25 | 1.25 | 1.25–1.25 |' in lines
+    assert "| 3 | 75% | 2.73 | 2.50 | 20.0 | 2.00 |" in lines
+    assert "| model depth 2 | 0 of 8 | story p0 at 2, story p1 at 2, story p2 at 2, story p3 " in (
+        " ".join(lines)
+    )
+    assert "Hardware bound, drafts free and always right: 3.25." in lines
+    assert "![A figure](figure.png)" in lines
+    assert any("arm 'broken' failed" in line for line in lines)
+    assert any("SHA-256 " + "ab" * 32 in line for line in lines)
+    # Every table is rectangular.
+    for before, after in pairwise(lines):
+        if before.startswith("|") and after.startswith("|"):
+            assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
+
+
+def test_the_bound_belongs_to_greedy_answers() -> None:
+    pair = a_report().pairs[0]
+    tables = [speed_table(pair.summary, t, pair.bounds, pair.hardware) for t in (0.0, 0.8)]
+    assert [table.rows[-1][0] for table in tables] == ["bound in hindsight", NASTY]
+
+
+def test_a_partial_report_says_so() -> None:
+    report = a_report()
+    report.pairs[0].partial = True
+    assert report.partial
+    assert "interrupted" in markdown(report)
+    assert "interrupted" in html(report)
+
+
+def test_without_the_baseline_speeds_are_absolute() -> None:
+    pair = a_report().pairs[0]
+    pair.samples = [s for s in pair.samples if s.arm != "plain"]
+    table = speed_table(pair.summary, 0.0)
+    assert table.title == "tokens/s, greedy"
+    assert table.rows[0] == ["model depth 2", "20.0", "20.0", "20.0"]
+
+
+def test_html_is_one_well_formed_page_without_foreign_markup() -> None:
+    report = a_report()
+    report.command = "localspec bench \x1b[31m"
+    page = html(report, [("<figure>", '<?xml version="1.0"?>\n<svg><g /></svg>')])
+    root = ElementTree.fromstring(page)
+    assert root.find(".//svg/g") is not None
+    assert root.find(".//i") is None
+    assert any(cell.text == NASTY for cell in root.iter("td"))
+    assert [caption.text for caption in root.iter("figcaption")] == ["<figure>"]
+    assert "src=" not in page
+    assert "\x1b" not in page
+
+
+def test_the_terminal_gets_80_columns_without_colour() -> None:
+    report = a_report()
+    text = report_text(report, 80)
+    assert "\x1b" not in text
+    assert max(map(len, text.splitlines())) <= 80
+    assert NASTY in text
+    assert "model depth 2: 0 of 8 greedy answers equal plain's" in text
+    rows = [row for row in report.pairs[0].summary.sweep if row.temperature == 0]
+    plot = sweep_text(rows, 80, "greedy").splitlines()
+    assert plot[0] == "Sweep of the depth, greedy"
+    assert [line.split()[:2] for line in plot[2:]] == [["2", "75%"], ["3", "75%"]]
+    assert all("█" in line for line in plot[2:])
+
+
+def test_figures_are_drawn_as_svg_and_png() -> None:
+    pytest.importorskip("matplotlib")
+    drawn = figures.draw(a_report().pairs[0])
+    assert [figure.name for figure in drawn] == [
+        "sweep-greedy",
+        "speed-up-greedy",
+        "sweep-t0.8",
+        "speed-up-t0.8",
+        "reliability",
+        "cost-curve",
+    ]
+    for figure in drawn:
+        assert figure.png.startswith(b"\x89PNG")
+        ElementTree.fromstring(figure.svg)
+    ElementTree.fromstring(html(a_report(), [(f.caption, f.svg) for f in drawn]))
+
+
+def test_nothing_to_draw() -> None:
+    pair = a_report().pairs[0]
+    pair.samples, pair.curve = [], {}
+    assert figures.draw(pair) == []
+
+
+def test_all_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "available", lambda: False)
+    names = [path.name for path in folder.write(a_report(), tmp_path)]
+    assert names == ["report.json", "report.md", "report.html"]
+    assert Report.from_json((tmp_path / "report.json").read_text("utf-8")) == a_report()
+
+
+def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalspecError, match=r"cannot be written to .*file.*--output"):
+        folder.prepare(tmp_path / "file" / "below")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no full disk to write to")
+def test_a_full_disk(tmp_path: Path) -> None:
+    (tmp_path / "report.json").symlink_to("/dev/full")
+    with pytest.raises(LocalspecError, match="No space left on device"):
+        folder.write(a_report(), tmp_path)
+
+
+def test_facts_about_files_and_the_machine(tmp_path: Path) -> None:
+    path = tmp_path / "a"
+    path.write_bytes(b"abc")
+    facts = file_facts(path)
+    assert facts.size == 3
+    assert facts.sha256.startswith("ba7816bf")
+    machine = this_machine(2)
+    assert machine.threads == 2
+    assert machine.llama_cpp_python != "unknown"
+    assert machine.cpu

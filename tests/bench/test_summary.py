@@ -1,0 +1,166 @@
+"""Figures from samples whose right values are known."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from localspec.bench.calibration import calibration_of, held_back
+from localspec.bench.equality import equalities
+from localspec.bench.summary import ALL, geometric_mean, summarise
+from tests.bench.samples import sample
+
+
+def test_speed_is_all_tokens_over_all_seconds_by_the_median_turn() -> None:
+    samples = [sample(turn=turn, seconds=s) for turn, s in enumerate((1.0, 2.0, 90.0))]
+    samples.append(sample(prompt="p1", tokens=30, seconds=3.0))
+    cell = summarise(samples).cell("plain", "story", 0.0)
+    assert cell is not None
+    assert (cell.prompts, cell.tokens, cell.seconds) == (2, 40.0, 5.0)
+    assert cell.tokens_per_second == pytest.approx(8.0)
+
+
+def test_answers_of_different_length_count_by_their_pace() -> None:
+    samples = [
+        sample(tokens=10, seconds=1.0),
+        sample(tokens=20, seconds=4.0, turn=1),
+        sample(tokens=30, seconds=9.0, turn=2),
+    ]
+    cell = summarise(samples).cell("plain", "story", 0.0)
+    assert cell is not None
+    assert cell.tokens == 20.0
+    assert cell.seconds == pytest.approx(4.0)
+
+
+def test_an_answer_that_ended_at_once_has_no_speed() -> None:
+    summary = summarise([sample(tokens=0, seconds=0.0), sample("planner", tokens=0, seconds=0.0)])
+    cell = summary.cell("planner", "story", 0.0)
+    assert cell is not None
+    assert (cell.prompts, cell.tokens_per_second, cell.speed_up) == (0, 0.0, None)
+
+
+def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
+    samples = []
+    for suite, factor in (("story", 4.0), ("copy", 1.0)):
+        for number in range(3):
+            prompt = f"p{number}"
+            samples.append(sample("plain", suite, prompt, seconds=1.0 + number))
+            samples.append(sample("planner", suite, prompt, seconds=(1.0 + number) / factor))
+        samples.append(sample("planner", suite, "nobody else's", seconds=1e6))
+    summary = summarise(samples)
+    for suite, expected in (("story", 4.0), ("copy", 1.0), (ALL, 2.0)):
+        cell = summary.cell("planner", suite, 0.0)
+        assert cell is not None
+        assert cell.speed_up == pytest.approx(expected)
+        assert cell.interval == pytest.approx((expected, expected))
+    assert geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
+
+
+def test_the_interval_holds_the_speed_up_and_is_repeatable() -> None:
+    samples = []
+    for number in range(8):
+        samples.append(sample("plain", prompt=f"p{number}"))
+        samples.append(sample("planner", prompt=f"p{number}", seconds=0.5 + 0.1 * number))
+    first, second = (summarise(samples).cell("planner", "story", 0.0) for _ in range(2))
+    assert first == second
+    assert first is not None
+    assert first.interval is not None
+    assert first.speed_up is not None
+    low, high = first.interval
+    assert low < first.speed_up < high
+    assert low > 8 / 9.6
+    assert high < 2.0
+
+
+def test_one_prompt_has_no_interval() -> None:
+    cell = summarise([sample(), sample("planner", seconds=0.5)]).cell("planner", "story", 0.0)
+    assert cell is not None
+    assert (cell.speed_up, cell.interval) == (2.0, None)
+
+
+def test_without_the_baseline_there_are_no_speed_ups() -> None:
+    cell = summarise([sample("planner")]).cell("planner", ALL, 0.0)
+    assert cell is not None
+    assert (cell.speed_up, cell.interval) == (None, None)
+
+
+def test_counts_become_rates_and_what_is_unknown_stays_so() -> None:
+    known = sample(
+        "planner",
+        passes=4,
+        drafted=20,
+        tested=10,
+        accepted=6,
+        draft_seconds=0.25,
+        verify_seconds=0.5,
+        overhead_seconds=0.25,
+        expected_tokens=8.0,
+    )
+    peer = sample("llama-server draft 3", drafted=20, accepted=6)
+    summary = summarise([known, peer, sample()])
+    cell = summary.cell("planner", "story", 0.0)
+    assert cell is not None
+    assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (0.6, 0.3, 2.5)
+    assert cell.expected_per_pass == 2.0
+    assert (cell.draft_share, cell.verify_share, cell.overhead_share) == (0.25, 0.5, 0.25)
+    cell = summary.cell("llama-server draft 3", "story", 0.0)
+    assert cell is not None
+    assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (None, 0.3, None)
+    assert cell.draft_share is None
+
+
+def test_the_sweep_compares_theory_with_measurement() -> None:
+    swept = sample("model depth 3", passes=4, drafted=12, tested=8, accepted=4)
+    (row,) = summarise([sample(), swept, sample("model depth 3 width 2")]).sweep
+    assert (row.depth, row.acceptance, row.tokens_per_pass) == (3, 0.5, 2.5)
+    assert row.expected_per_pass == pytest.approx(1 + 0.5 + 0.25 + 0.125)
+
+
+def test_calibration_of_perfect_and_of_wrong_predictions() -> None:
+    perfect = [(0.25, i % 4 == 0) for i in range(400)]
+    found = calibration_of(perfect)
+    assert found is not None
+    assert found.error == pytest.approx(0.0)
+    assert [count for *_, count in found.bins] == [40] * 10
+    found = calibration_of([(0.9, False)] * 5 + [(0.2, True)] * 5)
+    assert found is not None
+    assert found.error == pytest.approx((5 * 0.9 + 5 * 0.8) / 10)
+    assert len(found.bins) == 10
+    assert calibration_of([]) is None
+
+
+def test_only_every_second_prompt_is_judged() -> None:
+    samples = [
+        sample("planner", suite, f"{suite}-{n}", predictions=((0.5, True),) * 4 if n % 2 else ())
+        for suite in ("story", "copy")
+        for n in range(4)
+    ]
+    assert held_back(samples) == {(s, f"{s}-{n}") for s in ("story", "copy") for n in (1, 3)}
+    wrong = [sample("planner", "story", "story-0", turn=1, predictions=((1.0, False),) * 99)]
+    summary = summarise([*samples, *wrong])
+    assert summary.calibrations["planner"].error == pytest.approx(0.5)
+    cell = summary.cell("planner", "story", 0.0)
+    assert cell is not None
+    assert cell.calibration_error == pytest.approx(0.5)
+
+
+def test_greedy_answers_are_compared_token_by_token() -> None:
+    samples = [
+        sample(token_ids=(1, 2, 3)),
+        sample("planner", token_ids=(1, 2, 3)),
+        sample("planner", turn=1, token_ids=(1, 9, 3)),
+        sample("planner", turn=2, token_ids=(1, 2)),
+        sample("planner", temperature=0.8, token_ids=(7,)),
+        sample("planner", prompt="not plain's", token_ids=(7,)),
+        sample("llama-server plain"),
+    ]
+    (found,) = equalities(samples)
+    assert (found.arm, found.equal, found.total) == ("planner", 1, 3)
+    assert found.divergences == (("story", "p0", 1), ("story", "p0", 2))
+
+
+def test_no_samples_no_figures() -> None:
+    summary = summarise([])
+    assert summary.cells == ()
+    assert not any(math.isnan(row.acceptance) for row in summary.sweep)

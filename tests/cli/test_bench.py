@@ -1,0 +1,207 @@
+"""`localspec bench`: a real run on the embedded pair, as short as can be, and its refusals."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from localspec.bench import benchmark, figures
+from localspec.bench.arms import GROUPS
+from localspec.bench.records import Sample
+from localspec.bench.report import Report
+from localspec.cli.main import app
+from tests.cli.conftest import Cli
+from tests.cli.process import finished
+from tests.cli.test_help import HEAVY
+
+TINY = ("bench", "--quick", "--suite", "story", "--suite", "copy", "-n", "16", "-c", "512")
+
+
+def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "available", lambda: False)
+    output = tmp_path / "new" / "report"
+    result = cli(
+        *TINY, "--arms", "plain,planner,cold,trees", "--temp", "0", "--output", str(output)
+    )
+    assert result.code == 0, result.err
+    lines = result.out.splitlines()
+    assert lines[0] == "embedded pair"
+    assert max(map(len, lines)) <= 80
+    assert "\x1b" not in result.out
+    for arm in ("plain", "planner", "planner, cold", "model depth 3 width 2"):
+        assert any(line.startswith(arm) for line in lines)
+    assert "localspec: note: The report is in" in result.err
+    assert "pip install 'localspec[bench]'" in result.err
+    report = Report.from_json((output / "report.json").read_text("utf-8"))
+    (pair,) = report.pairs
+    assert len(pair.samples) == 8
+    assert {sample.suite for sample in pair.samples} == {"story", "copy"}
+    assert all(sample.tokens <= 15 and sample.seconds > 0 for sample in pair.samples)
+    plain = [sample for sample in pair.samples if sample.arm == "plain"]
+    assert all(sample.passes == sample.tokens for sample in plain)
+    trees = [sample for sample in pair.samples if "width" in sample.arm]
+    assert all(sample.tested and sample.drafted for sample in trees)
+    assert report.command.startswith("localspec bench ")
+    assert "--suite story --suite copy" in report.command
+    assert pair.dropped == {}
+    assert (output / "report.md").exists()
+    assert (output / "report.html").exists()
+
+
+def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text('{"prompt": "Once upon a time"}\n', encoding="utf-8")
+    result = cli(
+        *("bench", "--quick", "-n", "8", "-c", "512", "--arms", "plain", "--sweep", "--json"),
+        *("--prompts", str(prompts), "--temp", "0.8"),
+    )
+    assert result.code == 0, result.err
+    report = Report.from_json(result.out)
+    arms = [sample.arm for sample in report.pairs[0].samples]
+    assert sorted(arms) == sorted(["plain", *(f"model depth {depth}" for depth in range(1, 9))])
+    assert {sample.temperature for sample in report.pairs[0].samples} == {0.8}
+    assert {sample.suite for sample in report.pairs[0].samples} == {"mine"}
+
+
+def interrupting(after: int) -> Callable[..., Sample]:
+    """Ctrl+C after so many answers, warm-ups among them."""
+    from localspec.bench.arms import LocalspecArm
+
+    real, count = LocalspecArm.generate, 0
+
+    def generate(self: LocalspecArm, *arguments: Any, **options: Any) -> Sample:
+        nonlocal count
+        if count == after:
+            raise KeyboardInterrupt
+        count += 1
+        return real(self, *arguments, **options)
+
+    return generate
+
+
+def test_an_interrupt_leaves_a_partial_report(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(figures, "available", lambda: False)
+    monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=3))
+    result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
+    assert result.code == 130
+    assert "the report covers what was measured until then" in result.err
+    report = Report.from_json((tmp_path / "report.json").read_text("utf-8"))
+    assert report.partial
+    assert len(report.pairs[0].samples) == 1
+    assert "interrupted" in (tmp_path / "report.md").read_text("utf-8")
+
+
+def test_an_interrupt_before_anything_was_measured(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=0))
+    result = cli(*TINY)
+    assert result.code == 130
+    assert result.sentence() == "Interrupted before anything was measured."
+    assert result.out == ""
+
+
+def test_peers_without_the_server_say_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[benchmark.Settings] = []
+
+    def refused(_pair: object, settings: benchmark.Settings, _tell: object) -> None:
+        seen.append(settings)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(benchmark, "measure", refused)
+    result = cli(*TINY, "--peers")
+    assert result.code == 130
+    assert "llama-server is left out; name it with --llama-server PATH" in result.err
+    assert seen[0].peers == benchmark.Peers()
+
+
+def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:
+    prompts = tmp_path / "long.jsonl"
+    prompts.write_text(json.dumps({"prompt": "word " * 200}), encoding="utf-8")
+    result = cli("bench", "--quick", "-c", "32", "--prompts", str(prompts))
+    assert result.code == 1
+    assert result.sentence().startswith("No arm could answer. The first one said: The prompt has")
+
+
+@pytest.mark.parametrize(
+    ("options", "cause"),
+    [
+        (("--arms", "plain,fancy"), "There are no arms 'fancy'. Choose from plain, planner"),
+        (("--arms", ","), "--arms is empty"),
+        (("--suite", "poetry"), "poetry"),
+        (("--prompts", "missing.jsonl"), "missing.jsonl"),
+        (("--per-suite", "0"), "0"),
+        (("-n", "0"), "max-tokens is 0"),
+        (("--turns", "0"), "turns is 0"),
+        (("--seed", "-1"), "seed is -1"),
+        (("--temp", "-1"), "temperature is -1"),
+        (("--temp", "nan"), "temperature is nan"),
+        (("-t", "0"), "threads is 0"),
+        (("--scale", "1b", "-m", "model.gguf"), "--scale excludes --model"),
+        (("--llama-server", "missing"), "--llama-server names no file: missing"),
+        (("--server-configs", "plain"), "Name it with --llama-server"),
+        (("--llama-server", sys.executable, "--server-configs", "warp"), "warp"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_options_that_cannot_be_meant(cli: Cli, options: tuple[str, ...], cause: str) -> None:
+    result = cli("bench", *options)
+    assert result.code == 2
+    assert cause in result.sentence()
+    assert result.out == ""
+
+
+def test_an_unknown_scale_pair(cli: Cli) -> None:
+    result = cli("bench", "--scale", "900b")
+    assert result.code == 2
+    assert "900b" in result.sentence()
+
+
+def test_a_missing_model(cli: Cli) -> None:
+    result = cli("bench", "-m", "missing.gguf")
+    assert result.code == 3
+
+
+def test_an_output_folder_that_cannot_be_is_told_before_the_run(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    result = cli("bench", "--output", str(tmp_path / "file"))
+    assert result.code == 1
+    assert "--output" in result.sentence()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no full disk to write to")
+def test_a_full_disk_does_not_cost_the_result(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "report.json").symlink_to("/dev/full")
+    result = cli(*TINY, "--arms", "plain", "--temp", "0", "--output", str(tmp_path))
+    assert result.code == 1
+    assert "No space left on device" in result.sentence()
+    assert "plain" in result.out
+
+
+def test_help_is_quick_and_every_option_is_explained() -> None:
+    program = (
+        "import json, sys; from localspec.cli.main import main; "
+        "main(sys.argv[1:]); json.dump(sorted(sys.modules), sys.stderr)"
+    )
+    result = finished("bench", "--help", command=(sys.executable, "-c", program))
+    loaded = set(json.loads(result.stderr))
+    assert not (HEAVY | {"matplotlib", "localspec.bench.benchmark"}) & loaded
+    command = typer.main.get_command(app).commands["bench"]  # type: ignore[attr-defined]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    for option in options:
+        assert option.help.endswith((".", ")")), option.name
+        assert option.rich_help_panel, option.name
+
+
+def test_help_names_all_groups_of_arms(cli: Cli) -> None:
+    text = " ".join(cli("bench", "--help").out.replace("│", " ").split())
+    assert ", ".join(GROUPS) in text
