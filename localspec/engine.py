@@ -364,13 +364,13 @@ class Engine:
 
     def _calibrate(self) -> float:
         """Measure what passes cost where that is not known yet; returns the seconds it took."""
-        from localspec.llama.calibration import calibrate
+        from localspec.llama.calibration import BUDGETS, calibrate
 
         started = perf_counter()
         curves = (self.knowledge.target, self.knowledge.draft)
-        for context, curve in zip(self._contexts, curves, strict=False):
+        for context, curve, budget in zip(self._contexts, curves, BUDGETS, strict=False):
             if not curve:
-                calibrate(context, curve)
+                calibrate(context, curve, budget)
         return perf_counter() - started
 
     def _check_open(self) -> None:

@@ -28,7 +28,9 @@ class CostCurve:
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
-    TABLE_RATE, TABLE_CLIP = 0.03, 0.2
+    TABLE_RATE, TABLE_CLIP = 0.03, 0.3
+    FIRST_RATE = 0.3
+    """Rate of the first live pass of a size; a calibration has seen it once or twice only."""
     REFRESH = 16
     """Live passes between two refreshes of what `seconds` answers; a pass moves it by little."""
 
@@ -41,6 +43,7 @@ class CostCurve:
         """Counts the refreshes; what was worked out from an older one is out of date."""
         self._answers: dict[tuple[int, int], float] = {}
         self._passes = 0
+        self._seen: dict[tuple[int, int], int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._tables)
@@ -79,9 +82,10 @@ class CostCurve:
             # The first pass this far into a context: what is known of shorter ones, until then.
             self.learn({size: self.seconds(size, context) for size in self._nearest(stretch)}, context)
         table = self._tables[stretch]
-        moved = expected * math.exp(
-            self.TABLE_RATE * max(-self.TABLE_CLIP, min(self.TABLE_CLIP, off))
-        )
+        seen = self._seen.get((n, stretch), 0)
+        self._seen[n, stretch] = seen + 1
+        rate = max(self.TABLE_RATE, self.FIRST_RATE / (1 + seen))
+        moved = expected * math.exp(rate * max(-self.TABLE_CLIP, min(self.TABLE_CLIP, off)))
         if n not in table:
             self._known[stretch].insert(bisect_left(self._known[stretch], n), n)
         table[n] = moved

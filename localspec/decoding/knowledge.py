@@ -35,7 +35,8 @@ class Knowledge:
 
     OPTIMISM = 0.35
     """Tokens gained that a look promises before any was taken; soon outweighed."""
-    LOOK_RATE = 0.08
+    PATIENCE, LOOK_RATE = 4, 0.02
+    """Looks that OPTIMISM counts for, and the weight of one when many were taken."""
     OVERHEAD_RATE = 0.05
 
     def __init__(self) -> None:
@@ -51,6 +52,7 @@ class Knowledge:
         """Forget what was learned from answers, keep what passes cost."""
         self.chances = {kind: Chance(prior) for kind, prior in PRIORS.items()}
         self.looks = [self.OPTIMISM] * 4
+        self.looked_at = [0] * 4
         self.step_overhead = 40e-6
         self.row_overhead = 30e-6
 
@@ -61,7 +63,9 @@ class Knowledge:
 
     def looked(self, offer: int, gain: float) -> None:
         """Learn what a look at the draft model was worth, in tokens."""
-        self.looks[offer] += self.LOOK_RATE * (gain - self.looks[offer])
+        self.looked_at[offer] += 1
+        rate = max(self.LOOK_RATE, 1.0 / (self.looked_at[offer] + self.PATIENCE))
+        self.looks[offer] += rate * (gain - self.looks[offer])
 
     def spent(self, overhead: float, drafted: int) -> None:
         """Learn localspec's own seconds of one step."""
@@ -79,6 +83,7 @@ class Knowledge:
             "draft": self.draft.as_dict(),
             "chances": {kind: chance.as_dict() for kind, chance in self.chances.items()},
             "looks": self.looks,
+            "looked_at": self.looked_at,
             "step_overhead": self.step_overhead,
             "row_overhead": self.row_overhead,
         }
@@ -96,10 +101,12 @@ class Knowledge:
             for kind, chance in chances.items():
                 chance.restore(stored["chances"][kind])
             looks = [float(gain) for gain in stored["looks"]]
+            looked_at = [int(count) for count in stored["looked_at"]]
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
         except (KeyError, TypeError) as error:
             raise ValueError(f"no such record: {error}") from None
-        if len(looks) != len(self.looks):
+        if not len(looks) == len(looked_at) == len(self.looks):
             raise ValueError("another number of offers")
         self.target, self.draft, self.chances, self.looks = target, draft, chances, looks
+        self.looked_at = looked_at
         self.step_overhead, self.row_overhead = step, row

@@ -21,6 +21,9 @@ UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
 UNLIKELY = Plan(None, reason="what the n-gram offers is too unlikely to pay for its verification")
 LOSING = Plan(None, reason="the draft model has not paid for itself lately; it is asked again soon")
+LEADING = "the draft model leads"
+COPYING = "the text repeats itself"
+PROBING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
 LAST = Plan(None, reason="the answer ends with the next token")
 
 
@@ -42,6 +45,9 @@ class Measured:
     """Weight of the past in the running tokens per second, per step."""
     FIRST_REST, LONGEST_REST = 16, 64
     """Tokens until a draft model that did not pay is asked again."""
+    CREDIT, LOOK_RATE = 0.5, 0.12
+    """What a look is worth more than usual when an answer begins, in costs of one, and how
+    quickly what looks bring replaces that."""
     HORIZON = 16
     """Looks over which the cost of catching up with the text is spread."""
     STAKES = 2.0
@@ -73,6 +79,7 @@ class Measured:
         self._costs_of: tuple[int, int] | None = None
         self._tokens = self._seconds = 0.0
         self._onward = 0.75
+        self._looks: list[float] = []
         self._rest = self.FIRST_REST
         self._looked_at = -1
         self._guesses: Sequence[Guess] = ()
@@ -112,7 +119,14 @@ class Measured:
 
         offer = 0 if not chain else 1 if best <= plain else 2 if chain[0] < self.SURE else 3
         asks = self._asks_model(session, offer, rate, stake)
-        if not asks and offer < 2:
+        probes = (
+            not asks
+            and self._unread is not None
+            and bool(knowledge.draft)
+            and offer < 2
+            and held - self._looked_at >= self._rest
+        )
+        if not asks and not probes and offer < 2:
             if self._unread is None:
                 return UNLIKELY if guesses else NOTHING
             return LOSING
@@ -128,8 +142,9 @@ class Measured:
             streak=self._streak,
             onward=self._onward,
         )
-        outlook.asks_model, outlook.offer, outlook.plain = asks, offer, best
-        reason = "the draft model leads" if asks else "the text repeats itself"
+        outlook.asks_model, outlook.probes = asks, probes
+        outlook.offer, outlook.plain = offer, best
+        reason = PROBING if probes else LEADING if asks else COPYING
         return Plan(NAME, room, reason=reason, outlook=outlook)
 
     def observe(self, step: Step) -> None:
@@ -142,15 +157,21 @@ class Measured:
         pace = knowledge.target.pace
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / pace
+        if outlook is not None and outlook.probes:
+            self._looked_at = context
+            for gain in outlook.prospects:
+                self._looks[0] += self.LOOK_RATE * (gain - self._looks[0])
+                self._looks[1] += self.LOOK_RATE * (gain - self._looks[1])
+            self._rest = min(self._rest * 2, self.LONGEST_REST)
         if outlook is not None and outlook.asks_model:
             if outlook.passes:
                 if outlook.passes == outlook.read:
                     knowledge.draft.observe(1, context, step.draft_seconds / outlook.passes)
                 gain = max(0.0, outlook.gain())
                 knowledge.looked(outlook.offer, gain)
+                self._looks[outlook.offer] += self.LOOK_RATE * (gain - self._looks[outlook.offer])
                 self._looked_at = context
-                paid = gain > 0.0
-                self._rest = self.FIRST_REST if paid else min(self._rest * 2, self.LONGEST_REST)
+                self._rest = self.FIRST_REST
             self._learn_from_draft(outlook, step)
         self._learn_from_guesses(step)
 
@@ -174,14 +195,17 @@ class Measured:
             return False
         held, unread = len(session.context), self._unread(session)
         one = self.first_look(1, held)
+        if not self._looks:
+            # Every answer gives the draft model some credit: the last one may have been unlike it.
+            credit = self.CREDIT * rate * one
+            self._looks = [gain + credit for gain in self._knowledge.looks]
         if stake > self.STAKES * self.first_look(unread, held):
             return True
         backlog = self.first_look(unread, held) - one if unread > 1 else 0.0
         # Reading what it missed is paid once, and then earned back look by look.
-        if self._knowledge.looks[offer] > rate * (one + backlog / self.HORIZON):
+        if self._looks[offer] > rate * (one + backlog / self.HORIZON):
             return True
-        # It does not pay at present. Ask again now and then, unless the n-gram is doing well.
-        return offer < 2 and held - self._looked_at >= self._rest
+        return False
 
     def first_look(self, unread: int, held: int) -> float:
         """Seconds until the draft model's first token, `unread` tokens behind."""

@@ -132,6 +132,8 @@ class Outlook:
         "onward",
         "passes",
         "plain",
+        "probes",
+        "prospects",
         "read",
         "seconds",
         "sizes",
@@ -182,6 +184,10 @@ class Outlook:
         self.read = 0
         self.sizes: list[tuple[int, bool]] = []
         self.asks_model = False
+        self.probes = False
+        """Whether the draft model is only tried on what is known, to see whether it would pay."""
+        self.prospects: list[float] = []
+        """What a look at the draft model would have gained at each of those places."""
         self.offer = 0
         self.plain = 0.0
         self.tokens = 1.0
@@ -208,10 +214,13 @@ class Outlook:
         left: float = 1.0,
         chance: float | None = None,
         proposal: Distribution | None = None,
+        ends: bool = False,
     ) -> int:
         """Put a candidate below another one.
 
         Args:
+            ends: whether it ends the answer: accepting it then brings nothing, as the target's
+                own token behind it is lost.
             left: probability that no elder sibling is accepted, given the parent.
             chance: if it is known already.
         """
@@ -221,7 +230,7 @@ class Outlook:
         if parent != ROOT:
             elder = self.candidates[parent]
             above, depth = elder.reach, elder.depth + 1
-        reach = above * left * chance
+        reach = 0.0 if ends else above * left * chance
         self.candidates.append(
             Candidate(token, parent, depth, source, kind, features, chance, reach, proposal)
         )
@@ -275,6 +284,17 @@ class Outlook:
             if self.value(further) - cost > now:
                 return True
         return False
+
+    def prospect(self, chance: float) -> float:
+        """Tokens that a draft gains whose first token has this chance, as `gain` would say."""
+        reaches, cost, best = [chance], 0.0, 0.0
+        plain = 1.0 - self._rate * self._least[1]
+        while len(reaches) <= min(FARTHEST, self._most):
+            total = 1.0 + sum(reaches)
+            best = max(best, total - self._rate * self._least[len(reaches) + 1] - cost - plain)
+            reaches.append(reaches[-1] * self.onward)
+            cost += self._pass_cost
+        return best
 
     def extend_with_guesses(
         self, parent: int, guesses: Sequence[Guess], kind: str, streak: int

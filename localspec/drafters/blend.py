@@ -22,6 +22,8 @@ from localspec.drafters.suffix_automaton import Match
 
 AHEAD = 7
 """Most tokens that the draft model reads ahead."""
+PROBED = 8
+"""Tokens that it is tried on while it is not asked."""
 SHORTEST = 1
 """A single repeated token predicts little, and says so; it may still fill a free slot."""
 
@@ -66,6 +68,8 @@ class Blend:
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         outlook = plan.outlook
         assert outlook is not None, "only the measured planner asks this drafter"
+        if outlook.probes:
+            self._probe(session, outlook)
         if outlook.asks_model:
             self._ask(session, plan, outlook)
         else:
@@ -80,6 +84,31 @@ class Blend:
         self._index.sync(context)
         if self._model is not None:
             self._model.sync(context)
+
+    def _probe(self, session: Session, outlook: Outlook) -> None:
+        """See how well the draft model would have done lately.
+
+        One pass over the last few tokens, right behind what it read when it was asked last: with
+        a gap in its text, which costs it little of its judgement, and the time to fill it is
+        saved.
+        """
+        model = self._model
+        assert model is not None
+        context, held = session.context, len(model.cache.tokens)
+        n = min(PROBED, len(context) - held - 1, model.room(context[:held]))
+        if n < 1:
+            return
+        sampled = not session.sampler.greedy
+        kind = "model" if not sampled else "model, sampled" if outlook.drawn else "model, chosen"
+        speaker = Speaker(session, (), greedy=True)
+        rows = model.read(context[-n - 1 : -1], n)
+        for row, token in zip(rows, context[-n:], strict=True):
+            look = Look(row, speaker, 1)
+            features = (1.0, logit(look.probs[0]), look.entropy, 0.0)
+            if not sampled:
+                self._knowledge.chances[kind].learn(features, look.tokens[0] == token)
+            outlook.prospects.append(outlook.prospect(outlook.chance(kind, features)))
+        model.cache.truncate(held)
 
     def _ask(self, session: Session, plan: Plan, outlook: Outlook) -> None:
         model = self._model
@@ -110,11 +139,26 @@ class Blend:
                     break
                 token, q = speaker.candidates(row, 1)[0]
                 outlook.tip = outlook.add(
-                    token, outlook.tip, "model", kind, features, chance=chance, proposal=q
+                    token,
+                    outlook.tip,
+                    "model",
+                    kind,
+                    features,
+                    chance=chance,
+                    proposal=q,
+                    ends=session.ends(token),
                 )
             else:
                 parent, token = outlook.tip, best
-                outlook.tip = outlook.add(token, parent, "model", kind, features, chance=chance)
+                outlook.tip = outlook.add(
+                    token,
+                    parent,
+                    "model",
+                    kind,
+                    features,
+                    chance=chance,
+                    ends=session.ends(token),
+                )
                 if outlook.leaves > 1:
                     self._siblings(outlook, parent, look, guess, 1.0 - chance)
             if guess is not None and depth < 2:

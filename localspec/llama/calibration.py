@@ -7,14 +7,15 @@ from time import perf_counter
 from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
 from localspec.llama.context import Context
 
-BUDGET = 0.9
-"""Seconds for one model, warm-up included; both models of a pair stay under two."""
+BUDGETS = (1.4, 0.35)
+"""Seconds for the target and for the draft model, after a first pass that pages the weights in;
+together they stay under two."""
 ROUNDS = 3
 FAR = (1, 4, 8, 16)
 """Sizes measured at a second context length; the others keep their proportion to these."""
 
 
-def calibrate(context: Context, curve: CostCurve, *, budget: float = BUDGET) -> None:
+def calibrate(context: Context, curve: CostCurve, budget: float) -> None:
     """Measure T(n), the most telling sizes first, as many as the budget allows.
 
     Each size takes its fastest round: what else the machine does can only slow a pass down. The
@@ -23,27 +24,29 @@ def calibrate(context: Context, curve: CostCurve, *, budget: float = BUDGET) -> 
     Raises:
         Cancelled: the context was cancelled meanwhile; nothing is learned.
     """
-    started = perf_counter()
-    deadline = started + budget
     context.clear()
-    # Any tokens do, and the first ones of a vocabulary may be special.
+    # Any tokens do, but the first ones of a vocabulary may be special.
     filler = [i % context.model.vocabulary.size for i in range(32, 32 + max(SIZES))]
     near: dict[int, float] = {}
     far: dict[int, float] = {}
     try:
-        context.extend(filler[:8], 1)  # the first passes allocate
+        context.extend(filler[:8], 1)  # the first passes allocate, and page the weights in
         context.extend(filler[:1], 1)
+        deadline = perf_counter() + budget
         sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + 16 <= context.capacity]
-        measure(context, filler, sizes, near, deadline - 0.35 * budget)
+        measure(context, filler, sizes, near, deadline)
         length = CONTEXT_STEP + 8
         # A prompt of that length costs about what its tokens do in the largest pass known.
-        largest = max(near, default=0)
-        if largest and length + 64 < context.capacity and not context.model.recurrent:
-            fill = near[largest] / largest * CONTEXT_STEP
-            if perf_counter() + fill < deadline:
-                while len(context.tokens) < length:
-                    context.extend(filler[: min(64, length - len(context.tokens))], 1)
-                measure(context, filler, [n for n in FAR if n in near], far, deadline)
+        largest = max(near)
+        fill = near[largest] / largest * CONTEXT_STEP
+        if (
+            length + 64 < context.capacity
+            and not context.model.recurrent
+            and perf_counter() + fill < deadline
+        ):
+            while len(context.tokens) < length:
+                context.extend(filler[: min(64, length - len(context.tokens))], 1)
+            measure(context, filler, [n for n in FAR if n in near], far, deadline)
     finally:
         context.clear()
     curve.learn(near, 0)
