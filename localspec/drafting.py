@@ -9,6 +9,7 @@ from localspec.errors import UsageError
 
 # The rest imports numpy, which the command line does without until it has something to run.
 if TYPE_CHECKING:
+    from localspec.decoding.contest import Contest
     from localspec.decoding.knowledge import Knowledge
     from localspec.decoding.loop import Drafter
     from localspec.decoding.planner import Planner
@@ -20,6 +21,7 @@ on CPUs."""
 COPY_DEPTH = 8
 """The same for the n-gram, which costs nothing to ask and copies long stretches."""
 MAX_DEPTH = 64
+OVERLAPS = ("auto", "on", "off")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +38,8 @@ class Drafting:
             instead of taking the most probable ones.
         min_confidence: the draft model stops where its best token is less probable than this.
         min_likelihood: the draft model stops where its chain is less probable than this.
+        overlap: whether the draft model goes on while the target verifies, where the two run on
+            different devices or disjoint cores: "auto" measures whether that pays, "on", "off".
         rule: acceptance rule; see `localspec.decoding.rules`.
         threshold: of a lossy rule.
 
@@ -49,6 +53,7 @@ class Drafting:
     sampled: bool = True
     min_confidence: float = 0.0
     min_likelihood: float = 0.0
+    overlap: str = "auto"
     rule: str = "auto"
     threshold: float | None = None
 
@@ -56,10 +61,7 @@ class Drafting:
     def shaped(self) -> bool:
         """Whether the shape of the drafts is given, so that nothing is left to plan."""
         return bool(
-            self.depth is not None
-            or self.width > 1
-            or self.min_confidence
-            or self.min_likelihood
+            self.depth is not None or self.width > 1 or self.min_confidence or self.min_likelihood
         )
 
     @property
@@ -80,6 +82,8 @@ class Drafting:
                 f"depth is {self.depth}. Give 1 to {MAX_DEPTH}, or turn drafting off with "
                 "--drafter none."
             )
+        if self.overlap not in OVERLAPS:
+            raise UsageError(f"overlap is '{self.overlap}'. Choose one of {', '.join(OVERLAPS)}.")
         if not 1 <= self.width <= 16:
             raise UsageError(f"width is {self.width}. Give 1 (a chain) to 16.")
         for name, value in (
@@ -146,8 +150,15 @@ def choose(
             capacity=limits.capacity,
             greedy=greedy,
             drawn=drafting.sampled,
+            contest=_contest(drafting, parts),
         )
-        blend = Blend(parts.model, parts.index, knowledge, greedy=not drafting.sampled)
+        blend = Blend(
+            parts.model,
+            parts.index,
+            knowledge,
+            greedy=not drafting.sampled,
+            ahead=parts.ahead,
+        )
         return measured, {NAME: blend}
     if name == "auto":
         name = "ngram" if parts.model is None else "model"
@@ -162,3 +173,12 @@ def choose(
         min_likelihood=drafting.min_likelihood,
     )
     return Fixed(plan), {name: REGISTRY[name].build(parts)}
+
+
+def _contest(drafting: Drafting, parts: Parts) -> Contest | None:
+    """Who says whether to overlap; None where it is out of the question."""
+    from localspec.decoding.contest import Contest
+
+    if parts.ahead is None or drafting.overlap == "off":
+        return None
+    return Contest(decided=True) if drafting.overlap == "on" else parts.contest

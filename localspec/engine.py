@@ -6,10 +6,9 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from time import perf_counter
+from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
@@ -23,6 +22,7 @@ from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import Parts
+from localspec.drafters.ahead import Ahead
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafting import Drafting, Limits, choose
 from localspec.errors import EngineBusy, UsageError
@@ -65,6 +65,7 @@ def load(
     Raises:
         ModelNotFound, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
+    from localspec.llama import lighter
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -87,12 +88,21 @@ def load(
         opened.append(target_model)
         target = Context(target_model, options)
         opened.append(target)
-        draft_context = None
+        draft_context = draft_path = None
         if draft is not None:
-            draft_model = Model(_resolve(draft, embedded=paths.EMBEDDED_DRAFT), options)
+            draft_path = _resolve(draft, embedded=paths.EMBEDDED_DRAFT)
+            draft_options = options.for_draft(target.capacity)
+            copy = lighter.remembered(draft_path, draft_options)
+            draft_model = Model(copy or draft_path, draft_options)
             opened.append(draft_model)
             target_model.vocabulary.require_shared_with(draft_model.vocabulary)
-            draft_context = Context(draft_model, replace(options, context=target.capacity))
+            if copy is None:
+                copy = lighter.lighter(draft_model, draft_options)
+                if copy is not None:
+                    opened.pop().close()
+                    draft_model = Model(copy, draft_options)
+                    opened.append(draft_model)
+            draft_context = Context(draft_model, draft_options)
             opened.append(draft_context)
     except BaseException:
         for part in reversed(opened):
@@ -102,6 +112,7 @@ def load(
         target,
         draft_context,
         options=options,
+        draft_path=draft_path,
         drafting=drafting or Drafting(),
         wait=wait,
         why_no_draft=why_no_draft,
@@ -122,7 +133,8 @@ class Engine:
 
     Attributes:
         model: the target.
-        draft: the draft model, None without one.
+        draft: the draft model, None without one; `draft_path` is the file that was asked for, of
+            which a lighter copy may be in use (see `localspec.llama.lighter`).
         why_no_draft: the reason, where there is none.
         knowledge: what passes cost here and how often drafts were right; the planner's.
     """
@@ -133,6 +145,7 @@ class Engine:
         draft: Context | None,
         *,
         options: ModelOptions,
+        draft_path: Path | None,
         drafting: Drafting,
         wait: bool,
         why_no_draft: str | None,
@@ -141,12 +154,13 @@ class Engine:
 
         self.model: Model = target.model
         self.draft: Model | None = draft.model if draft is not None else None
+        self.draft_path = draft_path
         self.why_no_draft = why_no_draft
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
-        self._parts = Parts(
-            None if draft is None else DraftModel(draft, self.model.vocabulary.size)
-        )
+        model = None if draft is None else DraftModel(draft, self.model.vocabulary.size)
+        beside = model is not None and _side_by_side(options)
+        self._parts = Parts(model, ahead=Ahead(model) if model is not None and beside else None)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.knowledge = Knowledge()
         self._store = KnowledgeStore(_identity(self._contexts, options))
@@ -186,6 +200,8 @@ class Engine:
             self._closed = True
             if self.knowledge.target:
                 self._store.save(self.knowledge)
+            if self._parts.ahead is not None:
+                self._parts.ahead.close()
             models = [context.model for context in self._contexts]
             for context in self._contexts:
                 context.close()
@@ -396,12 +412,24 @@ def _identity(contexts: Sequence[Context], options: ModelOptions) -> dict[str, A
         "machine": machine() | {"devices": library.devices()},
         "library": library.version(),
         "models": [file_identity(context.model.path) for context in contexts],
-        "threads": options.threads or library.default_threads(),
-        "gpu_layers": options.gpu_layers,
+        "threads": [options.threads or library.default_threads(), options.draft_threads],
+        "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
         "kv": [options.kv_type_k, options.kv_type_v],
         "flash_attention": options.flash_attention,
         "rpc": list(options.rpc),
     }
+
+
+def _side_by_side(options: ModelOptions) -> bool:
+    """Whether target and draft model have devices, or cores, of their own."""
+    from localspec.llama import library
+
+    if options.draft_gpu_layers not in (None, options.gpu_layers):
+        return library.accelerated()
+    threads = options.threads or library.default_threads()
+    if options.draft_threads is None:
+        return False
+    return threads + options.draft_threads <= library.default_threads()
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:

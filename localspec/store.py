@@ -30,9 +30,7 @@ class KnowledgeStore:
 
     def __init__(self, identity: dict[str, Any]) -> None:
         self._identity = identity = identity | {"format": FORMAT}
-        text = json.dumps(identity, sort_keys=True)
-        name = hashlib.sha256(text.encode()).hexdigest()[:24]
-        self.path = folder() / f"{name}.json"
+        self.path = folder() / f"{fingerprint(identity)[:24]}.json"
 
     def load(self, knowledge: Knowledge) -> bool:
         """Fill in what an earlier session measured; False where there is nothing (valid)."""
@@ -44,7 +42,9 @@ class KnowledgeStore:
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
-            logger.warning("measurements in %s cannot be used, and are made anew: %s", self.path, error)
+            logger.warning(
+                "measurements in %s cannot be used, and are made anew: %s", self.path, error
+            )
             return False
         return True
 
@@ -66,6 +66,11 @@ class KnowledgeStore:
             self.path.unlink(missing_ok=True)
         except OSError as error:
             logger.warning("measurements in %s cannot be removed: %s", self.path, error)
+
+
+def fingerprint(identity: dict[str, Any]) -> str:
+    """A name for a set of facts, hexadecimal."""
+    return hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()
 
 
 def folder() -> Path:

@@ -123,6 +123,8 @@ def localspec_arms(
             add(f"{SWEEP}{depth}", Drafting(drafter="model", depth=depth))
     if "trees" in which and has_model:
         add(f"{SWEEP}3 width 2", Drafting(drafter="model", depth=3, width=2))
+        # Accepted by matching the target's sample: what other engines do.
+        add("arg-max depth 3", Drafting(drafter="model", depth=3, sampled=False))
     return arms
 
 
@@ -196,7 +198,7 @@ def _foreseen(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], fl
 def _command(engine: Engine, drafting: Drafting) -> str:
     """What to type for one answer in this configuration."""
     words = ["localspec", "run", "--raw", "-m", str(engine.model.path)]
-    words += ["-d", "none" if engine.draft is None else str(engine.draft.path)]
+    words += ["-d", "none" if engine.draft is None else str(engine.draft_path)]
     words += ["--drafter", drafting.drafter]
     if drafting.depth is not None:
         words += ["--depth", str(drafting.depth)]

@@ -131,11 +131,10 @@ def measure(pair: Pair, settings: Settings, tell: Tell) -> PairReport:
         peers, refused = _peers(engine, settings, stack)
         arms += peers
         tell(f"{pair.name}: reading the files")
-        draft_model = engine.draft
         report = PairReport(
             name=pair.name,
             target=file_facts(engine.model.path),
-            draft=None if draft_model is None else file_facts(draft_model.path),
+            draft=None if engine.draft_path is None else file_facts(engine.draft_path),
             samples=[],
             commands={arm.name: arm.command for arm in arms},
         )
@@ -180,7 +179,7 @@ def _peers(
     from localspec.llama.probe import weight_buffers_work
 
     target = engine.model.path
-    draft = None if engine.draft is None else engine.draft.path
+    draft = engine.draft_path
     threads = settings.options.threads or default_threads()
     context, layers = engine.context_length, settings.options.gpu_layers
 
@@ -208,6 +207,9 @@ def _peers(
             context=context,
             gpu_layers=layers,
             weight_buffers=weight_buffers_work(),
+            # A peer sees each prompt once at each temperature, so what it remembers of other
+            # prompts is what its users get.
+            fresh=False,
         )
 
     openings: dict[str, Callable[[], Arm]] = {

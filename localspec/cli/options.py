@@ -12,6 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from localspec import Drafting, ModelOptions, SamplingParams
+from localspec.drafting import OVERLAPS
 from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
 
 MODEL, DRAFTING, SAMPLING = "Model", "Drafting", "Sampling"
@@ -78,6 +79,43 @@ GpuLayers = Annotated[
         metavar="N",
         help="Layers to offload, -1 for all. "
         f"{_default(ModelOptions, 'gpu_layers')} (LOCALSPEC_GPU_LAYERS)",
+    ),
+]
+DraftThreads = Annotated[
+    int | None,
+    _option(
+        "--draft-threads",
+        panel=DRAFTING,
+        metavar="N",
+        help="Threads of the draft model. Default as many as the model's.",
+    ),
+]
+DraftGpuLayers = Annotated[
+    int | None,
+    _option(
+        "--draft-gpu-layers",
+        panel=DRAFTING,
+        metavar="N",
+        help="Layers of the draft model to offload, -1 for all. Default as for the model.",
+    ),
+]
+LighterDraft = Annotated[
+    bool | None,
+    _option(
+        "--lighter-draft/--no-lighter-draft",
+        panel=DRAFTING,
+        help="On a CPU, use a Q4_0 copy of the draft model where it is faster. "
+        "Default --lighter-draft.",
+    ),
+]
+Overlap = Annotated[
+    str | None,
+    _option(
+        "--overlap",
+        panel=DRAFTING,
+        metavar="WHEN",
+        help="Let the draft model go on while the model verifies, where they have devices or "
+        f"cores of their own: {', '.join(OVERLAPS)}. {_default(Drafting, 'overlap')}",
     ),
 ]
 FlashAttention = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from operator import mul
 from typing import Any
 
 LOWEST, HIGHEST = 0.005, 0.995
@@ -45,9 +46,7 @@ class Chance:
 
     def predict(self, features: Sequence[float]) -> float:
         """The chance, between LOWEST and HIGHEST."""
-        z = self.bias
-        for weight, feature in zip(self._weights, features, strict=True):
-            z += weight * feature
+        z = self.bias + sum(map(mul, self._weights, features))
         if z > 5.3:
             return HIGHEST
         return max(LOWEST, 1.0 / (1.0 + math.exp(-z))) if z > -5.3 else LOWEST
@@ -56,14 +55,17 @@ class Chance:
         """One tested token."""
         p = self.predict(features)
         error = (1.0 if accepted else 0.0) - p
-        scaled = [sum(v * x for v, x in zip(row, features, strict=True)) for row in self._variance]
+        # The loops are spelled as comprehensions: this runs for every tested token.
+        scaled = [sum(map(mul, row, features)) for row in self._variance]
         steepness = p * (1.0 - p)
-        gain = 1.0 / (1.0 + steepness * sum(s * x for s, x in zip(scaled, features, strict=True)))
-        for i, s in enumerate(scaled):
-            self._weights[i] += gain * error * s
-            row, factor = self._variance[i], gain * steepness * s
-            for j, other in enumerate(scaled):
-                row[j] = (row[j] - factor * other) / self.KEEP
+        gain = 1.0 / (1.0 + steepness * sum(map(mul, scaled, features)))
+        step, shrink, grow = gain * error, gain * steepness, 1.0 / self.KEEP
+        self._weights = [w + step * s for w, s in zip(self._weights, scaled, strict=True)]
+        self._variance = [
+            [(v - shrink * s * other) * grow for v, other in zip(row, scaled, strict=True)]
+            for row, s in zip(self._variance, scaled, strict=True)
+        ]
+        for i, row in enumerate(self._variance):
             if row[i] > self.LARGEST:
                 row[i] = self.LARGEST
         bias = self.bias * self.BIAS_KEEP + self.BIAS_RATE * error

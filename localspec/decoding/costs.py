@@ -12,6 +12,8 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+import numpy as np
+
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
 CONTEXT_STEP = 512
@@ -31,7 +33,7 @@ class CostCurve:
     TABLE_RATE, TABLE_CLIP = 0.03, 0.3
     FIRST_RATE = 0.3
     """Rate of the first live pass of a size; a calibration has seen it once or twice only."""
-    REFRESH = 16
+    REFRESH = 32
     """Live passes between two refreshes of what `seconds` answers; a pass moves it by little."""
 
     def __init__(self) -> None:
@@ -66,7 +68,13 @@ class CostCurve:
 
     def row(self, most: int, context: int) -> list[float]:
         """T(0) = 0, T(1) … T(most): for a planner that looks many of them up."""
-        return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
+        stretch = context // CONTEXT_STEP
+        if stretch not in self._tables or most > self._known[stretch][-1]:
+            return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
+        known = self._known[stretch]
+        table = self._tables[stretch]
+        row = np.interp(range(1, most + 1), known, [table[n] for n in known])
+        return [0.0, *row.tolist()]
 
     def observe(self, n: int, context: int, seconds: float) -> None:
         """Learn from a live pass."""
@@ -80,7 +88,9 @@ class CostCurve:
         stretch = context // CONTEXT_STEP
         if stretch not in self._tables:
             # The first pass this far into a context: what is known of shorter ones, until then.
-            self.learn({size: self.seconds(size, context) for size in self._nearest(stretch)}, context)
+            self.learn(
+                {size: self.seconds(size, context) for size in self._nearest(stretch)}, context
+            )
         table = self._tables[stretch]
         seen = self._seen.get((n, stretch), 0)
         self._seen[n, stretch] = seen + 1

@@ -27,8 +27,9 @@ class Knowledge:
     Attributes:
         target, draft: T(n) of the two models; empty before they are calibrated.
         chances: by kind, see PRIORS.
-        looks: by what the n-gram offers (nothing, too little to draft, a draft, a sure one), the tokens that
-            asking the draft model has gained per step, before the cost of its first pass.
+        looks: by what the n-gram offers (nothing, too little to draft, a draft, a sure one), the
+            tokens that asking the draft model has gained per step, before the cost of its first
+            pass; `looked_at` counts how often it was asked.
         step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for
             each drafted token on top.
     """

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from localspec.decoding.acceptance import AcceptanceRule, Rows, Verdict, Verification
 from localspec.decoding.planner import Plan, Planner
@@ -83,6 +84,17 @@ class Drafter(Protocol):
         ...
 
 
+@runtime_checkable
+class ReadsAhead(Drafter, Protocol):
+    """A drafter that can work on the next proposal while the target verifies this one."""
+
+    def verifying(
+        self, session: Session, plan: Plan, tree: TokenTree
+    ) -> AbstractContextManager[None]:
+        """Entered before the target's pass and left after it."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
     """What one target pass brought; everything a user sees is made from these.
@@ -109,6 +121,16 @@ class Step:
     seconds: float
     target_seconds: float
     draft_seconds: float
+
+    @property
+    def expected_tokens(self) -> float | None:
+        """Tokens that the measured planner expected of this step; None without it."""
+        return None if self.plan.outlook is None else self.plan.outlook.tokens
+
+    @property
+    def expected_seconds(self) -> float | None:
+        """Seconds of target and draft model that it expected; None without it."""
+        return None if self.plan.outlook is None else self.plan.outlook.cost
 
     @property
     def drafted(self) -> int:
@@ -138,16 +160,18 @@ def speculate(
     However the iteration ends (finished, closed, an exception in any part), the caches hold a
     beginning of `session.context` and nothing else.
     """
+    learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
     try:
         while session.finish is None:
-            clock = _Clock(target)
+            clock = _Clock(target, learning)
             plan, drafter = _decide(session, target, drafters, planner, rule)
             tree = TokenTree()
             if drafter is not None:
                 clock.drafting(drafter)
                 drafter.propose(session, plan, tree)
 
-            rows = target.forward(session.context, tree)
+            with _beside(session, drafter, plan, tree):
+                rows = target.forward(session.context, tree)
             verification = Verification(rows, tree, session)
             verdict = rule.accept(verification, session.dice)
 
@@ -160,7 +184,9 @@ def speculate(
                 drafter.sync(session.context)
 
             step = clock.step(session, tokens, plan, verdict, tree)
+            before = perf_counter()
             planner.observe(step)
+            learning = perf_counter() - before
             yield step
     finally:
         try:
@@ -196,13 +222,25 @@ def _decide(
     return plan, drafters[name]
 
 
+def _beside(
+    session: Session, drafter: Drafter | None, plan: Plan, tree: TokenTree
+) -> AbstractContextManager[None]:
+    """What goes on beside the target's pass; nothing, unless the plan says so."""
+    if plan.overlaps and isinstance(drafter, ReadsAhead):
+        return drafter.verifying(session, plan, tree)
+    return _ALONE
+
+
+_ALONE: AbstractContextManager[None] = nullcontext()
+
+
 class _Clock:
     """Times one step: all of it, and the native passes within."""
 
     __slots__ = ("_draft_before", "_drafter", "_started", "_target", "_target_before")
 
-    def __init__(self, target: Target) -> None:
-        self._started = perf_counter()
+    def __init__(self, target: Target, learning: float) -> None:
+        self._started = perf_counter() - learning
         self._target = target
         self._target_before = target.native_seconds
         self._drafter: Drafter | None = None

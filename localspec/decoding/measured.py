@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from localspec.decoding.contest import Contest
 from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.outlook import Costs, Guess, Outlook
 from localspec.decoding.planner import Plan
@@ -24,6 +26,7 @@ LOSING = Plan(None, reason="the draft model has not paid for itself lately; it i
 LEADING = "the draft model leads"
 COPYING = "the text repeats itself"
 PROBING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
+ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
 LAST = Plan(None, reason="the answer ends with the next token")
 
 
@@ -32,13 +35,15 @@ class Measured:
 
     Args:
         knowledge: of this pair on this machine; learns as the answer goes on.
-        guess: what the n-gram expects to follow, at most so many tokens.
+        guess: what the n-gram expects to follow, a chain.
         unread: committed tokens that the draft model has not read, None without a model.
         most: most tokens of a tree.
         leaves: most branches of a tree.
         capacity: tokens that the target's cache holds.
         greedy: whether the answer is greedy: drafts are then chosen, and may branch.
         drawn: whether the draft model's tokens are drawn from its distribution.
+        contest: says whether the draft model goes on while the target verifies; None if it never
+            does.
     """
 
     RATE_KEEP = 0.97
@@ -52,13 +57,21 @@ class Measured:
     """Looks over which the cost of catching up with the text is spread."""
     STAKES = 2.0
     """A copy is checked with the draft model where so many times a look's cost is at risk."""
+    SHORT, NAP = 3e-3, 16
+    """Where a pass takes less than so many seconds, planning (some 50 µs) would show: after a while
+    without a draft it is left out for up to so many steps in a row."""
+    DIP = 12
+    """Sizes looked beyond the best one so far: a pass over 16 can be a bargain where 5 is none."""
+    POOR, FAINT = 0.2, 0.05
+    """A first guess less likely than the one, and a later one less likely to be reached than the
+    other, are not worth a thought: no known curve makes them pay."""
     SURE = 0.9
     """Where the n-gram's own next token is this likely, the draft model has little to add."""
 
     def __init__(
         self,
         knowledge: Knowledge,
-        guess: Callable[[Session, int], Sequence[Guess]],
+        guess: Callable[[Session], Iterator[Guess]],
         unread: Callable[[Session], int] | None,
         *,
         most: int,
@@ -66,6 +79,7 @@ class Measured:
         capacity: int,
         greedy: bool,
         drawn: bool,
+        contest: Contest | None = None,
     ) -> None:
         self._knowledge = knowledge
         self._guess = guess
@@ -75,6 +89,7 @@ class Measured:
         self._capacity = capacity
         self._drawn = drawn and not greedy
         self._ngram = "ngram" if greedy else "ngram, sampled"
+        self._contest = contest
         self._costs: Costs | None = None
         self._costs_of: tuple[int, int] | None = None
         self._tokens = self._seconds = 0.0
@@ -82,11 +97,15 @@ class Measured:
         self._looks: list[float] = []
         self._rest = self.FIRST_REST
         self._looked_at = -1
+        self._idle = self._asleep = 0
         self._guesses: Sequence[Guess] = ()
         self._streak = 0
         knowledge.begin()
 
     def plan(self, session: Session) -> Plan:
+        if self._asleep:
+            self._asleep -= 1
+            return ASLEEP
         knowledge, context = self._knowledge, session.context
         held = len(context)
         room = min(session.room - 1, self._most, self._capacity - held)
@@ -99,22 +118,24 @@ class Measured:
             return LAST
         costs = self._prices(held)
         rate = self._rate(costs)
-        guesses = self._guesses = self._guess(session, room)
-
+        guesses: list[Guess] = []
+        self._guesses = guesses
         chain: list[float] = []
         reach, total = 1.0, 1.0
         plain = best = 1.0 - rate * costs.least[1]
+        farthest = 1 + self.DIP
         stake = 0.0  # seconds lost if the n-gram's first token is rejected
         chances = knowledge.chances[self._ngram]
-        for n, guess in enumerate(guesses, 2):
+        for n, guess in enumerate(islice(self._guess(session), room), 2):
+            guesses.append(guess)
             reach *= chances.predict(guess.features(self._streak + n - 2))
-            if reach < 0.02:
+            if reach < (self.FAINT if chain else self.POOR) or n > farthest:
                 break
             chain.append(reach)
             total += reach
             worth = total - rate * costs.least[n]
             if worth > best:
-                best = worth
+                best, farthest = worth, n + self.DIP
                 stake = (1.0 - chain[0]) * (costs.least[n] - costs.least[1])
 
         offer = 0 if not chain else 1 if best <= plain else 2 if chain[0] < self.SURE else 3
@@ -127,9 +148,13 @@ class Measured:
             and held - self._looked_at >= self._rest
         )
         if not asks and not probes and offer < 2:
+            self._idle += 1
+            if costs.least[1] < self.SHORT:
+                self._asleep = min(self._idle // 2, self.NAP)
             if self._unread is None:
                 return UNLIKELY if guesses else NOTHING
             return LOSING
+        self._idle = 0
         outlook = Outlook(
             knowledge,
             costs,
@@ -145,9 +170,12 @@ class Measured:
         outlook.asks_model, outlook.probes = asks, probes
         outlook.offer, outlook.plain = offer, best
         reason = PROBING if probes else LEADING if asks else COPYING
-        return Plan(NAME, room, reason=reason, outlook=outlook)
+        overlaps = asks and self._contest is not None and self._contest.new_way
+        return Plan(NAME, room, reason=reason, overlaps=overlaps, outlook=outlook)
 
     def observe(self, step: Step) -> None:
+        if step.plan is ASLEEP:
+            return
         knowledge, context = self._knowledge, step.context_length
         outlook = step.plan.outlook
         pass_size = 1 + len(step.tree)
@@ -164,6 +192,8 @@ class Measured:
                 self._looks[1] += self.LOOK_RATE * (gain - self._looks[1])
             self._rest = min(self._rest * 2, self.LONGEST_REST)
         if outlook is not None and outlook.asks_model:
+            if self._contest is not None:
+                self._contest.observe(len(step.tokens), step.seconds)
             if outlook.passes:
                 if outlook.passes == outlook.read:
                     knowledge.draft.observe(1, context, step.draft_seconds / outlook.passes)
@@ -199,20 +229,21 @@ class Measured:
             # Every answer gives the draft model some credit: the last one may have been unlike it.
             credit = self.CREDIT * rate * one
             self._looks = [gain + credit for gain in self._knowledge.looks]
+            if self._knowledge.looks[0] < credit:
+                self._rest = self.LONGEST_REST  # it has not paid for long: no need to hurry
         if stake > self.STAKES * self.first_look(unread, held):
             return True
         backlog = self.first_look(unread, held) - one if unread > 1 else 0.0
         # Reading what it missed is paid once, and then earned back look by look.
-        if self._looks[offer] > rate * (one + backlog / self.HORIZON):
-            return True
-        return False
+        return self._looks[offer] > rate * (one + backlog / self.HORIZON)
 
     def first_look(self, unread: int, held: int) -> float:
         """Seconds until the draft model's first token, `unread` tokens behind."""
         draft = self._knowledge.draft
-        return min(
-            draft.seconds(unread, held), unread * draft.seconds(1, held)
-        ) + self._knowledge.row_overhead
+        return (
+            min(draft.seconds(unread, held), unread * draft.seconds(1, held))
+            + self._knowledge.row_overhead
+        )
 
     def _learn_from_draft(self, outlook: Outlook, step: Step) -> None:
         """Chances, from what the target said about the candidates along the accepted path.
@@ -230,9 +261,8 @@ class Measured:
             for number, candidate in enumerate(candidates):
                 if candidate.parent != parent or not candidate.kind:
                     continue
-                if candidate.kind.startswith("model"):
-                    if depth > 1:
-                        onward.append(candidate.chance)
+                if depth > 1 and candidate.kind.startswith("model"):
+                    onward.append(candidate.chance)
                 if settled:
                     continue
                 hit = candidate.token == token

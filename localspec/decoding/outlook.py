@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from localspec.decoding.chances import logit
 from localspec.decoding.distribution import Distribution
@@ -47,14 +48,17 @@ class Guess:
         A long match alone says that the text repeats itself, the streak that the target goes
         along with it.
         """
-        return 1.0, _log2(self.length), logit(self.count / (self.total + 1)), _log2(streak + 1)
+        return _features(min(self.length, 32), self.count, self.total, min(streak, 31))
+
+
+@lru_cache(4096)
+def _features(
+    length: int, count: int, total: int, streak: int
+) -> tuple[float, float, float, float]:
+    return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
 
 
 _LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]
-
-
-def _log2(n: int) -> float:
-    return _LOG2[min(n, 32)]
 
 
 @dataclass(slots=True)
@@ -121,6 +125,14 @@ class Outlook:
     """
 
     __slots__ = (
+        "_costs",
+        "_knowledge",
+        "_least",
+        "_most",
+        "_pass_cost",
+        "_rate",
+        "_reaches",
+        "_summed",
         "asks_model",
         "candidates",
         "chances",
@@ -140,14 +152,6 @@ class Outlook:
         "streak",
         "tip",
         "tokens",
-        "_costs",
-        "_knowledge",
-        "_least",
-        "_most",
-        "_pass_cost",
-        "_rate",
-        "_reaches",
-        "_summed",
     )
 
     def __init__(
@@ -352,6 +356,17 @@ class Outlook:
             )
             nodes[number] = node
             self.chances[node] = candidate.chance
+
+    def why_nothing(self, reason: str) -> str:
+        """Why nothing was drafted although a draft was planned, for `reason`."""
+        if self.passes:
+            return "the draft model was asked, and its tokens were too unlikely to be verified"
+        return reason
+
+    @property
+    def cost(self) -> float:
+        """Seconds that the step is expected to take, the draft model's passes included."""
+        return self.seconds + self.passes * self._pass_cost / self._rate
 
     def gain(self) -> float:
         """Tokens that this draft is worth more than none, first pass of the draft model aside."""

@@ -24,6 +24,7 @@ class Plan:
         min_confidence: a draft model stops where its best token is less probable than this.
         min_likelihood: a draft model stops where all its tokens together are less probable than
             this (threshold decoding). 0 turns either off.
+        overlaps: whether the drafter goes on while the target verifies.
         outlook: what the measured planner expects; it also decides how the draft goes on.
     """
 
@@ -33,6 +34,7 @@ class Plan:
     reason: str = ""
     min_confidence: float = 0.0
     min_likelihood: float = 0.0
+    overlaps: bool = False
     outlook: Outlook | None = None
 
 

@@ -91,7 +91,9 @@ class GenerationStats:
         self.overhead_seconds += step.seconds - step.draft_seconds - step.target_seconds
         if not step.tree.tokens:
             reason = step.plan.reason
-            if step.plan.drafter is not None:
+            if step.plan.outlook is not None:
+                reason = step.plan.outlook.why_nothing(reason)
+            elif step.plan.drafter is not None:
                 reason = f"drafter '{step.plan.drafter}' had nothing to propose"
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
             return

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from localspec.decoding.contest import Contest
 from localspec.decoding.loop import Drafter
+from localspec.drafters.ahead import Ahead
 from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.continuation import Continuation
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
@@ -24,11 +26,16 @@ class Parts:
         model: the draft model, None without one.
         greedy: draft the model's most probable tokens even where the answer is sampled.
         index: the n-gram index over the context.
+        ahead: reads on in the draft model while the target verifies; None where the two cannot
+            run side by side.
+        contest: whether that pays here.
     """
 
     model: DraftModel | None = None
     greedy: bool = False
     index: NgramIndex = field(default_factory=NgramIndex)
+    ahead: Ahead | None = None
+    contest: Contest = field(default_factory=Contest)
 
 
 def _ngram(parts: Parts) -> Drafter:

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
 
-import numpy as np
-
-from localspec.decoding.acceptance import Rows
 from localspec.decoding.chances import logit
 from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.measured import NAME
 from localspec.decoding.outlook import Guess, Outlook
 from localspec.decoding.planner import Plan
-from localspec.decoding.sampling import Row
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.ahead import Ahead
 from localspec.drafters.draft_model import DraftModel, Speaker
 from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.reading import Look, Reading
 from localspec.drafters.suffix_automaton import Match
 
 AHEAD = 7
@@ -40,6 +39,7 @@ class Blend:
         model, index: shared with the other drafters; None for no draft model.
         knowledge: what passes of the draft model cost.
         greedy: choose the draft model's most probable token even where the answer is sampled.
+        ahead: reads on while the target verifies, where the two can run side by side.
     """
 
     def __init__(
@@ -49,16 +49,21 @@ class Blend:
         knowledge: Knowledge,
         *,
         greedy: bool = False,
+        ahead: Ahead | None = None,
     ) -> None:
         self.name = NAME
         self._model = model
+        self._ahead = ahead
         self._index = index
         self._knowledge = knowledge
         self._greedy = greedy
 
     @property
     def native_seconds(self) -> float:
-        return 0.0 if self._model is None else self._model.cache.native_seconds
+        if self._model is None:
+            return 0.0
+        hidden = 0.0 if self._ahead is None else self._ahead.native_seconds
+        return self._model.cache.native_seconds - hidden
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._index.begin(prompt)
@@ -80,10 +85,21 @@ class Blend:
         outlook.settle(session.context[-1])
         outlook.plant(tree)
 
+    @contextmanager
+    def verifying(self, session: Session, plan: Plan, tree: TokenTree) -> Iterator[None]:
+        """While the target verifies the tree, read on as if its main branch were accepted."""
+        assert self._ahead is not None, "the plan overlaps what cannot run side by side"
+        self._ahead.start([*session.context, *tree.path_tokens(tree.tip())])
+        try:
+            yield
+        finally:
+            self._ahead.stop()
+
     def sync(self, context: Sequence[int]) -> None:
         self._index.sync(context)
         if self._model is not None:
-            self._model.sync(context)
+            known = self._ahead is not None and self._ahead.holds(context)
+            self._model.sync(context, whole=known)
 
     def _probe(self, session: Session, outlook: Outlook) -> None:
         """See how well the draft model would have done lately.
@@ -119,7 +135,7 @@ class Blend:
         speaker = Speaker(session, (), greedy=not drawn)
         text = [*session.context]  # the committed tokens and the path
         match = self._index.match()
-        reading = Reading()
+        reading = (self._ahead and self._ahead.reading(text)) or Reading()
         streak = outlook.streak
         for depth in range(min(plan.depth, model.room(session.context))):
             if not speaker.open:
@@ -174,7 +190,7 @@ class Blend:
         if room > 0 and speaker.open:
             outlook.extend_with_guesses(
                 outlook.tip,
-                self._index.guesses(match, room, SHORTEST),
+                list(islice(self._index.guesses(match, SHORTEST), room)),
                 "ngram, sampled" if sampled else "ngram",
                 streak,
             )
@@ -191,7 +207,7 @@ class Blend:
         unread = text[len(model.cache.tokens) :]
         held, n = len(model.cache.tokens), len(unread)
         draft = self._knowledge.draft
-        ahead = self._ahead(match, most, n, held, outlook)
+        ahead = self._expected(match, most, n, held, outlook)
         if not ahead and 1 < n <= 4 and n * draft.seconds(1, held) < draft.seconds(n, held):
             # Some kernels take longer over two tokens than twice over one.
             for token in unread[:-1]:
@@ -205,7 +221,7 @@ class Blend:
         outlook.sizes.append((n + len(ahead), bool(ahead)))
         return Reading(rows, [*text, *ahead], len(text))
 
-    def _ahead(
+    def _expected(
         self, match: Match, most: int, unread: int, held: int, outlook: Outlook
     ) -> list[int]:
         """Expected tokens whose rows are worth reading along: those that save more passes."""
@@ -213,7 +229,7 @@ class Blend:
         alone, one = draft.seconds(unread, held), draft.seconds(1, held)
         saved = best = 0.0
         reach, count = 1.0, 0
-        guesses = self._index.guesses(match, min(most - 1, AHEAD), SHORTEST)
+        guesses = list(islice(self._index.guesses(match, SHORTEST), min(most - 1, AHEAD)))
         for n, guess in enumerate(guesses, 1):
             reach *= chance.predict(guess.features(outlook.streak))
             saved += reach * one
@@ -267,69 +283,9 @@ class Blend:
                 left *= 1.0 - chance
 
 
-class Reading:
-    """Rows of one pass of the draft model along a text that may go on as expected."""
-
-    __slots__ = ("_at", "_known", "_rows", "_start")
-
-    def __init__(
-        self, rows: Rows | None = None, known: Sequence[int] = (), start: int = 0
-    ) -> None:
-        """`rows` follow the text of `start` tokens, and each of the `known` tokens behind it."""
-        self._rows = rows
-        self._known = known
-        self._start = start
-        self._at = start
-
-    def follows(self, text: Sequence[int]) -> bool:
-        """Whether there is a row behind this text, which grew by one token since the last row."""
-        at = len(text)
-        if self._rows is None or at > len(self._known):
-            return False
-        if at > self._start and text[-1] != self._known[at - 1]:
-            self._rows = None
-            return False
-        self._at = at
-        return True
-
-    def row(self) -> Row:
-        """That row."""
-        assert self._rows is not None
-        row: Row = self._rows[self._at - self._start]
-        return row
-
-
-class Look:
-    """What a row of the draft model says before anything is drawn from it.
-
-    Attributes:
-        tokens: the most probable tokens that may come, best first.
-        probs: their probabilities at temperature 1, before any truncation.
-        entropy: of the row, in nats.
-    """
-
-    __slots__ = ("_weights", "_whole", "entropy", "probs", "tokens")
-
-    def __init__(self, row: Row, speaker: Speaker, most: int) -> None:
-        shifted = row - row.max()
-        weights = np.exp(shifted)
-        whole = float(np.add.reduce(weights))
-        self._weights, self._whole = weights, whole
-        # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there.
-        inner = float(np.dot(weights, np.maximum(shifted, -80.0)))
-        self.entropy = float(np.log(whole)) - inner / whole
-        self.tokens = speaker.top(row, most)
-        self.probs = [float(weights[token]) / whole for token in self.tokens]
-
-    def prob(self, token: int) -> float:
-        """Probability of any token."""
-        return float(self._weights[token]) / self._whole
-
-
 def _agreement(guess: tuple[int, int, int, int] | None, token: int) -> float:
     """How strongly the n-gram speaks for the token, or against it."""
     if guess is None:
         return 0.0
     strength = min(float(guess[1].bit_length()), 4.0)
     return strength if guess[0] == token else -strength
-

@@ -63,19 +63,26 @@ class DraftModel:
             self.cache.extend(missing, 0)
             self._agreed = len(self.cache.tokens)
 
-    def sync(self, context: Sequence[int]) -> None:
+    def sync(self, context: Sequence[int], *, whole: bool = False) -> None:
         """Drop what does not agree with the committed tokens.
 
-        The last of them is dropped as well: its row is wanted again, and a token that the target
-        drew itself may be one that was drafted at its place and decoded already.
+        The last of them is dropped as well, unless the row behind it is known (`whole`): it is
+        wanted again, and a token that the target drew itself may be one that was drafted at its
+        place and decoded already.
         """
         held = self.cache.tokens
-        most = min(len(held), len(context) - 1)
+        most = min(len(held), len(context) - (0 if whole else 1))
         agreed = min(self._agreed, most)
         while agreed < most and held[agreed] == context[agreed]:
             agreed += 1
         self.cache.truncate(agreed)
         self._agreed = len(self.cache.tokens)
+
+    def imagine(self, text: Sequence[int]) -> None:
+        """As `sync`, for a text whose end is not committed: the next `sync` looks at it again."""
+        agreed = self._agreed
+        self.sync(text)
+        self._agreed = min(agreed, len(self.cache.tokens))
 
     def unread(self, session: Session) -> int:
         """Committed tokens that the cache lacks."""

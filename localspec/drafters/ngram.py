@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from localspec.decoding.outlook import Guess
 from localspec.decoding.planner import Plan
@@ -49,22 +49,20 @@ class NgramIndex:
         """See SuffixAutomaton.best."""
         return self._automaton.best(match, shortest)
 
-    def guesses(self, match: Match, most: int, shortest: int) -> list[Guess]:
-        """What most likely follows a match, a chain of at most so many tokens."""
+    def guesses(self, match: Match, shortest: int) -> Iterator[Guess]:
+        """What most likely follows a match: a chain, worked out as far as it is asked for."""
         automaton = self._automaton
-        found: list[Guess] = []
-        while len(found) < most:
+        while True:
             best = automaton.best(match, shortest)
             if best is None:
-                break
-            found.append(Guess(*best))
+                return
+            yield Guess(*best)
             match = automaton.follow(match, best[0])
-        return found
 
-    def expected(self, session: Session, most: int) -> list[Guess]:
+    def expected(self, session: Session) -> Iterator[Guess]:
         """The same behind the end of the text."""
         self.sync(session.context)
-        return self.guesses(self._automaton.match(), most, 1)
+        return self.guesses(self._automaton.match(), 1)
 
     def candidates(self, match: Match, most: int, shortest: int) -> list[tuple[int, int]]:
         """See SuffixAutomaton.continuations."""

@@ -58,19 +58,40 @@ def version() -> str:
 
 
 def devices() -> list[str]:
-    """Names of the devices that this build can use, the CPU among them."""
+    """What the devices that this build can use call themselves, the CPU among them."""
     from llama_cpp._ggml import libggml
 
-    libggml.ggml_backend_dev_count.restype = ctypes.c_size_t
-    libggml.ggml_backend_dev_get.restype = ctypes.c_void_p
-    libggml.ggml_backend_dev_get.argtypes = [ctypes.c_size_t]
-    libggml.ggml_backend_dev_description.restype = ctypes.c_char_p
-    libggml.ggml_backend_dev_description.argtypes = [ctypes.c_void_p]
-    found = [
-        libggml.ggml_backend_dev_description(libggml.ggml_backend_dev_get(i)) or b""
-        for i in range(libggml.ggml_backend_dev_count())
+    return [
+        (libggml.ggml_backend_dev_description(device) or b"").decode("utf-8", "replace")
+        for device in _devices()
     ]
-    return [name.decode("utf-8", "replace") for name in found]
+
+
+def accelerated() -> bool:
+    """Whether there is a device beside the CPU that layers can be offloaded to."""
+    from llama_cpp._ggml import libggml
+
+    return any(
+        libggml.ggml_backend_dev_type(device) in (_GPU, _INTEGRATED_GPU) for device in _devices()
+    )
+
+
+# ggml_backend_dev_type of ggml-backend.h
+_GPU, _INTEGRATED_GPU = 1, 2
+
+
+def _devices() -> list[int]:
+    from llama_cpp._ggml import libggml
+
+    for name, restype, argtypes in (
+        ("ggml_backend_dev_count", ctypes.c_size_t, []),
+        ("ggml_backend_dev_get", ctypes.c_void_p, [ctypes.c_size_t]),
+        ("ggml_backend_dev_description", ctypes.c_char_p, [ctypes.c_void_p]),
+        ("ggml_backend_dev_type", ctypes.c_int, [ctypes.c_void_p]),
+    ):
+        function = getattr(libggml, name)
+        function.restype, function.argtypes = restype, argtypes
+    return [libggml.ggml_backend_dev_get(i) for i in range(libggml.ggml_backend_dev_count())]
 
 
 def default_threads() -> int:

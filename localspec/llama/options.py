@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.errors import UsageError
 
@@ -20,13 +20,18 @@ class ModelOptions:
         context: tokens the KV cache holds; 0 takes the length the model was trained on, at most
             DEFAULT_CONTEXT.
         threads: None takes the physical cores.
+        draft_threads: the draft model's; None takes as many as the target. Where both together are
+            no more than the cores, the two can run side by side (`Drafting.overlap`).
         gpu_layers: layers to offload, -1 for all; ignored by builds without a GPU backend.
+        draft_gpu_layers: the draft model's; None takes what is said for the target.
         flash_attention: "auto", "on" or "off".
         kv_type_k, kv_type_v: element type of the KV cache, one of KV_TYPES. A quantized V needs
             flash attention.
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
         rpc: `host:port` of llama.cpp RPC servers to share the layers with.
+        lighter_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where that
+            is faster; it is made once and kept in the cache folder. Never changes an answer.
         batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
 
     Raises:
@@ -35,13 +40,16 @@ class ModelOptions:
 
     context: int = 0
     threads: int | None = None
+    draft_threads: int | None = None
     gpu_layers: int = -1
+    draft_gpu_layers: int | None = None
     flash_attention: str = "auto"
     kv_type_k: str = "f16"
     kv_type_v: str = "f16"
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()
+    lighter_draft: bool = True
     batch: int = 512
 
     def __post_init__(self) -> None:
@@ -52,8 +60,14 @@ class ModelOptions:
             )
         if self.threads is not None and self.threads < 1:
             raise UsageError(f"threads is {self.threads}. Give 1 or more.")
-        if self.gpu_layers < -1:
-            raise UsageError(f"gpu-layers is {self.gpu_layers}. Give 0 or more, or -1 for all.")
+        if self.draft_threads is not None and self.draft_threads < 1:
+            raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 or more.")
+        for what, layers in (
+            ("gpu-layers", self.gpu_layers),
+            ("draft-gpu-layers", self.draft_gpu_layers),
+        ):
+            if layers is not None and layers < -1:
+                raise UsageError(f"{what} is {layers}. Give 0 or more, or -1 for all.")
         if self.batch < 128:
             raise UsageError(
                 f"A prompt chunk of {self.batch} tokens is too short. Give 128 or more."
@@ -72,3 +86,12 @@ class ModelOptions:
             raise UsageError(
                 f"A {self.kv_type_v} V cache needs flash attention. Leave --flash-attention on."
             )
+
+    def for_draft(self, context: int) -> ModelOptions:
+        """The same for the draft model, whose cache holds as much as the target's."""
+        return replace(
+            self,
+            context=context,
+            threads=self.draft_threads or self.threads,
+            gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
+        )

@@ -12,8 +12,18 @@ from localspec.llama import library
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 
 
-def quantize(source: Path, destination: Path, quant: str, threads: int | None = None) -> None:
-    """Write `source` (f16 or f32) to `destination` as `quant`, e.g. "Q4_K_M".
+def quantize(
+    source: Path,
+    destination: Path,
+    quant: str,
+    threads: int | None = None,
+    *,
+    again: bool = False,
+) -> None:
+    """Write `source` to `destination` as `quant`, e.g. "Q4_K_M".
+
+    Args:
+        again: whether weights that are quantized already may be quantized once more, at a loss.
 
     Raises:
         UsageError: an unknown quantization.
@@ -27,6 +37,7 @@ def quantize(source: Path, destination: Path, quant: str, threads: int | None = 
     params = llama_cpp.llama_model_quantize_default_params()
     params.ftype = file_type
     params.nthread = threads or library.default_threads()
+    params.allow_requantize = again
     library.forget_complaints()
     if llama_cpp.llama_model_quantize(str(source).encode(), str(destination).encode(), params):
         cause = library.complaint() or "llama.cpp gave no reason"

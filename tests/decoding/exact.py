@@ -50,6 +50,7 @@ def generate(
     params: SamplingParams = AS_IS,
     ends: Callable[[int], bool] = never,
     constraint: Constraint | None = None,
+    target: ToyTarget | None = None,
 ) -> Text:
     """One generation of up to `count` tokens with the real loop; what it added to the prompt."""
     session = session_of(
@@ -61,7 +62,7 @@ def generate(
         ends=ends,
         constraint=constraint,
     )
-    target = ToyTarget(model)
+    target = target or ToyTarget(model)
     drafters = {} if drafter is None else {drafter.name: drafter}
     if drafter is not None:
         drafter.begin(prompt)

@@ -36,6 +36,7 @@ def step_of(
     path: Sequence[int] = (),
     tests: Sequence[int] = (),
     seconds: tuple[float, float, float] = (1.0, 0.5, 0.25),
+    context_length: int = 1,
 ) -> Step:
     """A step as if the loop had made it, with token 0 from the target at its end.
 
@@ -49,6 +50,7 @@ def step_of(
         tree=tree,
         path=list(path),
         tests=list(tests),
+        context_length=context_length,
         seconds=seconds[0],
         target_seconds=seconds[1],
         draft_seconds=seconds[2],

@@ -1,60 +1,58 @@
-"""Planners: what they decide, when they give a drafter a rest, and when they try it again."""
+"""Planners that keep to one plan, and which planner follows from what a user said."""
 
 from __future__ import annotations
 
-from localspec.decoding.planner import Fixed, Never, Plan, Simple
+import pytest
+
+from localspec.decoding.contest import Contest
+from localspec.decoding.knowledge import Knowledge
+from localspec.decoding.loop import Drafter
+from localspec.decoding.measured import NAME, Measured
+from localspec.decoding.planner import Fixed, Never, Plan, Planner
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.drafters import REGISTRY, Parts
+from localspec.drafters.ahead import Ahead
+from localspec.drafters.blend import Blend
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafting import COPY_DEPTH, DEPTH, Drafting, Limits, choose
+from localspec.errors import UsageError
+from tests.decoding.measuring import knowledge_of
 from tests.decoding.steps import step_of
-from tests.support.toys import session_of
+from tests.support.toys import ToyCache, session_of, started
 
 COPY = Plan("ngram", depth=8)
-MODEL = Plan("model", depth=3, min_confidence=0.2)
-LONG, SHORT = Simple.LONG_MATCH, Simple.LONG_MATCH - 1
+LIMITS = Limits(capacity=64, max_draft=16, max_leaves=8)
 
 
 def session() -> Session:
     return session_of([1])
 
 
-class Repeats:
-    """Stands for the n-gram index: how much of the text's end occurred before."""
-
-    def __init__(self, length: int) -> None:
-        self.length = length
-
-    def __call__(self, session: Session) -> int:
-        return self.length
+def pair(*, beside: bool = False) -> Parts:
+    """Parts with a draft model; `beside`: it can run while the target does."""
+    model = DraftModel(ToyCache(started([1, 2, 3])), 4)
+    return Parts(model, ahead=Ahead(model) if beside else None)
 
 
-def simple(length: int, *, model: bool = True) -> tuple[Simple, Repeats]:
-    repeats = Repeats(length)
-    return Simple(repeats, copy=COPY, model=MODEL if model else None), repeats
-
-
-def tell(planner: Simple, plan: Plan, *, tested: int, accepted: int) -> None:
-    tree = TokenTree.chain([0] * 8, plan.drafter or "")
-    planner.observe(step_of(plan, tree, path=range(accepted), tests=range(tested)))
-
-
-def wear_out(planner: Simple) -> Plan:
-    """Reject drafts until the planner's choice changes; the choice that was given up."""
-    plan = planner.plan(session())
-    for _ in range(100):
-        tell(planner, plan, tested=1, accepted=0)
-        if planner.plan(session()).drafter != plan.drafter:
-            return plan
-    raise AssertionError("it never rests")
-
-
-def steps_until(planner: Simple, drafter: str) -> int:
-    """Plain steps before the planner asks that drafter again."""
-    for steps in range(1000):
-        plan = planner.plan(session())
-        if plan.drafter == drafter:
-            return steps
-        planner.observe(step_of(Plan(None, reason=plan.reason)))
-    raise AssertionError("it never comes back")
+def chosen(
+    drafting: Drafting,
+    parts: Parts | None = None,
+    knowledge: Knowledge | None = None,
+    *,
+    greedy: bool = True,
+    trees: bool = True,
+    cannot: str | None = None,
+) -> tuple[Planner, dict[str, Drafter]]:
+    return choose(
+        drafting,
+        parts or pair(),
+        knowledge or Knowledge(),
+        LIMITS,
+        greedy=greedy,
+        trees=trees,
+        cannot=cannot,
+    )
 
 
 def test_never_drafts_nothing_and_says_why() -> None:
@@ -71,91 +69,108 @@ def test_fixed_keeps_to_its_plan_whatever_comes() -> None:
         assert planner.plan(session()) is COPY
 
 
-def test_repeating_text_is_copied_and_other_text_is_left_to_the_model() -> None:
-    planner, repeats = simple(LONG)
-    plan = planner.plan(session())
-    assert (plan.drafter, plan.depth, plan.reason) == ("ngram", 8, "the text repeats itself")
-    repeats.length = SHORT
-    plan = planner.plan(session())
-    assert (plan.drafter, plan.depth, plan.reason) == ("model", 3, "the draft model leads")
-    assert plan.min_confidence == MODEL.min_confidence
+def test_drafting_is_turned_off_on_request() -> None:
+    planner, drafters = chosen(Drafting(drafter="none"))
+    assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
+    assert drafters == {}
 
 
-def test_without_a_model_text_that_does_not_repeat_is_not_drafted() -> None:
-    planner, repeats = simple(SHORT, model=False)
-    plan = planner.plan(session())
-    assert plan.drafter is None
-    assert plan.reason == "the text does not repeat itself, and there is no draft model"
-    repeats.length = LONG
+@pytest.mark.parametrize("drafting", [Drafting(), Drafting(depth=3), Drafting(width=2)])
+def test_target_that_cannot_be_drafted_for_is_left_alone(drafting: Drafting) -> None:
+    planner, drafters = chosen(drafting, cannot="it forgets")
+    assert planner.plan(session()) == Plan(None, reason="it forgets")
+    assert drafters == {}
+
+
+def test_drafter_by_name_is_used_even_there() -> None:
+    planner, drafters = chosen(Drafting(drafter="ngram"), cannot="it forgets")
     assert planner.plan(session()).drafter == "ngram"
+    assert list(drafters) == ["ngram"]
 
 
-def test_drafter_that_is_always_accepted_never_rests() -> None:
-    planner, _ = simple(SHORT)
-    for _ in range(200):
+@pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
+def test_left_to_itself_the_measured_planner_decides(parts: Parts) -> None:
+    planner, drafters = chosen(Drafting(), parts)
+    assert isinstance(planner, Measured)
+    assert list(drafters) == [NAME]
+    assert isinstance(drafters[NAME], Blend)
+    assert drafters[NAME].name == NAME
+    assert "not measured" in planner.plan(session()).reason
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        Drafting(depth=3),
+        Drafting(width=2),
+        Drafting(min_confidence=0.1),
+        Drafting(min_likelihood=0.1),
+    ],
+    ids=["depth", "width", "confidence", "likelihood"],
+)
+def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
+    """The draft model where there is one, else the n-gram."""
+    for parts, name, depth in ((pair(), "model", DEPTH), (Parts(), "ngram", COPY_DEPTH)):
+        planner, drafters = chosen(drafting, parts)
         plan = planner.plan(session())
-        assert plan.drafter == "model"
-        tell(planner, plan, tested=3, accepted=3)
+        assert (plan.drafter, plan.reason) == (name, "fixed by option")
+        assert plan.depth == drafting.depth or plan.depth == depth
+        assert plan.width == drafting.width
+        assert plan.min_confidence == drafting.min_confidence
+        assert plan.min_likelihood == drafting.min_likelihood
+        assert list(drafters) == [name]
+        assert drafting.forced
 
 
-def test_drafter_that_is_always_rejected_rests_and_comes_back() -> None:
-    planner, _ = simple(SHORT)
-    wear_out(planner)
+@pytest.mark.parametrize("name", REGISTRY)
+def test_drafter_by_name(name: str) -> None:
+    planner, drafters = chosen(Drafting(drafter=name, depth=5, width=2))
     plan = planner.plan(session())
-    assert (plan.drafter, plan.reason) == (None, "recent drafts were rejected; drafting rests")
-    assert steps_until(planner, "model") == Simple.SHORT_REST
+    assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
+    assert drafters[name].name == name
+    if REGISTRY[name].needs_model:
+        with pytest.raises(UsageError, match="needs a draft model"):
+            chosen(Drafting(drafter=name), Parts())
 
 
-def test_few_rejections_are_not_enough() -> None:
-    planner, _ = simple(SHORT)
-    tell(planner, MODEL, tested=3, accepted=0)
-    tell(planner, MODEL, tested=3, accepted=0)
-    assert planner.plan(session()).drafter == "model"
+@pytest.mark.parametrize(
+    ("drafting", "trees", "greedy", "leaves", "drawn"),
+    [
+        (Drafting(), True, True, LIMITS.max_leaves, False),
+        (Drafting(), False, True, 1, False),
+        (Drafting(), True, False, 1, True),
+        (Drafting(sampled=False), True, False, 1, False),
+    ],
+    ids=["greedy", "greedy, a rule for chains", "sampled", "sampled, chosen drafts"],
+)
+def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
+    drafting: Drafting, trees: bool, greedy: bool, leaves: int, drawn: bool
+) -> None:
+    planner, _ = chosen(
+        drafting, knowledge=knowledge_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
+    )
+    outlook = planner.plan(session()).outlook
+    assert outlook is not None
+    assert (outlook.leaves, outlook.drawn) == (leaves, drawn)
 
 
-def test_rests_grow_longer_up_to_a_bound() -> None:
-    planner, _ = simple(SHORT)
-    rests = []
-    for _ in range(5):
-        wear_out(planner)
-        rests.append(steps_until(planner, "model"))
-    assert rests == [8, 16, 32, 64, 64]
+@pytest.mark.parametrize(
+    ("overlap", "beside", "overlaps"),
+    [("on", True, True), ("off", True, False), ("on", False, False), ("auto", True, False)],
+)
+def test_overlap_where_it_is_possible_and_wanted(
+    overlap: str, beside: bool, overlaps: bool
+) -> None:
+    knowledge = knowledge_of([1.0, 1.0, 1.0, 1.0])
+    planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), knowledge)
+    assert planner.plan(session()).overlaps is overlaps
 
 
-def test_success_makes_rests_short_again() -> None:
-    planner, _ = simple(SHORT)
-    for _ in range(3):
-        wear_out(planner)
-        steps_until(planner, "model")
-    for _ in range(30):
-        tell(planner, MODEL, tested=3, accepted=3)
-    wear_out(planner)
-    assert steps_until(planner, "model") == Simple.SHORT_REST
-
-
-def test_while_the_ngram_rests_the_model_leads_and_the_other_way_round() -> None:
-    planner, repeats = simple(LONG)
-    assert wear_out(planner).drafter == "ngram"
-    assert planner.plan(session()).drafter == "model"
-    assert steps_until(planner, "model") == 0
-    repeats.length = SHORT
-    planner, repeats = simple(SHORT)
-    assert wear_out(planner).drafter == "model"
-    repeats.length = LONG
-    assert planner.plan(session()).drafter == "ngram"
-
-
-def test_resting_ngram_without_a_model_says_so() -> None:
-    planner, repeats = simple(LONG, model=False)
-    wear_out(planner)
-    assert planner.plan(session()).reason == "recent drafts were rejected; drafting rests"
-    repeats.length = SHORT
-    assert "does not repeat itself" in planner.plan(session()).reason
-
-
-def test_steps_of_unknown_drafters_and_untested_drafts_teach_nothing() -> None:
-    planner, _ = simple(SHORT)
-    for _ in range(100):
-        tell(planner, Plan("other"), tested=3, accepted=0)
-        tell(planner, MODEL, tested=0, accepted=0)
-    assert planner.plan(session()).drafter == "model"
+def test_contest_over_the_overlap_lasts_longer_than_an_answer() -> None:
+    """It is the engine's, which hands the same parts to every answer."""
+    parts = pair(beside=True)
+    for _ in range(12):
+        parts.contest.observe(1, 1.0)
+    assert isinstance(parts.contest, Contest)
+    planner, _ = chosen(Drafting(), parts, knowledge_of([1.0, 1.0, 1.0, 1.0]))
+    assert planner.plan(session()).overlaps, "its second turn"

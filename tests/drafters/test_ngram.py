@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import islice
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,12 +94,25 @@ def test_it_goes_on_from_the_tip_of_what_another_drafter_proposed() -> None:
 
 def test_index_follows_the_text() -> None:
     index = NgramIndex()
-    session = session_of([1, 2, 3, 1])
-    assert index.match_length(session) == 1
-    session.context += [2, 3]
-    assert index.match_length(session) == 3
+    index.sync([1, 2, 3, 1])
+    assert index.match().length == 1
+    index.sync([1, 2, 3, 1, 2, 3])
+    assert index.match().length == 3
+    index.sync([1, 2, 3, 1, 2, 3, 9])
+    assert index.match().length == 0
+
+
+def test_index_says_what_it_expects_and_on_what_grounds() -> None:
+    index = NgramIndex()
+    session = session_of([1, 2, 3, 1, 2, 4, 1, 2, 3, 1])
+    first, second, *further = islice(index.expected(session), 5)
+    assert (first.token, first.length, first.count, first.total) == (2, 3, 1, 1)
+    assert (second.token, second.length) == (4, 4), "what followed the longest ending"
+    assert [guess.token for guess in further] == [1, 2, 3]
+    session.context += [2]
+    assert next(index.expected(session)).token == 4
     session.context += [9]
-    assert index.match_length(session) == 0
+    assert list(index.expected(session)) == []
 
 
 def test_index_starts_anew_with_another_text() -> None:
