@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from localspec.bench.arms import PLANNER
 from localspec.bench.summary import ALL, Summary
-from localspec.bench.tables import kind
+from localspec.bench.table import kind
 
 if TYPE_CHECKING:
     from localspec.bench.report import PairReport

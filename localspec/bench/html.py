@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 
 from localspec.bench.report import PairReport, Report, facts, file_lines, warnings
-from localspec.bench.tables import Table, tables
+from localspec.bench.table import Table
+from localspec.bench.tables import tables
 
 _STYLE = """
 :root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }

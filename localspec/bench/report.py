@@ -11,7 +11,8 @@ from localspec.bench.bound import Bound
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.records import Sample
 from localspec.bench.summary import Summary, summarise
-from localspec.bench.tables import Table, tables
+from localspec.bench.table import Table
+from localspec.bench.tables import tables
 
 FORMAT = 1
 """Of the JSON; counts up when its meaning changes."""

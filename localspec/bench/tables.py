@@ -3,29 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from localspec.bench.bound import Bound
 from localspec.bench.summary import ALL, Cell, Summary, geometric_mean
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """One table of the report; the first column names the row.
-
-    Attributes:
-        notes: sentences below it.
-    """
-
-    title: str
-    header: list[str]
-    rows: list[list[str]]
-    notes: list[str] = field(default_factory=list)
-
-
-def kind(temperature: float) -> str:
-    """A temperature in words."""
-    return "greedy" if temperature == 0 else f"T = {temperature:g}"
+from localspec.bench.table import Table, kind
+from localspec.bench.verdict import verdict_table
 
 
 def tables(summary: Summary, bounds: Sequence[Bound], hardware: float | None) -> list[Table]:
@@ -33,6 +15,7 @@ def tables(summary: Summary, bounds: Sequence[Bound], hardware: float | None) ->
     found = []
     for temperature in summary.temperatures:
         found.append(speed_table(summary, temperature, bounds, hardware))
+        found.append(verdict_table(summary, temperature, bounds))
         found += [detail_table(summary, temperature), _sweep_table(summary, temperature)]
     found += [_equality_table(summary), _calibration_table(summary)]
     return [table for table in found if table.rows]

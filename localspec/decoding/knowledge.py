@@ -34,7 +34,7 @@ class Knowledge:
             each drafted token on top.
     """
 
-    OPTIMISM = 0.35
+    OPTIMISM = 0.2
     """Tokens gained that a look promises before any was taken; soon outweighed."""
     PATIENCE, LOOK_RATE = 4, 0.02
     """Looks that OPTIMISM counts for, and the weight of one when many were taken."""

@@ -50,7 +50,7 @@ class Measured:
     """Weight of the past in the running tokens per second, per step."""
     FIRST_REST, LONGEST_REST = 16, 64
     """Tokens until a draft model that did not pay is asked again."""
-    CREDIT, LOOK_RATE = 0.5, 0.12
+    CREDIT, LOOK_RATE = 0.25, 0.12
     """What a look is worth more than usual when an answer begins, in costs of one, and how
     quickly what looks bring replaces that."""
     HORIZON = 16

@@ -37,7 +37,7 @@ class Pair:
     Attributes:
         draft: the draft model, None without one.
         shape: of the target's curve, see SHAPES.
-        draft_shape: of the draft model's, in passes of the target.
+        price: of a pass of the draft model over any number of tokens, in passes of the target.
         sampled: whether the draft model's tokens are drawn where the text is sampled.
         most_leaves: of a tree.
         ahead: makes what reads on while the target verifies, None to leave it off.
@@ -46,7 +46,7 @@ class Pair:
 
     draft: ToyModel | None
     shape: str
-    draft_shape: Sequence[float] = (0.05,)
+    price: float = 0.05
     sampled: bool = True
     recurrent: bool = False
     draft_capacity: int = 64
@@ -70,7 +70,7 @@ class Pair:
             model = DraftModel(self.cache, self.draft.size)
             self.reader = self.ahead(model) if self.ahead is not None else None
         self.knowledge = knowledge = knowledge_of(
-            SHAPES[self.shape], None if model is None else self.draft_shape
+            SHAPES[self.shape], None if model is None else [self.price] * 16
         )
         index = NgramIndex()
         measured = Measured(
