@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from localspec.decoding.params import SamplingParams
     from localspec.decoding.stats import DrafterStats, GenerationStats
     from localspec.drafting import Drafting
-    from localspec.engine import Engine, load
+    from localspec.engine import Engine
     from localspec.errors import (
         Cancelled,
         ContextOverflow,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from localspec.llama.options import ModelOptions
+    from localspec.opening import load
     from localspec.stream import Chunk, Completion, Stream
 
 __version__ = "0.1.0"
@@ -64,10 +65,7 @@ _HOMES = {
         "GenerationStats",
     ),
     "localspec.drafting": ("Drafting",),
-    "localspec.engine": (
-        "Engine",
-        "load",
-    ),
+    "localspec.engine": ("Engine",),
     "localspec.errors": (
         "Cancelled",
         "ContextOverflow",
@@ -80,6 +78,7 @@ _HOMES = {
         "UsageError",
     ),
     "localspec.llama.options": ("ModelOptions",),
+    "localspec.opening": ("load",),
     "localspec.stream": (
         "Chunk",
         "Completion",

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import threading
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from localspec import paths
 from localspec.chat.prompt import Prompt, PromptBuilder
 from localspec.chat.template import Message
 from localspec.decoding.dice import SeededDice
@@ -26,8 +24,7 @@ from localspec.drafters.ahead import Ahead
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafting import Drafting, Limits, choose
 from localspec.errors import EngineBusy, UsageError
-from localspec.llama.options import ModelOptions
-from localspec.store import KnowledgeStore, file_identity, machine
+from localspec.store import KnowledgeStore
 from localspec.stream import Completion, Stream
 from localspec.text import TextAssembler
 
@@ -35,98 +32,12 @@ if TYPE_CHECKING:
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
-Reference = str | os.PathLike[str]
-"""A path to a GGUF file, or "demo" for the embedded pair."""
-
-DEMO = "demo"
-
-
-def load(
-    model: Reference | None = None,
-    *,
-    draft: Reference | None = "auto",
-    options: ModelOptions | None = None,
-    drafting: Drafting | None = None,
-    wait: bool = True,
-    progress: Callable[[float], None] | None = None,
-) -> Engine:
-    """Open a model, and a draft model with it.
-
-    Args:
-        model: what to open; None is the embedded model.
-        draft: a reference, None or "none" for no draft model, "auto" for the one that belongs to
-            the target (known for the embedded model so far). The n-gram drafter needs none.
-        options: where and how the models run.
-        drafting: how to draft, unless a call says otherwise.
-        wait: what a call does while another one generates: wait for it, or raise EngineBusy.
-        progress: called with the loaded fraction of the target; an exception it raises stops the
-            loading and comes out here.
-
-    Raises:
-        ModelNotFound, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
-    """
-    from localspec.llama import lighter
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-
-    options = options or ModelOptions()
-    path = _resolve(model)
-    embedded = paths.embedded(paths.EMBEDDED_TARGET)
-    why_no_draft: str | None = None
-    if draft == "auto":
-        known = path.resolve() == embedded.resolve()
-        draft = paths.embedded(paths.EMBEDDED_DRAFT) if known else None
-        why_no_draft = (
-            None if known else "no draft model is known for this target; name one with --draft"
-        )
-    elif draft in (None, "none"):
-        draft, why_no_draft = None, "none was asked for"
-
-    opened: list[Model | Context] = []
-    try:
-        target_model = Model(path, options, progress=progress)
-        opened.append(target_model)
-        target = Context(target_model, options)
-        opened.append(target)
-        draft_context = draft_path = None
-        if draft is not None:
-            draft_path = _resolve(draft, embedded=paths.EMBEDDED_DRAFT)
-            draft_options = options.for_draft(target.capacity)
-            copy = lighter.remembered(draft_path, draft_options)
-            draft_model = Model(copy or draft_path, draft_options)
-            opened.append(draft_model)
-            target_model.vocabulary.require_shared_with(draft_model.vocabulary)
-            if copy is None:
-                copy = lighter.lighter(draft_model, draft_options)
-                if copy is not None:
-                    opened.pop().close()
-                    draft_model = Model(copy, draft_options)
-                    opened.append(draft_model)
-            draft_context = Context(draft_model, draft_options)
-            opened.append(draft_context)
-    except BaseException:
-        for part in reversed(opened):
-            part.close()
-        raise
-    return Engine(
-        target,
-        draft_context,
-        options=options,
-        draft_path=draft_path,
-        drafting=drafting or Drafting(),
-        wait=wait,
-        why_no_draft=why_no_draft,
-    )
-
-
-def _resolve(reference: Reference | None, *, embedded: str = paths.EMBEDDED_TARGET) -> Path:
-    if not reference or reference == DEMO:
-        return paths.embedded(embedded)
-    return Path(reference).expanduser()
+CALIBRATIONS = 2
+"""Most times that passes are measured once more because the machine was busy meanwhile."""
 
 
 class Engine:
-    """A loaded pair. Made by `load`; close it, or use it as a context manager.
+    """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager.
 
     Any thread may call it; one generation runs at a time. Its KV caches stay filled between calls,
     so a prompt that begins like the last conversation decodes only what is new.
@@ -144,8 +55,9 @@ class Engine:
         target: Context,
         draft: Context | None,
         *,
-        options: ModelOptions,
         draft_path: Path | None,
+        store: KnowledgeStore,
+        side_by_side: bool,
         drafting: Drafting,
         wait: bool,
         why_no_draft: str | None,
@@ -159,11 +71,11 @@ class Engine:
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
         model = None if draft is None else DraftModel(draft, self.model.vocabulary.size)
-        beside = model is not None and _side_by_side(options)
-        self._parts = Parts(model, ahead=Ahead(model) if model is not None and beside else None)
+        ahead = Ahead(model) if model is not None and side_by_side else None
+        self._parts = Parts(model, ahead=ahead)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.knowledge = Knowledge()
-        self._store = KnowledgeStore(_identity(self._contexts, options))
+        self._store = store
         self._store.load(self.knowledge)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
@@ -384,9 +296,17 @@ class Engine:
 
         started = perf_counter()
         curves = (self.knowledge.target, self.knowledge.draft)
-        for context, curve, budget in zip(self._contexts, curves, BUDGETS, strict=False):
-            if not curve:
-                calibrate(context, curve, budget)
+        again = 0 < self.knowledge.doubts <= CALIBRATIONS
+        wanted = [again or not curve for curve in curves]
+        steady = [
+            calibrate(context, curve, budget)
+            for context, curve, budget, measure in zip(
+                self._contexts, curves, BUDGETS, wanted, strict=False
+            )
+            if measure
+        ]
+        if steady:
+            self.knowledge.doubts = 0 if all(steady) else self.knowledge.doubts + 1
         return perf_counter() - started
 
     def _check_open(self) -> None:
@@ -402,34 +322,6 @@ class Engine:
         if json_schema is not None:
             return Grammar.from_json_schema(self.model.vocabulary, json_schema)
         return None if grammar is None else Grammar(self.model.vocabulary, grammar)
-
-
-def _identity(contexts: Sequence[Context], options: ModelOptions) -> dict[str, Any]:
-    """Everything that the cost of a pass depends on."""
-    from localspec.llama import library
-
-    return {
-        "machine": machine() | {"devices": library.devices()},
-        "library": library.version(),
-        "models": [file_identity(context.model.path) for context in contexts],
-        "threads": [options.threads or library.default_threads(), options.draft_threads],
-        "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
-        "kv": [options.kv_type_k, options.kv_type_v],
-        "flash_attention": options.flash_attention,
-        "rpc": list(options.rpc),
-    }
-
-
-def _side_by_side(options: ModelOptions) -> bool:
-    """Whether target and draft model have devices, or cores, of their own."""
-    from localspec.llama import library
-
-    if options.draft_gpu_layers not in (None, options.gpu_layers):
-        return library.accelerated()
-    threads = options.threads or library.default_threads()
-    if options.draft_threads is None:
-        return False
-    return threads + options.draft_threads <= library.default_threads()
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:

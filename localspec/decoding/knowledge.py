@@ -26,6 +26,7 @@ class Knowledge:
 
     Attributes:
         target, draft: T(n) of the two models; empty before they are calibrated.
+        doubts: how many times in a row the curves were measured on a busy machine.
         chances: by kind, see PRIORS.
         looks: by what the n-gram offers (nothing, too little to draft, a draft, a sure one), the
             tokens that asking the draft model has gained per step, before the cost of its first
@@ -47,6 +48,7 @@ class Knowledge:
         """Start anew, as on a machine that has never run this pair."""
         self.target = CostCurve()
         self.draft = CostCurve()
+        self.doubts = 0
         self.forget_estimates()
 
     def forget_estimates(self) -> None:
@@ -82,6 +84,7 @@ class Knowledge:
         return {
             "target": self.target.as_dict(),
             "draft": self.draft.as_dict(),
+            "doubts": self.doubts,
             "chances": {kind: chance.as_dict() for kind, chance in self.chances.items()},
             "looks": self.looks,
             "looked_at": self.looked_at,
@@ -98,6 +101,7 @@ class Knowledge:
         try:
             target = CostCurve.from_dict(stored["target"])
             draft = CostCurve.from_dict(stored["draft"])
+            doubts = int(stored["doubts"])
             chances = {kind: Chance(prior) for kind, prior in PRIORS.items()}
             for kind, chance in chances.items():
                 chance.restore(stored["chances"][kind])
@@ -109,5 +113,5 @@ class Knowledge:
         if not len(looks) == len(looked_at) == len(self.looks):
             raise ValueError("another number of offers")
         self.target, self.draft, self.chances, self.looks = target, draft, chances, looks
-        self.looked_at = looked_at
+        self.looked_at, self.doubts = looked_at, doubts
         self.step_overhead, self.row_overhead = step, row

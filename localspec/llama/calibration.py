@@ -15,11 +15,19 @@ FAR = (1, 4, 8, 16)
 """Sizes measured at a second context length; the others keep their proportion to these."""
 
 
-def calibrate(context: Context, curve: CostCurve, budget: float) -> None:
+STEADY = 1.3
+"""The first size measured once more at the end may differ by so much."""
+
+
+def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
     """Measure T(n), the most telling sizes first, as many as the budget allows.
 
     Each size takes its fastest round: what else the machine does can only slow a pass down. The
     cache is left empty.
+
+    Returns:
+        Whether the machine was steady meanwhile. If not, the curve serves for now, and is better
+        measured again.
 
     Raises:
         Cancelled: the context was cancelled meanwhile; nothing is learned.
@@ -35,6 +43,8 @@ def calibrate(context: Context, curve: CostCurve, budget: float) -> None:
         deadline = perf_counter() + budget
         sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + 16 <= context.capacity]
         measure(context, filler, sizes, near, deadline)
+        again: dict[int, float] = {}
+        measure(context, filler, sizes[:2], again, perf_counter())
         length = CONTEXT_STEP + 8
         # A prompt of that length costs about what its tokens do in the largest pass known.
         largest = max(near)
@@ -50,8 +60,10 @@ def calibrate(context: Context, curve: CostCurve, budget: float) -> None:
     finally:
         context.clear()
     curve.learn(near, 0)
+    steady = all(near[n] * STEADY > again[n] for n in again)
     if all(n in far for n in FAR[:2]):
         curve.learn(_stretched(near, far), CONTEXT_STEP)
+    return steady
 
 
 def measure(
@@ -65,7 +77,8 @@ def measure(
     held = len(context.tokens)
     for _ in range(ROUNDS):
         for n in sizes:
-            if perf_counter() + best.get(n, 0.0) > deadline and len(best) >= 2:
+            known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
+            if perf_counter() + known > deadline and len(best) >= 2:
                 return
             before = context.native_seconds
             context.extend(filler[:n], n)

@@ -245,20 +245,23 @@ class Follows(ToyModel):
         return rows
 
 
-def scripted(known: int, strange: int, back: int, *, wrongly_sure: bool = False) -> list[Step]:
+def scripted(
+    known: int, strange: int, back: int, *, wrongly_sure: bool = False, wide: int = 64
+) -> list[Step]:
     """The text 0 1 2 3 …, which the draft model knows, then does not, then knows again.
 
     No token comes twice, so that the n-gram is of no use.
 
     Args:
         wrongly_sure: whether the draft model is as sure of itself where it is wrong.
+        wide: tokens that the draft model reads in the time of one; more take in proportion.
     """
     size = known + strange + back + 8
     doubts = 0.7 if wrongly_sure else 0.1
     says = {token: (token + 1, 0.7) for token in range(size - 1)}
     guesses = says | dict.fromkeys(range(known, known + strange), (0, doubts))
     cache = ToyCache(Follows(guesses, size), capacity=4 * size)
-    knowledge = knowledge_of(SHAPES["steep"], [0.2] * 16)
+    knowledge = knowledge_of(SHAPES["steep"], [0.2] * wide)
     index, model = NgramIndex(), DraftModel(cache, size)
     measured = Measured(
         knowledge,
@@ -285,36 +288,62 @@ def asked(step: Step) -> bool:
     return step.plan.outlook is not None and step.plan.outlook.passes > 0
 
 
-def test_draft_model_is_given_up_and_found_again() -> None:
-    """A text it knows, one it does not, and one it knows again."""
-    agrees, differs, back = 150, 400, 200
-    steps = scripted(agrees, differs, back)
+@pytest.mark.parametrize("strange", [60, 200, 400])
+def test_draft_model_is_given_up_and_found_again(strange: int) -> None:
+    """A text it knows, one it does not, and one it knows again.
+
+    It is given up within 20 tokens. It is found again once the next probe is due, which is within
+    LONGEST_REST tokens, and 20 more.
+    """
+    known, back = 150, 300
+    steps = scripted(known, strange, back)
 
     def between(start: int, end: int) -> list[Step]:
         return [step for step in steps if start <= step.context_length < end]
 
-    known = between(20, agrees)
-    assert sum(asked(step) for step in known) > 0.9 * len(known)
-    lost = [step.context_length for step in between(agrees, agrees + differs) if not asked(step)]
+    before = between(20, known)
+    assert sum(asked(step) for step in before) > 0.9 * len(before)
+    lost = [step.context_length for step in between(known, known + strange) if not asked(step)]
     assert lost, "it is never given up"
-    assert lost[0] - agrees <= 20, "after so many tokens"
-    late = between(agrees + differs // 2, agrees + differs)
-    assert sum(asked(step) for step in late) < 0.1 * len(late)
-    again = [step.context_length for step in between(agrees + differs, 10**6) if asked(step)]
+    assert lost[0] - known <= 20
+    late = between(known + 40, known + strange)
+    assert sum(asked(step) for step in late) <= 0.1 * len(late)
+    change = known + strange
+    again = [step.context_length for step in between(change, change + back) if asked(step)]
     assert again, "it is never asked again"
-    found = again[0] - agrees - differs
-    assert found <= Measured.LONGEST_REST + 20, "tokens after the change, the longest rest included"
-    settled = between(agrees + differs + found + 40, agrees + differs + back)
+    assert again[0] - change <= Measured.LONGEST_REST + 20
+    settled = between(again[0] + 40, change + back)
     assert sum(asked(step) for step in settled) > 0.8 * len(settled)
 
 
-def test_once_probing_is_due_the_change_is_followed_within_twenty_tokens() -> None:
-    agrees, differs, back = 150, 400, 300
-    steps = scripted(agrees, differs, back)
+@pytest.mark.parametrize("strange", [60, 200, 400])
+def test_once_probing_is_due_the_change_is_followed_within_twenty_tokens(strange: int) -> None:
+    """The first probe that sees nothing but the new text is enough."""
+    change = 150 + strange
+    steps = scripted(150, strange, 300)
     probes = [step.context_length for step in steps if step.plan.reason == PROBING]
-    due = next(at for at in probes if at >= agrees + differs + 8)
-    again = next(s.context_length for s in steps if asked(s) and s.context_length >= due)
+    due = next(at for at in probes if at >= change + 8)
+    again = next(s.context_length for s in steps if asked(s) and s.context_length >= change)
     assert again - due <= 20
+
+
+def test_draft_model_that_was_wrongly_sure_of_itself_is_believed_again() -> None:
+    """Its confidence says nothing any more; five rests teach that it does."""
+    change = 150 + 60
+    steps = scripted(150, 60, 500, wrongly_sure=True)
+    lost = next(s.context_length for s in steps if s.context_length >= 150 and not asked(s))
+    assert lost - 150 <= 20
+    again = next(s.context_length for s in steps if asked(s) and s.context_length >= change)
+    assert again - change <= 5 * Measured.LONGEST_REST
+
+
+def test_long_absence_does_not_keep_the_draft_model_out_for_good() -> None:
+    """What it missed costs five passes of the target to read; 600 tokens are left to earn that."""
+    change = 150 + 400
+    steps = scripted(150, 400, 600, wide=16)
+    again = [s.context_length for s in steps if asked(s) and s.context_length >= change]
+    assert again, "it is never asked again"
+    assert again[0] - change <= 2 * Measured.LONGEST_REST + 20
 
 
 def test_probes_are_rare_and_cheap() -> None:

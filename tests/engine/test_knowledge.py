@@ -1,0 +1,169 @@
+"""What an engine measured and learned lasts: over answers, and over sessions."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.llama import calibration
+from localspec.store import folder
+from tests.support.sessions import make_drafts_cheap
+
+OPTIONS = ModelOptions(context=256, threads=1)
+GREEDY = SamplingParams(temperature=0)
+PROMPT = "Once upon a time"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Every context that is calibrated, in next to no time."""
+    seen: list[object] = []
+    calibrate = calibration.calibrate
+
+    def counted(context: object, curve: object, budget: float) -> None:
+        seen.append(context)
+        calibrate(context, curve, 0.0)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(calibration, "calibrate", counted)
+    return seen
+
+
+def ask(engine: Engine, drafting: Drafting | None = None) -> localspec.Completion:
+    return engine.generate(PROMPT, max_tokens=16, sampling=GREEDY, drafting=drafting)
+
+
+def test_second_session_starts_warm(measured: list[object]) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        assert not engine.knowledge.target
+        first = ask(engine)
+        assert first.stats.calibration_seconds > 0.0
+        assert len(measured) == 2
+        assert engine.knowledge.target
+        assert engine.knowledge.draft
+        ask(engine)
+        assert len(measured) == 2, "once is enough"
+        kept = engine.knowledge.as_dict()
+    with localspec.load(options=OPTIONS) as engine:
+        assert engine.knowledge.as_dict() == kept
+        again = ask(engine)
+        assert len(measured) == 2
+        assert again.text == first.text
+
+
+def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine)
+    with localspec.load(options=OPTIONS) as engine:
+        assert engine.knowledge.target
+        assert len(list(folder().iterdir())) == 1
+        engine.forget()
+        assert not engine.knowledge.target
+        assert list(folder().iterdir()) == []
+    assert list(folder().iterdir()) == [], "and closing does not bring it back"
+    with localspec.load(options=OPTIONS) as engine:
+        assert not engine.knowledge.target
+        ask(engine)
+    assert len(measured) == 4
+
+
+def test_answers_after_forgetting_measure_anew(measured: list[object]) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine)
+        engine.forget()
+        ask(engine)
+        assert len(measured) == 4
+        assert engine.knowledge.target
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ModelOptions(context=256, threads=1, kv_type_k="q8_0"),
+        ModelOptions(context=256, threads=1, flash_attention="off"),
+        ModelOptions(context=256, threads=1, draft_threads=1),
+        ModelOptions(context=256, threads=2),
+    ],
+    ids=["kv", "flash", "draft threads", "threads"],
+)
+def test_other_settings_are_measured_by_themselves(
+    options: ModelOptions, measured: list[object]
+) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine)
+    with localspec.load(options=options) as engine:
+        assert not engine.knowledge.target
+    with localspec.load(draft=None, options=OPTIONS) as engine:
+        assert not engine.knowledge.target
+
+
+@pytest.mark.parametrize(
+    "drafting", [Drafting(drafter="none"), Drafting(drafter="ngram"), Drafting(depth=2)]
+)
+def test_forced_choice_needs_no_measurement(drafting: Drafting, measured: list[object]) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine, drafting)
+        assert measured == []
+        assert not engine.knowledge.target
+    assert not folder().exists() or list(folder().iterdir()) == []
+
+
+def test_target_alone_is_measured_alone(measured: list[object]) -> None:
+    with localspec.load(draft=None, options=OPTIONS) as engine:
+        ask(engine)
+        assert len(measured) == 1
+        assert not engine.knowledge.draft
+    with localspec.load(draft=None, options=OPTIONS) as engine:
+        ask(engine)
+        assert len(measured) == 1
+
+
+def test_what_answers_teach_is_kept(measured: list[object]) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        make_drafts_cheap(engine)
+        answer = engine.generate(PROMPT, max_tokens=60, sampling=GREEDY)
+        assert answer.stats.accepted > 0
+        seen = {kind: chance.seen for kind, chance in engine.knowledge.chances.items()}
+        assert sum(seen.values()) > 0
+    with localspec.load(options=OPTIONS) as engine:
+        assert {k: c.seen for k, c in engine.knowledge.chances.items()} == seen
+    assert measured == []
+
+
+def test_spoilt_file_costs_a_measurement_and_no_answer(measured: list[object]) -> None:
+    with localspec.load(options=OPTIONS) as engine:
+        text = ask(engine).text
+    for path in folder().iterdir():
+        path.write_text("{", encoding="utf-8")
+    with localspec.load(options=OPTIONS) as engine:
+        assert ask(engine).text == text
+    assert len(measured) == 4
+
+
+def test_unwritable_folder_costs_nothing_but_a_warning(
+    home: Path, measured: list[object], caplog: pytest.LogCaptureFixture
+) -> None:
+    measurements = home / "cache" / "measurements"
+    measurements.parent.mkdir(parents=True)
+    measurements.write_text("in the way", encoding="utf-8")
+    with localspec.load(options=OPTIONS) as engine:
+        assert ask(engine).text
+    assert "cannot be kept" in caplog.text
+    assert len(measured) == 2
+
+
+def test_shortest_context_answers(measured: list[object]) -> None:
+    """There is hardly anything to measure, and nothing to gain."""
+    for context in (8, 16, 24):
+        options = ModelOptions(context=context, threads=1)
+        with localspec.load(options=options) as engine:
+            assert engine.generate("a", max_tokens=3, sampling=GREEDY).text
+    assert measured

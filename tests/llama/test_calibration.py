@@ -1,0 +1,145 @@
+"""Measuring what passes cost, on the embedded draft model."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import Cancelled, ModelOptions
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
+from localspec.llama.calibration import calibrate, measure
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from tests.support import ggufs
+
+AMPLE = 60.0
+"""Seconds: whatever there is to measure is measured."""
+NONE = 0.0
+
+
+@pytest.fixture(scope="module")
+def model(draft_path: Path) -> Iterator[Model]:
+    with Model(draft_path, ModelOptions()) as opened:
+        yield opened
+
+
+def opened(model: Model, context: int) -> Context:
+    return Context(model, ModelOptions(context=context, threads=1))
+
+
+@pytest.fixture
+def context(model: Model) -> Iterator[Context]:
+    made = opened(model, 256)
+    yield made
+    made.close()
+
+
+def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
+    curve = CostCurve()
+    context.extend([1, 2, 3])
+    calibrate(context, curve, AMPLE)
+    (table,) = curve.as_dict().values()
+    assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
+    assert all(seconds > 0.0 for seconds in table.values())
+    assert curve.seconds(32, 0) > curve.seconds(1, 0)
+
+
+def test_cache_is_left_empty_and_works(context: Context) -> None:
+    context.clear()
+    before = context.extend([1, 2, 3])[-1].copy()
+    calibrate(context, CostCurve(), NONE)
+    assert context.tokens == []
+    again = context.extend([1, 2, 3])[-1]
+    assert (before == again).all()
+    context.clear()
+
+
+def test_without_time_the_most_telling_sizes_are_measured(context: Context) -> None:
+    curve = CostCurve()
+    calibrate(context, curve, NONE)
+    (table,) = curve.as_dict().values()
+    assert {int(n) for n in table} == set(SIZES[:2])
+
+
+def test_longer_context_is_measured_too(model: Model) -> None:
+    context, curve = opened(model, 1024), CostCurve()
+    calibrate(context, curve, AMPLE)
+    tables = curve.as_dict()
+    assert sorted(tables) == ["0", "1"]
+    assert set(tables["0"]) == set(tables["1"])
+    assert all(seconds > 0.0 for seconds in tables["1"].values())
+    assert context.tokens == []
+    assert curve.seconds(4, CONTEXT_STEP) > 0.0
+    context.close()
+
+
+@pytest.mark.parametrize("capacity", [8, 16, 17, 24, 40])
+def test_short_context_bounds_the_sizes(model: Model, capacity: int) -> None:
+    """No pass is longer than the cache; one over a single token always fits."""
+    context, curve = opened(model, capacity), CostCurve()
+    lengths = []
+    extend = context.extend
+
+    def watched(tokens: list[int], outputs: int = 1) -> Rows:
+        rows = extend(tokens, outputs)
+        lengths.append(len(context.tokens))
+        return rows
+
+    context.extend = watched  # type: ignore[method-assign, assignment]
+    calibrate(context, curve, AMPLE)
+    assert curve.seconds(1, 0) > 0.0
+    assert max(lengths) <= max(capacity, 9)
+    context.close()
+
+
+@pytest.mark.parametrize("passes", [0, 1, 2, 7])
+def test_cancelled_calibration_teaches_nothing(
+    model: Model, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, curve, left = opened(model, 256), CostCurve(), passes
+    decode = Context._decode
+
+    def cancelled_in_time(self: Context, batch: object, outputs: int) -> Rows:
+        nonlocal left
+        if left == 0:
+            self.cancel()
+        left -= 1
+        return decode(self, batch, outputs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Context, "_decode", cancelled_in_time)
+        with pytest.raises(Cancelled):
+            calibrate(context, curve, AMPLE)
+    assert not curve
+    assert context.tokens == []
+    context.resume()
+    calibrate(context, curve, NONE)
+    assert curve
+    context.close()
+
+
+def test_fastest_round_counts(context: Context) -> None:
+    """What else the machine does can only slow a pass down."""
+    context.clear()
+    context.extend([1, 2, 3])
+    best = {1: 1e-12, 2: 1e6}
+    measure(context, [5, 6, 7, 8], [1, 2, 4], best, float("inf"))
+    assert best[1] == 1e-12
+    assert 0.0 < best[2] < 1e6
+    assert best[4] > 0.0
+    assert context.tokens == [1, 2, 3], "behind what the cache holds, which stays"
+    context.clear()
+
+
+def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) -> None:
+    path = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
+    with Model(path, ModelOptions()) as model:
+        context, curve = opened(model, 1024), CostCurve()
+        calibrate(context, curve, AMPLE)
+        (table,) = curve.as_dict().values()
+        assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
+        assert context.tokens == []
+        context.close()
