@@ -43,10 +43,12 @@ class Peers:
     Attributes:
         llama_server: the program; None leaves it out.
         configurations: names of the ways it runs, None for all that the pair allows.
+        python: llama-cpp-python's `Llama`, plain and with prompt lookup.
     """
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
+    python: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +215,8 @@ def _peers(
         )
 
     openings: dict[str, Callable[[], Arm]] = {
-        f"llama-cpp-python, lookup {lookup}": partial(python, lookup) for lookup in LOOKUPS
+        f"llama-cpp-python, lookup {lookup}": partial(python, lookup)
+        for lookup in (LOOKUPS if peers.python else ())
     }
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):

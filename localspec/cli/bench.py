@@ -182,7 +182,7 @@ def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
     configurations = _names(said["server_configs"])
     if configurations is not None:
         server_configurations(configurations)  # raises for an unknown one
-    return Peers(llama_server=server, configurations=configurations)
+    return Peers(llama_server=server, configurations=configurations, python=said["peers"])
 
 
 def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:

@@ -103,8 +103,8 @@ WithPeers = Annotated[
     o._option(
         "--peers",
         panel=_WHO,
-        help="Run llama-cpp-python's Llama, and llama-server where it is named, on the same "
-        "files and prompts.",
+        help="Run llama-cpp-python's Llama, plain and with prompt lookup, on the same files and "
+        "prompts.",
     ),
 ]
 LlamaServer = Annotated[
@@ -113,7 +113,7 @@ LlamaServer = Annotated[
         "--llama-server",
         panel=_WHO,
         metavar="PATH",
-        help="llama.cpp's llama-server; implies --peers.",
+        help="Run llama.cpp's llama-server, in all its ways to speculate.",
     ),
 ]
 ServerConfigs = Annotated[
