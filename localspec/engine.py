@@ -194,7 +194,7 @@ class Engine:
 
         def start() -> Generator[Step, None, None]:
             if drafters and not drafting.forced:
-                stats.calibration_seconds = self._calibrate()
+                stats.calibration_seconds = self._calibrate(tokens)
             self._target.progress = progress
             stats.cached_tokens = self._target.reuse(tokens)
             for drafter in drafters.values():
@@ -290,13 +290,17 @@ class Engine:
             self.knowledge.forget()
             self._store.remove()
 
-    def _calibrate(self) -> float:
-        """Measure what passes cost where that is not known yet; returns the seconds it took."""
+    def _calibrate(self, prompt: Sequence[int]) -> float:
+        """Measure what passes cost where that is not known yet; returns the seconds it took.
+
+        Once more after a busy time, but not at the cost of what the cache holds of the prompt.
+        """
         from localspec.llama.calibration import BUDGETS, calibrate
 
         started = perf_counter()
         curves = (self.knowledge.target, self.knowledge.draft)
-        again = 0 < self.knowledge.doubts <= CALIBRATIONS
+        known = 4 * self._target.holds_of(prompt) > len(prompt)
+        again = 0 < self.knowledge.doubts <= CALIBRATIONS and not known
         wanted = [again or not curve for curve in curves]
         steady = [
             calibrate(context, curve, budget)

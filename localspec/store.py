@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import platform
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,8 @@ class KnowledgeStore:
             partial.write_text(json.dumps(record), encoding="utf-8")
             partial.replace(self.path)
         except OSError as error:
-            partial.unlink(missing_ok=True)
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
             logger.warning("measurements cannot be kept in %s: %s", self.path, error)
 
     def remove(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions, paths
+from tests.support.sessions import make_drafts_cheap
 
 DATA = Path(__file__).parent / "data"
 
@@ -31,8 +32,9 @@ def prompts() -> list[str]:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
-    """The embedded pair with room for 1,024 tokens."""
+    """The embedded pair with room for 1,024 tokens, and made-up costs of its passes."""
     with localspec.load(options=ModelOptions(context=1024)) as pair:
+        make_drafts_cheap(pair)
         yield pair
 
 

@@ -334,7 +334,8 @@ Seed = Annotated[
         "--seed",
         panel=SAMPLING,
         metavar="N",
-        help="The same seed gives the same answer. Default a new one, which --stats shows.",
+        help="The same seed and the same drafts give the same answer: for that, fix those as well, "
+        "with --drafter. Default a new one, which --stats shows.",
     ),
 ]
 

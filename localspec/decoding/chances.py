@@ -65,9 +65,14 @@ class Chance:
             [(v - shrink * s * other) * grow for v, other in zip(row, scaled, strict=True)]
             for row, s in zip(self._variance, scaled, strict=True)
         ]
-        for i, row in enumerate(self._variance):
-            if row[i] > self.LARGEST:
-                row[i] = self.LARGEST
+        largest = [row[i] for i, row in enumerate(self._variance)]
+        if max(largest) > self.LARGEST:
+            # Row and column together, or it would be the variance of nothing.
+            fit = [math.sqrt(min(1.0, self.LARGEST / v)) for v in largest]
+            self._variance = [
+                [v * one * other for v, other in zip(row, fit, strict=True)]
+                for row, one in zip(self._variance, fit, strict=True)
+            ]
         bias = self.bias * self.BIAS_KEEP + self.BIAS_RATE * error
         self.bias = max(-self.BIAS_CLIP, min(self.BIAS_CLIP, bias))
         self.seen += 1
@@ -91,11 +96,13 @@ class Chance:
             weights = [float(weight) for weight in stored["weights"]]
             variance = [[float(v) for v in row] for row in stored["variance"]]
             seen = int(stored["seen"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
         numbers = [*weights, *(v for row in variance for v in row)]
         if len(weights) != n or [len(row) for row in variance] != [n] * n:
             raise ValueError("another number of features")
+        if seen < 0:
+            raise ValueError("less than no observations")
         if not all(map(math.isfinite, numbers)):
             raise ValueError("not a finite number")
         self._weights, self._variance, self.seen = weights, variance, seen

@@ -30,7 +30,7 @@ class CostCurve:
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
-    TABLE_RATE, TABLE_CLIP = 0.03, 0.3
+    TABLE_RATE, TABLE_CLIP = 0.03, 0.25
     FIRST_RATE = 0.3
     """Rate of the first live pass of a size; a calibration has seen it once or twice only."""
     REFRESH = 32
@@ -78,14 +78,14 @@ class CostCurve:
 
     def observe(self, n: int, context: int, seconds: float) -> None:
         """Learn from a live pass."""
-        expected = self.seconds(n, context)
+        stretch = context // CONTEXT_STEP
+        expected = self._interpolated(n, stretch)
         if expected <= 0.0 or seconds <= 0.0:
             if seconds > 0.0:
                 self.learn({n: seconds}, context)
             return
         off = math.log(seconds / (expected * self.pace))
         self.pace *= math.exp(self.PACE_RATE * max(-self.PACE_CLIP, min(self.PACE_CLIP, off)))
-        stretch = context // CONTEXT_STEP
         if stretch not in self._tables:
             # The first pass this far into a context: what is known of shorter ones, until then.
             self.learn(
@@ -138,8 +138,10 @@ class CostCurve:
                 measured = {int(n): float(seconds) for n, seconds in table.items()}
                 if not all(n > 0 and 0.0 < s < math.inf for n, s in measured.items()):
                     raise ValueError("a pass of no tokens, or one that takes no time")
+                if int(stretch) < 0 or not measured:
+                    raise ValueError("no such stretch of context")
                 curve.learn(measured, int(stretch) * CONTEXT_STEP)
-        except (AttributeError, TypeError) as error:
+        except (AttributeError, TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
         return curve
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -108,8 +109,11 @@ class Knowledge:
             looks = [float(gain) for gain in stored["looks"]]
             looked_at = [int(count) for count in stored["looked_at"]]
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
+        numbers = [*looks, *looked_at, doubts, step, row]
+        if not all(map(math.isfinite, numbers)) or min(*looked_at, doubts, step, row) < 0:
+            raise ValueError("a number out of its range")
         if not len(looks) == len(looked_at) == len(self.looks):
             raise ValueError("another number of offers")
         self.target, self.draft, self.chances, self.looks = target, draft, chances, looks

@@ -54,7 +54,7 @@ class Measured:
     """What a look is worth more than usual when an answer begins, in costs of one, and how
     quickly what looks bring replaces that."""
     HORIZON = 16
-    """Looks over which the cost of catching up with the text is spread."""
+    """Looks over which the cost of catching up with the text is spread, more in a long answer."""
     STAKES = 2.0
     """A copy is checked with the draft model where so many times a look's cost is at risk."""
     SHORT, NAP = 3e-3, 16
@@ -235,7 +235,8 @@ class Measured:
             return True
         backlog = self.first_look(unread, held) - one if unread > 1 else 0.0
         # Reading what it missed is paid once, and then earned back look by look.
-        return self._looks[offer] > rate * (one + backlog / self.HORIZON)
+        looks = max(self.HORIZON, session.room // 4)
+        return self._looks[offer] > rate * (one + backlog / looks)
 
     def first_look(self, unread: int, held: int) -> float:
         """Seconds until the draft model's first token, `unread` tokens behind."""

@@ -319,6 +319,7 @@ class Outlook:
         if not self.drawn:
             # Parents are at least as likely as their children, and come first among equals.
             order.sort(key=lambda number: -self.candidates[number].reach)
+            order = self._fitting(order)
         best, count, total = 1.0 - self._rate * self._least[1], 0, 1.0
         firm = sum(candidate.proposal is not None for candidate in self.candidates)
         if self.drawn and firm:
@@ -339,8 +340,6 @@ class Outlook:
             for _ in range(missing):
                 parent = self.add(filler, parent, "ngram", "", (), chance=0.0)
                 kept.append(parent)
-        if not self.drawn:
-            kept = self._pruned(kept)
         kept.sort()
         self.kept = kept
         self.tokens = 1.0 + sum(self.candidates[number].reach for number in kept)
@@ -382,10 +381,24 @@ class Outlook:
                 return end
             end = below[0]
 
-    def _pruned(self, kept: list[int]) -> list[int]:
-        """Without the least likely leaves, where there are more branches than fit."""
-        parents = {self.candidates[number].parent for number in kept}
-        leaves = [number for number in kept if number not in parents]
-        while len(leaves) > self.leaves:
-            kept.remove(leaves.pop())
-        return kept
+    def _fitting(self, order: Sequence[int]) -> list[int]:
+        """The candidates, best first, without those that would make a branch too many.
+
+        Every beginning of the result is a tree of at most so many branches as fit.
+        """
+        kept: set[int] = set()
+        above: set[int] = set()
+        leaves = 0
+        found = []
+        for number in order:
+            parent = self.candidates[number].parent
+            if parent != ROOT and parent not in kept:
+                continue
+            branches = parent in above or (parent == ROOT and leaves == 0)
+            if branches and leaves == self.leaves:
+                continue
+            leaves += branches
+            kept.add(number)
+            above.add(parent)
+            found.append(number)
+        return found

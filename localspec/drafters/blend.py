@@ -207,6 +207,7 @@ class Blend:
         unread = text[len(model.cache.tokens) :]
         held, n = len(model.cache.tokens), len(unread)
         draft = self._knowledge.draft
+        most = min(most - 1, AHEAD, model.room(text))
         ahead = self._expected(match, most, n, held, outlook)
         if not ahead and 1 < n <= 4 and n * draft.seconds(1, held) < draft.seconds(n, held):
             # Some kernels take longer over two tokens than twice over one.
@@ -229,7 +230,7 @@ class Blend:
         alone, one = draft.seconds(unread, held), draft.seconds(1, held)
         saved = best = 0.0
         reach, count = 1.0, 0
-        guesses = list(islice(self._index.guesses(match, SHORTEST), min(most - 1, AHEAD)))
+        guesses = list(islice(self._index.guesses(match, SHORTEST), most))
         for n, guess in enumerate(guesses, 1):
             reach *= chance.predict(guess.features(outlook.streak))
             saved += reach * one

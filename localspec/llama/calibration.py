@@ -10,7 +10,8 @@ from localspec.llama.context import Context
 BUDGETS = (1.4, 0.35)
 """Seconds for the target and for the draft model, after a first pass that pages the weights in;
 together they stay under two."""
-ROUNDS = 3
+CORE, ROUNDS = 11, 2
+"""So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup."""
 FAR = (1, 4, 8, 16)
 """Sizes measured at a second context length; the others keep their proportion to these."""
 
@@ -38,11 +39,16 @@ def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
     near: dict[int, float] = {}
     far: dict[int, float] = {}
     try:
-        context.extend(filler[:8], 1)  # the first passes allocate, and page the weights in
+        # The first passes allocate, and page the weights in.
+        context.extend(filler[: min(8, context.capacity // 2)], 1)
         context.extend(filler[:1], 1)
+        held = len(context.tokens)
         deadline = perf_counter() + budget
-        sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + 16 <= context.capacity]
-        measure(context, filler, sizes, near, deadline)
+        sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + held <= context.capacity]
+        if not sizes:
+            return True  # no room to draft in, either
+        measure(context, filler, sizes[:CORE], near, deadline, ROUNDS)
+        measure(context, filler, sizes[CORE:], near, deadline)
         again: dict[int, float] = {}
         measure(context, filler, sizes[:2], again, perf_counter())
         length = CONTEXT_STEP + 8
@@ -72,10 +78,11 @@ def measure(
     sizes: list[int],
     best: dict[int, float],
     deadline: float,
+    rounds: int = 1,
 ) -> None:
-    """Fastest pass of each size behind what the cache holds now, up to ROUNDS rounds in turn."""
+    """Fastest pass of each size behind what the cache holds now, in turn."""
     held = len(context.tokens)
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         for n in sizes:
             known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
             if perf_counter() + known > deadline and len(best) >= 2:

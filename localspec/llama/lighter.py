@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
 import statistics
 from pathlib import Path
@@ -46,9 +47,8 @@ def remembered(path: Path, options: ModelOptions) -> Path | None:
         return None
     try:
         copy = _copy_of(path)
-        found = json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))
-        return copy if found["faster"] and copy.exists() else None
-    except (OSError, ValueError, KeyError, TypeError):
+        return copy if _verdict(copy) and copy.exists() else None
+    except OSError:
         return None
 
 
@@ -63,14 +63,14 @@ def lighter(model: Model, options: ModelOptions) -> Path | None:
         if not _applies(options) or not SMALLEST <= size <= LARGEST or not _heavy(model):
             return None
         copy = _copy_of(model.path)
-        verdict = copy.with_suffix(".json")
-        if verdict.exists():
-            return remembered(model.path, options)
+        known = _verdict(copy)
+        if known is False or (known and copy.exists()):
+            return copy if known else None
         copy.parent.mkdir(parents=True, exist_ok=True)
         if shutil.disk_usage(copy.parent).free < 4 * size:
             return None
         logger.info("making a %s copy of the draft model %s", QUANT, model.path.name)
-        partial = copy.with_suffix(".partial")
+        partial = copy.with_suffix(f".{os.getpid()}.partial")
         try:
             quantize(model.path, partial, QUANT, options.threads, again=True)
             partial.replace(copy)
@@ -78,13 +78,22 @@ def lighter(model: Model, options: ModelOptions) -> Path | None:
             partial.unlink(missing_ok=True)
         ratio = _time_ratio(model, copy, options)
         faster = ratio <= WORTHWHILE
+        verdict = json.dumps({"faster": faster, "ratio": ratio})
         logger.info("the copy takes %.2f of the original's time", ratio)
-        verdict.write_text(json.dumps({"faster": faster, "ratio": ratio}), encoding="utf-8")
+        copy.with_suffix(".json").write_text(verdict, encoding="utf-8")
         if not faster:
             copy.unlink()
         return copy if faster else None
     except (OSError, LocalspecError) as error:
         logger.warning("the draft model is used as it is: %s", error)
+        return None
+
+
+def _verdict(copy: Path) -> bool | None:
+    """Whether the copy was found faster; None where that is not known."""
+    try:
+        return bool(json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))["faster"])
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -39,9 +39,12 @@ class LlamaTarget:
 
         At least one token of the prompt is left to decode, for its logits.
         """
-        shared = shared_prefix(self._context.tokens, prompt)
-        self._context.truncate(min(shared, len(prompt) - 1))
+        self._context.truncate(min(self.holds_of(prompt), len(prompt) - 1))
         return len(self._context.tokens)
+
+    def holds_of(self, prompt: Sequence[int]) -> int:
+        """How many tokens of a prompt are in the cache."""
+        return shared_prefix(self._context.tokens, prompt)
 
     def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
         pending = context[len(self._context.tokens) :]

@@ -30,11 +30,13 @@ def engine() -> Iterator[Engine]:
 def test_all_groups(engine: Engine) -> None:
     arms = localspec_arms(engine, GROUPS)
     depths = [f"model depth {depth}" for depth in range(1, 9)]
-    names = ["plain", "planner", "planner, cold", *REGISTRY, *depths, "model depth 3 width 2"]
+    trees = ["model depth 3 width 2", "arg-max depth 3"]
+    names = ["plain", "planner", "planner, cold", *REGISTRY, *depths, *trees]
     assert [arm.name for arm in arms] == names
     assert [sweep_depth(name) for name in depths] == list(range(1, 9))
     assert not any(sweep_depth(name) for name in names if name not in depths)
-    assert arms[-1].command.endswith("--drafter model --depth 3 --width 2")
+    assert arms[-2].command.endswith("--drafter model --depth 3 --width 2")
+    assert arms[-1].command.endswith("--drafter model --depth 3 --greedy-drafts")
     with pytest.raises(UsageError, match="There are no arms 'fancy'"):
         localspec_arms(engine, ["fancy"])
 

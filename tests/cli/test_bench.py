@@ -41,7 +41,7 @@ def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "pip install 'localspec[bench]'" in result.err
     report = Report.from_json((output / "report.json").read_text("utf-8"))
     (pair,) = report.pairs
-    assert len(pair.samples) == 8
+    assert len(pair.samples) == 10
     assert {sample.suite for sample in pair.samples} == {"story", "copy"}
     assert all(sample.tokens <= 15 and sample.seconds > 0 for sample in pair.samples)
     plain = [sample for sample in pair.samples if sample.arm == "plain"]

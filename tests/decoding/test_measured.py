@@ -140,6 +140,14 @@ def test_dip_beyond_a_rise_is_found() -> None:
     assert kept(plan) == 11
 
 
+def test_high_step_is_climbed_where_a_long_copy_pays_for_it() -> None:
+    """Two and three tokens are a loss, eleven a bargain."""
+    knowledge = knowledge_of([1.0, *(3.5,) * 11], None)
+    plan = planner_of(knowledge, SURE, model=False, most=11).plan(session())
+    assert plan.drafter == NAME
+    assert kept(plan) == 11
+
+
 @pytest.mark.parametrize("most", [1, 3, 8])
 @pytest.mark.parametrize("count", [2, 3, 9])
 @pytest.mark.parametrize("spare", [1, 2, 30])

@@ -72,6 +72,7 @@ class Pair:
         self.knowledge = knowledge = knowledge_of(
             SHAPES[self.shape], None if model is None else [self.price] * 16
         )
+        knowledge.looks = [1.5] * len(knowledge.looks)  # the draft model is asked, at first
         index = NgramIndex()
         measured = Measured(
             knowledge,

@@ -18,7 +18,7 @@ from localspec.drafters.reading import Reading
 from localspec.errors import Cancelled
 from tests.decoding.exact import EXACT, gap, texts
 from tests.drafters.blends import Pair, distribution_of
-from tests.drafters.test_blend_greedy import COUNT, by_hand, generated, random_prompt, some_models
+from tests.drafters.test_blend_greedy import by_hand, generated, random_prompt, some_models
 from tests.support.toys import (
     GREEDY,
     START,
@@ -130,15 +130,16 @@ def test_full_draft_model_is_left_out(draft_capacity: int, readers: list[Ahead])
 def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Ahead]) -> None:
     """A draft model that is always right reads everything while the target verifies."""
     model, prompt = some_models(2)[0], [0, START]
-    seconds = []
+    later = []
     for ahead in (None, making(Patient, readers)):
-        pair = Pair(model, shape="flat", most_leaves=1, max_draft=6, ahead=ahead)
+        pair = Pair(model, shape="flat", most_leaves=1, max_draft=2, ahead=ahead)
         text, steps = generated(model, pair, prompt)
         assert text == by_hand(model, prompt)
-        assert sum(step.accepted for step in steps) > COUNT // 2
-        seconds.append(sum(step.draft_seconds for step in steps))
-    assert seconds[1] <= 6.0, "only the first step finds nothing read"
-    assert seconds[1] < seconds[0] - 2.0
+        drafted = [step for step in steps if step.drafted]
+        assert len(drafted) > 4
+        later.append(sum(step.draft_seconds for step in drafted[1:]))
+    assert later[0] > 3.0
+    assert later[1] == 0.0, "only the first step finds nothing read"
     assert pair.cache is not None
     assert readers[-1].native_seconds > 0.0
     assert readers[-1].native_seconds < pair.cache.native_seconds

@@ -156,6 +156,22 @@ def test_grammar_holds(shape: str) -> None:
         assert text == by_hand(model, prompt, forbidden=pairs)
 
 
+def test_draft_model_proposes_nothing_that_the_grammar_forbids() -> None:
+    pairs = {(0, 0), (1, 2), (2, 0)}
+    proposed = 0
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape="flat")
+        text, steps = generated(model, pair, prompt, constraint=Forbids(pairs, START))
+        for step in steps:
+            for node, source in enumerate(step.tree.sources):
+                path = [text[step.context_length - 1], *step.tree.path_tokens(node)]
+                if source == "model":
+                    assert (path[-2], path[-1]) not in pairs
+                    proposed += 1
+    assert proposed > MODELS
+
+
 @pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
 def test_full_draft_model_is_left_out(draft_capacity: int) -> None:
     """`ToyCache` takes no token beyond its capacity."""

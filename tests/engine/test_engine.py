@@ -31,11 +31,13 @@ FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
 def small() -> Iterator[Engine]:
     """A pair with room for 128 tokens."""
     with localspec.load(options=ModelOptions(context=128)) as pair:
+        make_drafts_cheap(pair)
         yield pair
 
 
 def test_the_ten_lines_of_the_readme(engine: Engine) -> None:
-    stream = engine.stream(FOX, max_tokens=64, sampling=GREEDY)
+    drafting = Drafting(drafter="model")
+    stream = engine.stream(FOX, max_tokens=64, sampling=GREEDY, drafting=drafting)
     text = ""
     for chunk in stream:
         assert len(chunk.token_ids) == len(chunk.sources)
@@ -44,7 +46,7 @@ def test_the_ten_lines_of_the_readme(engine: Engine) -> None:
     assert text.startswith("Once upon a time")
     assert stream.finish_reason == "length"
     assert stream.stats.generated_tokens == 64
-    assert engine.chat(FOX, max_tokens=64, sampling=GREEDY).text == text
+    assert engine.chat(FOX, max_tokens=64, sampling=GREEDY, drafting=drafting).text == text
 
 
 def test_statistics_add_up(engine: Engine) -> None:
@@ -70,18 +72,20 @@ def test_statistics_add_up(engine: Engine) -> None:
 
 
 def test_second_chat_turn_decodes_only_what_is_new(engine: Engine) -> None:
-    first = engine.chat(FOX, max_tokens=40, sampling=GREEDY)
+    drafting = Drafting(drafter="model")
+    first = engine.chat(FOX, max_tokens=40, sampling=GREEDY, drafting=drafting)
     turns = [
         *FOX,
         {"role": "assistant", "content": first.text},
         {"role": "user", "content": "More."},
     ]
-    second = engine.chat(turns, max_tokens=40, sampling=GREEDY)
+    second = engine.chat(turns, max_tokens=40, sampling=GREEDY, drafting=drafting)
     # The template's own tokens around the new turn, and the last token of the first answer.
     assert second.stats.prompt_tokens - second.stats.cached_tokens <= 8
     for context in engine._contexts:
         context.clear()
-    assert engine.chat(turns, max_tokens=40, sampling=GREEDY).text == second.text
+    again = engine.chat(turns, max_tokens=40, sampling=GREEDY, drafting=drafting)
+    assert again.text == second.text
 
 
 def test_same_prompt_again_decodes_one_token(engine: Engine) -> None:
@@ -102,9 +106,11 @@ def test_another_prompt_shares_nothing_but_its_beginning(engine: Engine) -> None
 
 
 def test_seed_repeats_a_sampled_answer_and_is_reported(engine: Engine) -> None:
-    first = engine.chat(FOX, max_tokens=60)
+    drafting = Drafting(drafter="model")
+    first = engine.chat(FOX, max_tokens=60, drafting=drafting)
     assert first.stats.seed is not None
-    again = engine.chat(FOX, max_tokens=60, sampling=SamplingParams(seed=first.stats.seed))
+    sampling = SamplingParams(seed=first.stats.seed)
+    again = engine.chat(FOX, max_tokens=60, sampling=sampling, drafting=drafting)
     assert again.text == first.text
     assert engine.chat(FOX, max_tokens=60, sampling=SamplingParams(seed=7)).text != first.text
 
@@ -305,8 +311,9 @@ def test_penalties_apply_to_drafts_and_target_alike(engine: Engine) -> None:
         temperature=0, repeat_penalty=1.3, frequency_penalty=0.2, presence_penalty=0.2
     )
     plain = engine.chat(FOX, max_tokens=60, sampling=sampling, drafting=Drafting(drafter="none"))
-    make_drafts_cheap(engine)
-    drafted = engine.chat(FOX, max_tokens=60, sampling=sampling)
+    drafted = engine.chat(
+        FOX, max_tokens=60, sampling=sampling, drafting=Drafting(drafter="model", depth=3)
+    )
     assert drafted.text == plain.text
     assert drafted.stats.accepted > 20
     assert plain.text != engine.chat(FOX, max_tokens=60, sampling=GREEDY).text

@@ -8,7 +8,9 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.decoding.costs import CostCurve
 from localspec.llama import calibration
+from localspec.llama.context import Context
 from localspec.store import folder
 from tests.support.sessions import make_drafts_cheap
 
@@ -29,9 +31,10 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     seen: list[object] = []
     calibrate = calibration.calibrate
 
-    def counted(context: object, curve: object, budget: float) -> None:
+    def counted(context: Context, curve: CostCurve, budget: float) -> bool:
         seen.append(context)
-        calibrate(context, curve, 0.0)  # type: ignore[arg-type]
+        calibrate(context, curve, 0.0)
+        return True  # whatever else this machine does
 
     monkeypatch.setattr(calibration, "calibrate", counted)
     return seen
@@ -160,10 +163,25 @@ def test_unwritable_folder_costs_nothing_but_a_warning(
     assert len(measured) == 2
 
 
-def test_shortest_context_answers(measured: list[object]) -> None:
-    """There is hardly anything to measure, and nothing to gain."""
-    for context in (8, 16, 24):
-        options = ModelOptions(context=context, threads=1)
-        with localspec.load(options=options) as engine:
-            assert engine.generate("a", max_tokens=3, sampling=GREEDY).text
-    assert measured
+def test_busy_machine_is_measured_again_and_the_conversation_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A prompt that goes on from the last one decodes only what is new, measuring or not."""
+    calibrate, measured = calibration.calibrate, 0
+
+    def unsteady(context: Context, curve: CostCurve, budget: float) -> bool:
+        nonlocal measured
+        measured += 1
+        calibrate(context, curve, 0.0)
+        return False
+
+    monkeypatch.setattr(calibration, "calibrate", unsteady)
+    with localspec.load(options=OPTIONS) as engine:
+        first = ask(engine)
+        again = ask(engine)
+        assert again.text == first.text
+        assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
+        assert measured == 2
+        for n in range(4):
+            engine.generate(f"Number {n} of some other prompts.", max_tokens=2, sampling=GREEDY)
+        assert 2 < measured <= 6, "once more, and not for ever"

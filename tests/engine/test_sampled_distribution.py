@@ -29,7 +29,6 @@ WAYS = {
     "chain, block verification": Drafting(drafter="model", depth=2, rule="block"),
     "tree, speculative sampling": Drafting(drafter="model", depth=2, width=2, rule="token"),
     "cascade": Drafting(drafter="cascade", depth=3, rule="token"),
-    "auto": Drafting(),
 }
 
 
