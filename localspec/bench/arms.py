@@ -204,4 +204,6 @@ def _command(engine: Engine, drafting: Drafting) -> str:
         words += ["--depth", str(drafting.depth)]
     if drafting.width != 1:
         words += ["--width", str(drafting.width)]
+    if not drafting.sampled:
+        words += ["--greedy-drafts"]
     return shlex.join(words)
