@@ -76,7 +76,8 @@ class Engine:
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.knowledge = Knowledge()
         self._store = store
-        self._store.load(self.knowledge)
+        # What an earlier session stored is compared with the machine before it is believed.
+        self._checked = not self._store.load(self.knowledge)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
         self._wait = wait
@@ -295,13 +296,17 @@ class Engine:
 
         Once more after a busy time, but not at the cost of what the cache holds of the prompt.
         """
-        from localspec.llama.calibration import BUDGETS, calibrate
+        from localspec.llama.calibration import BUDGETS, agrees, calibrate
 
         started = perf_counter()
         curves = (self.knowledge.target, self.knowledge.draft)
         known = 4 * self._target.holds_of(prompt) > len(prompt)
         again = 0 < self.knowledge.doubts <= CALIBRATIONS and not known
         wanted = [again or not curve for curve in curves]
+        if not any(wanted[: len(self._contexts)]) and not self._checked:
+            pairs = zip(self._contexts, curves, strict=False)
+            wanted = [not agrees(context, curve) for context, curve in pairs]
+        self._checked = True
         steady = [
             calibrate(context, curve, budget)
             for context, curve, budget, measure in zip(

@@ -50,6 +50,14 @@ class CostCurve:
     def __bool__(self) -> bool:
         return bool(self._tables)
 
+    def forget(self) -> None:
+        """Drop everything that was measured."""
+        self._tables.clear()
+        self._known.clear()
+        self._seen.clear()
+        self.pace = 1.0
+        self._refresh()
+
     def learn(self, measured: Mapping[int, float], context: int) -> None:
         """Take over calibrated seconds by pass size, at so many tokens of context."""
         stretch = context // CONTEXT_STEP

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,35 @@ LEADING = "the draft model leads"
 COPYING = "the text repeats itself"
 PROBING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
 ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
+HOPELESS = Plan(None, reason="a pass over several tokens costs as much here as one for each")
 LAST = Plan(None, reason="the answer ends with the next token")
+
+
+NONE, POOR, FAIR, GOOD = range(4)
+"""What the n-gram offers: nothing, too little to draft, a draft, a sure one. The draft model's
+gains are learned apart for each: see `Knowledge.looks`."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """What the n-gram offers at one place.
+
+    Attributes:
+        guesses: a chain, as far as it was looked at.
+        kind: NONE … GOOD.
+        worth: of the best beginning of the chain, as `Outlook.value`; plain decoding's at least.
+        stake: seconds lost if its first token is rejected.
+    """
+
+    guesses: list[Guess]
+    kind: int
+    worth: float
+    stake: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether it is worth drafting by itself."""
+        return self.kind >= FAIR
 
 
 class Measured:
@@ -57,12 +86,15 @@ class Measured:
     """Looks over which the cost of catching up with the text is spread, more in a long answer."""
     STAKES = 2.0
     """A copy is checked with the draft model where so many times a look's cost is at risk."""
+    WORTHWHILE = 1.25
+    """Where drafts that were always right would not make it so many times faster, real ones do not
+    pay, and nothing is planned."""
     SHORT, NAP = 3e-3, 16
     """Where a pass takes less than so many seconds, planning (some 50 µs) would show: after a while
     without a draft it is left out for up to so many steps in a row."""
     DIP = 12
     """Sizes looked beyond the best one so far: a pass over 16 can be a bargain where 5 is none."""
-    POOR, FAINT = 0.2, 0.05
+    DOUBTFUL, FAINT = 0.2, 0.05
     """A first guess less likely than the one, and a later one less likely to be reached than the
     other, are not worth a thought: no known curve makes them pay."""
     SURE = 0.9
@@ -106,8 +138,7 @@ class Measured:
         if self._asleep:
             self._asleep -= 1
             return ASLEEP
-        knowledge, context = self._knowledge, session.context
-        held = len(context)
+        knowledge, held = self._knowledge, len(session.context)
         room = min(session.room - 1, self._most, self._capacity - held)
         self._guesses = ()
         if self._looked_at < 0:
@@ -117,43 +148,15 @@ class Measured:
         if room < 1:
             return LAST
         costs = self._prices(held)
+        if costs.ceiling < self.WORTHWHILE:
+            return HOPELESS
         rate = self._rate(costs)
-        guesses: list[Guess] = []
-        self._guesses = guesses
-        chain: list[float] = []
-        reach, total = 1.0, 1.0
-        plain = best = 1.0 - rate * costs.least[1]
-        farthest = 1 + self.DIP
-        stake = 0.0  # seconds lost if the n-gram's first token is rejected
-        chances = knowledge.chances[self._ngram]
-        for n, guess in enumerate(islice(self._guess(session), room), 2):
-            guesses.append(guess)
-            reach *= chances.predict(guess.features(self._streak + n - 2))
-            if reach < (self.FAINT if chain else self.POOR) or n > farthest:
-                break
-            chain.append(reach)
-            total += reach
-            worth = total - rate * costs.least[n]
-            if worth > best:
-                best, farthest = worth, n + self.DIP
-                stake = (1.0 - chain[0]) * (costs.least[n] - costs.least[1])
-
-        offer = 0 if not chain else 1 if best <= plain else 2 if chain[0] < self.SURE else 3
-        asks = self._asks_model(session, offer, rate, stake)
-        probes = (
-            not asks
-            and self._unread is not None
-            and bool(knowledge.draft)
-            and offer < 2
-            and held - self._looked_at >= self._rest
-        )
-        if not asks and not probes and offer < 2:
-            self._idle += 1
-            if costs.least[1] < self.SHORT:
-                self._asleep = min(self._idle // 2, self.NAP)
-            if self._unread is None:
-                return UNLIKELY if guesses else NOTHING
-            return LOSING
+        offer = self._offered(session, room, costs, rate)
+        self._guesses = offer.guesses
+        asks = self._asks_model(session, offer, rate)
+        probes = not asks and self._probes(offer, held)
+        if not asks and not probes and not offer.pays:
+            return self._plain(offer, costs)
         self._idle = 0
         outlook = Outlook(
             knowledge,
@@ -163,18 +166,18 @@ class Measured:
             most=room,
             leaves=self._leaves,
             drawn=self._drawn and asks,
-            guesses=guesses,
+            guesses=offer.guesses,
             streak=self._streak,
             onward=self._onward,
         )
         outlook.asks_model, outlook.probes = asks, probes
-        outlook.offer, outlook.plain = offer, best
+        outlook.offer, outlook.plain = offer.kind, offer.worth
         reason = PROBING if probes else LEADING if asks else COPYING
         overlaps = asks and self._contest is not None and self._contest.new_way
         return Plan(NAME, room, reason=reason, overlaps=overlaps, outlook=outlook)
 
     def observe(self, step: Step) -> None:
-        if step.plan is ASLEEP:
+        if step.plan is ASLEEP or step.plan is HOPELESS:
             return
         knowledge, context = self._knowledge, step.context_length
         outlook = step.plan.outlook
@@ -188,15 +191,16 @@ class Measured:
         if outlook is not None and outlook.probes:
             self._looked_at = context
             for gain in outlook.prospects:
-                self._looks[0] += self.LOOK_RATE * (gain - self._looks[0])
-                self._looks[1] += self.LOOK_RATE * (gain - self._looks[1])
+                for kind in (NONE, POOR):
+                    self._looks[kind] += self.LOOK_RATE * (gain - self._looks[kind])
             self._rest = min(self._rest * 2, self.LONGEST_REST)
         if outlook is not None and outlook.asks_model:
             if self._contest is not None:
                 self._contest.observe(len(step.tokens), step.seconds)
-            if outlook.passes:
-                if outlook.passes == outlook.read:
-                    knowledge.draft.observe(1, context, step.draft_seconds / outlook.passes)
+            if outlook.sizes:
+                if len(outlook.sizes) == sum(outlook.sizes):
+                    seconds = step.draft_seconds / len(outlook.sizes)
+                    knowledge.draft.observe(1, context, seconds)
                 gain = max(0.0, outlook.gain())
                 knowledge.looked(outlook.offer, gain)
                 self._looks[outlook.offer] += self.LOOK_RATE * (gain - self._looks[outlook.offer])
@@ -204,6 +208,36 @@ class Measured:
                 self._rest = self.FIRST_REST
             self._learn_from_draft(outlook, step)
         self._learn_from_guesses(step)
+
+    def _offered(self, session: Session, room: int, costs: Costs, rate: float) -> _Offer:
+        """What the n-gram has to say here, as far as it is worth a thought."""
+        guesses: list[Guess] = []
+        plain = best = 1.0 - rate * costs.least[1]
+        reach = total = 1.0
+        first, farthest, stake = 0.0, 1 + self.DIP, 0.0
+        chances = self._knowledge.chances[self._ngram]
+        for n, guess in enumerate(islice(self._guess(session), room), 2):
+            guesses.append(guess)
+            reach *= chances.predict(guess.features(self._streak + n - 2))
+            if reach < (self.FAINT if first else self.DOUBTFUL) or n > farthest:
+                break
+            first = first or reach
+            total += reach
+            worth = total - rate * costs.least[n]
+            if worth > best:
+                best, farthest = worth, n + self.DIP
+                stake = (1.0 - first) * (costs.least[n] - costs.least[1])
+        kind = NONE if not first else POOR if best <= plain else FAIR if first < self.SURE else GOOD
+        return _Offer(guesses, kind, best, stake)
+
+    def _plain(self, offer: _Offer, costs: Costs) -> Plan:
+        """Nothing is drafted: why, and for how long nothing is planned either."""
+        self._idle += 1
+        if costs.least[1] < self.SHORT:
+            self._asleep = min(self._idle // 2, self.NAP)
+        if self._unread is None:
+            return UNLIKELY if offer.guesses else NOTHING
+        return LOSING
 
     def _prices(self, held: int) -> Costs:
         """What verifying costs at this context length, worked out anew when it has moved."""
@@ -220,25 +254,31 @@ class Measured:
             self._tokens, self._seconds = 8.0, 8.0 * costs.least[1]
         return max(plain, self._tokens / self._seconds)
 
-    def _asks_model(self, session: Session, offer: int, rate: float, stake: float) -> bool:
+    def _asks_model(self, session: Session, offer: _Offer, rate: float) -> bool:
         if self._unread is None or not self._knowledge.draft:
             return False
         held, unread = len(session.context), self._unread(session)
-        one = self.first_look(1, held)
+        one = self._first_look(1, held)
         if not self._looks:
             # Every answer gives the draft model some credit: the last one may have been unlike it.
             credit = self.CREDIT * rate * one
             self._looks = [gain + credit for gain in self._knowledge.looks]
-            if self._knowledge.looks[0] < credit:
+            if self._knowledge.looks[NONE] < credit:
                 self._rest = self.LONGEST_REST  # it has not paid for long: no need to hurry
-        if stake > self.STAKES * self.first_look(unread, held):
+        if offer.stake > self.STAKES * self._first_look(unread, held):
             return True
-        backlog = self.first_look(unread, held) - one if unread > 1 else 0.0
+        backlog = self._first_look(unread, held) - one if unread > 1 else 0.0
         # Reading what it missed is paid once, and then earned back look by look.
         looks = max(self.HORIZON, session.room // 4)
-        return self._looks[offer] > rate * (one + backlog / looks)
+        return self._looks[offer.kind] > rate * (one + backlog / looks)
 
-    def first_look(self, unread: int, held: int) -> float:
+    def _probes(self, offer: _Offer, held: int) -> bool:
+        """Whether it is time to try a draft model that did not pay; the n-gram's turn otherwise."""
+        if self._unread is None or not self._knowledge.draft or offer.pays:
+            return False
+        return held - self._looked_at >= self._rest
+
+    def _first_look(self, unread: int, held: int) -> float:
         """Seconds until the draft model's first token, `unread` tokens behind."""
         draft = self._knowledge.draft
         return (

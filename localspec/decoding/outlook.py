@@ -92,9 +92,13 @@ class Costs:
         least: by n, the least that a pass over n or more tokens costs.
         size: by n, the number of tokens that costs so little; n itself unless a larger pass is
             cheaper, whose free slots are then filled.
+        ceiling: the speed-up if drafts cost nothing but planning them, and were always right.
     """
 
-    __slots__ = ("least", "size")
+    PLANNING = 150e-6
+    """Seconds of a step that is planned and drafted, on top of a plain one."""
+
+    __slots__ = ("ceiling", "least", "size")
 
     def __init__(self, knowledge: Knowledge, context: int, most: int) -> None:
         n = most + 1
@@ -106,6 +110,8 @@ class Costs:
             if rows[i + 1] <= rows[i]:
                 rows[i], self.size[i] = rows[i + 1], self.size[i + 1]
         self.least = rows
+        dearer = [rows[i] + self.PLANNING for i in range(2, n + 1)]
+        self.ceiling = max((i * rows[1] / cost for i, cost in enumerate(dearer, 2)), default=1.0)
 
 
 class Outlook:
@@ -142,11 +148,9 @@ class Outlook:
         "leaves",
         "offer",
         "onward",
-        "passes",
         "plain",
         "probes",
         "prospects",
-        "read",
         "seconds",
         "sizes",
         "streak",
@@ -183,10 +187,8 @@ class Outlook:
         self._reaches: list[float] = []
         self._summed = 0.0
         self.tip = ROOT
-        self.passes = 0
-        """Rows asked of the draft model; `read` are the tokens that it read for them."""
-        self.read = 0
-        self.sizes: list[tuple[int, bool]] = []
+        self.sizes: list[int] = []
+        """Tokens that each pass of the draft model read."""
         self.asks_model = False
         self.probes = False
         """Whether the draft model is only tried on what is known, to see whether it would pay."""
@@ -241,13 +243,6 @@ class Outlook:
         self._reaches.append(reach)
         self._summed += reach
         return len(self.candidates) - 1
-
-    def child(self, parent: int, token: int) -> int | None:
-        """The candidate with this token below a parent, if there is one."""
-        for number, candidate in enumerate(self.candidates):
-            if candidate.parent == parent and candidate.token == token:
-                return number
-        return None
 
     def value(self, further: Sequence[float] = ()) -> float:
         """What the candidates, and further ones with such chances, are worth."""
@@ -358,18 +353,18 @@ class Outlook:
 
     def why_nothing(self, reason: str) -> str:
         """Why nothing was drafted although a draft was planned, for `reason`."""
-        if self.passes:
+        if self.sizes:
             return "the draft model was asked, and its tokens were too unlikely to be verified"
         return reason
 
     @property
     def cost(self) -> float:
         """Seconds that the step is expected to take, the draft model's passes included."""
-        return self.seconds + self.passes * self._pass_cost / self._rate
+        return self.seconds + len(self.sizes) * self._pass_cost / self._rate
 
     def gain(self) -> float:
         """Tokens that this draft is worth more than none, first pass of the draft model aside."""
-        passes = max(0, self.passes - 1)
+        passes = max(0, len(self.sizes) - 1)
         return self.tokens - self._rate * self.seconds - self._pass_cost * passes - self.plain
 
     def _end(self, kept: list[int]) -> int:

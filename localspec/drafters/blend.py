@@ -217,9 +217,7 @@ class Blend:
         rows = model.read([*unread, *ahead], 1 + len(ahead))
         if not ahead:
             model.cache.checkpoint()
-        outlook.passes += 1
-        outlook.read += n + len(ahead)
-        outlook.sizes.append((n + len(ahead), bool(ahead)))
+        outlook.sizes.append(n + len(ahead))
         return Reading(rows, [*text, *ahead], len(text))
 
     def _expected(

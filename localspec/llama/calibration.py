@@ -19,6 +19,9 @@ FAR = (1, 4, 8, 16)
 STEADY = 1.3
 """The first size measured once more at the end may differ by so much."""
 
+SIMILAR = 1.6
+"""A stored curve may differ by so much from what is measured in a moment."""
+
 
 def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
     """Measure T(n), the most telling sizes first, as many as the budget allows.
@@ -65,11 +68,37 @@ def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
             measure(context, filler, [n for n in FAR if n in near], far, deadline)
     finally:
         context.clear()
+    curve.forget()
     curve.learn(near, 0)
     steady = all(near[n] * STEADY > again[n] for n in again)
     if all(n in far for n in FAR[:2]):
         curve.learn(_stretched(near, far), CONTEXT_STEP)
     return steady
+
+
+def agrees(context: Context, curve: CostCurve) -> bool:
+    """Whether a curve of an earlier session still fits, as two of its points tell.
+
+    Live passes keep up the sizes that are used; one that was once found too dear is not used, and
+    would be believed for ever. The cache is left empty.
+
+    Raises:
+        Cancelled: the context was cancelled meanwhile.
+    """
+    context.clear()
+    filler = [i % context.model.vocabulary.size for i in range(32, 40)]
+    now: dict[int, float] = {}
+    try:
+        if context.capacity > 16:
+            context.extend(filler[:4], 1)
+            measure(context, filler, list(SIZES[:2]), now, perf_counter() + 1.0, ROUNDS)
+    finally:
+        context.clear()
+    if len(now) < 2:
+        return True
+    one, four = SIZES[:2]
+    off = (now[four] / now[one]) / (curve.seconds(four, 0) / curve.seconds(one, 0))
+    return 1.0 / SIMILAR < off < SIMILAR
 
 
 def measure(

@@ -84,7 +84,7 @@ def seconds_of(knowledge: Knowledge, step: Step) -> tuple[float, float]:
     """What the step's passes cost by the curves: the target's, the draft model's."""
     at = step.context_length
     outlook = step.plan.outlook
-    sizes = [] if outlook is None else [size for size, _ in outlook.sizes]
+    sizes = [] if outlook is None else outlook.sizes
     return (
         knowledge.target.seconds(1 + len(step.tree), at),
         sum(knowledge.draft.seconds(size, at) for size in sizes),

@@ -11,7 +11,7 @@ import pytest
 from localspec.decoding.acceptance import GreedyMatch, Rows
 from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.loop import Step, speculate
-from localspec.decoding.measured import COPYING, LEADING, NAME, PROBING, Measured
+from localspec.decoding.measured import COPYING, HOPELESS, LEADING, NAME, PROBING, Measured
 from localspec.decoding.outlook import Guess
 from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
@@ -195,7 +195,25 @@ def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
     assert planner._rate(planner._prices(10)) == pytest.approx(plain), "never below plain decoding"
 
 
-def test_ngram_is_checked_for_nothing_while_it_does_not_draft() -> None:
+def test_nothing_is_planned_where_no_draft_could_pay() -> None:
+    """A pass over eight tokens that costs eight passes leaves nothing to gain."""
+    knowledge = knowledge_of(SHAPES["ruinous"], None)
+
+    def guess(session: Session) -> Iterator[Guess]:
+        raise AssertionError("what the n-gram knows does not matter here")
+
+    planner = Measured(
+        knowledge, guess, None, most=16, leaves=8, capacity=1000, greedy=True, drawn=True
+    )
+    plan = planner.plan(session())
+    assert plan is HOPELESS
+    planner.observe(step_of(plan))
+
+
+def test_ngram_is_checked_for_nothing_while_it_does_not_draft(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Measured, "WORTHWHILE", 0.0)
     knowledge = knowledge_of(SHAPES["ruinous"], None)
     planner = planner_of(knowledge, SURE, model=False)
     before = knowledge.chances["ngram"].seen
@@ -214,8 +232,9 @@ def test_new_answer_drops_what_was_particular_to_the_last() -> None:
     assert {chance.bias for chance in knowledge.chances.values()} == {0.0}
 
 
-def test_short_passes_are_not_held_up_by_planning() -> None:
+def test_short_passes_are_not_held_up_by_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a pass takes half a millisecond, the planner naps in between, and says so."""
+    monkeypatch.setattr(Measured, "WORTHWHILE", 0.0)
     knowledge = knowledge_of(SHAPES["ruinous"], None)
     knowledge.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
     asked = 0
@@ -293,7 +312,7 @@ def scripted(
 
 def asked(step: Step) -> bool:
     """Whether the draft model was asked for a draft."""
-    return step.plan.outlook is not None and step.plan.outlook.passes > 0
+    return step.plan.outlook is not None and len(step.plan.outlook.sizes) > 0
 
 
 @pytest.mark.parametrize("strange", [60, 200, 400])

@@ -256,8 +256,6 @@ def test_reach_is_the_chance_of_the_path_and_of_no_elder_sibling() -> None:
     reaches = [outlook.candidates[number].reach for number in (first, second, beside)]
     assert reaches == pytest.approx([0.5, 0.2, 0.15])
     assert [outlook.candidates[n].depth for n in (first, second, beside)] == [1, 2, 2]
-    assert outlook.child(first, 3) == beside
-    assert outlook.child(first, 9) is None
 
 
 def test_chance_is_asked_for_where_it_is_not_given() -> None:
@@ -327,11 +325,11 @@ def test_gain_is_over_what_goes_without_the_draft_model() -> None:
     outlook.plain = 1.0 - 1.0 / UNIT * least_seconds(knowledge_of(SHAPES["flat"]))[1]
     first = outlook.add(1, ROOT, "model", "", (), chance=0.9)
     outlook.add(2, first, "model", "", (), chance=0.5)
-    outlook.passes = 2
+    outlook.sizes = [1, 1]
     outlook.settle(FILLER)
     assert outlook.kept == [0, 1]
     assert outlook.gain() == pytest.approx(0.9 + 0.45 - 0.1 - 0.02, abs=0.02)
-    outlook.passes = 1
+    outlook.sizes = [1]
     assert outlook.gain() == pytest.approx(0.9 + 0.45 - 0.02, abs=0.02)
 
 
