@@ -157,8 +157,11 @@ def measure(pair: Pair, settings: Settings, tell: Tell) -> PairReport:
         report.samples, report.dropped = outcome.samples, refused | outcome.dropped
         report.partial = outcome.partial
         if not outcome.partial:
-            tell(f"{pair.name}: working out the bound")
-            _add_bounds(report, _bounds(engine, outcome, settings))
+            try:
+                tell(f"{pair.name}: working out the bound")
+                _add_bounds(report, _bounds(engine, outcome, settings))
+            except KeyboardInterrupt:
+                report.partial = True
     return report
 
 

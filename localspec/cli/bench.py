@@ -7,12 +7,14 @@ import shlex
 import shutil
 import sys
 from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from localspec.cli import bench_options as b
 from localspec.cli import options as o
+from localspec.cli.interrupts import on_interrupt
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
@@ -100,9 +102,16 @@ def _measured(context: typer.Context, console: Console) -> Report:
 
     from localspec.bench.benchmark import benchmark
 
-    report = benchmark(
-        pairs, settings, command=_command(context), tell=console.progress, notices=notices
-    )
+    stop = Event()
+
+    def tell(text: str) -> None:
+        # Raised here, between two answers: inside a callback of llama.cpp it would be lost.
+        if stop.is_set():
+            raise KeyboardInterrupt
+        console.progress(text)
+
+    with on_interrupt(stop.set):
+        report = benchmark(pairs, settings, command=_command(context), tell=tell, notices=notices)
     console.erase_progress()
     if any(pair.samples for pair in report.pairs):
         for pair in report.pairs:
