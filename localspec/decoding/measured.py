@@ -86,7 +86,7 @@ class Measured:
     """Looks over which the cost of catching up with the text is spread, more in a long answer."""
     STAKES = 2.0
     """A copy is checked with the draft model where so many times a look's cost is at risk."""
-    WORTHWHILE = 1.25
+    WORTHWHILE = 1.75
     """Where drafts that were always right would not make it so many times faster, real ones do not
     pay, and nothing is planned."""
     SHORT, NAP = 3e-3, 16

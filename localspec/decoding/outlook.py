@@ -95,8 +95,9 @@ class Costs:
         ceiling: the speed-up if drafts cost nothing but planning them, and were always right.
     """
 
-    PLANNING = 150e-6
-    """Seconds of a step that is planned and drafted, on top of a plain one."""
+    PLANNING = 400e-6
+    """Seconds of a step that is planned and drafted, on top of a plain one: some 150 µs of work,
+    during which the native threads fall asleep, and take as long to be woken."""
 
     __slots__ = ("ceiling", "least", "size")
 
