@@ -28,7 +28,9 @@ LEADING = "the draft model leads"
 COPYING = "the text repeats itself"
 PROBING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
 ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
-HOPELESS = Plan(None, reason="a pass over several tokens costs as much here as one for each")
+HOPELESS = Plan(
+    None, reason="passes are so short here that planning drafts costs more than it brings"
+)
 LAST = Plan(None, reason="the answer ends with the next token")
 
 
@@ -87,8 +89,8 @@ class Measured:
     STAKES = 2.0
     """A copy is checked with the draft model where so many times a look's cost is at risk."""
     WORTHWHILE = 1.75
-    """Where drafts that were always right would not make it so many times faster, real ones do not
-    pay, and nothing is planned."""
+    """Where passes are short, and drafts that were always right would not make it so many times
+    faster, real ones do not pay for being planned."""
     SHORT, NAP = 3e-3, 16
     """Where a pass takes less than so many seconds, planning (some 50 µs) would show: after a while
     without a draft it is left out for up to so many steps in a row."""
@@ -148,7 +150,7 @@ class Measured:
         if room < 1:
             return LAST
         costs = self._prices(held)
-        if costs.ceiling < self.WORTHWHILE:
+        if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
         rate = self._rate(costs)
         offer = self._offered(session, room, costs, rate)

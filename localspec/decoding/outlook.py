@@ -92,9 +92,12 @@ class Costs:
         least: by n, the least that a pass over n or more tokens costs.
         size: by n, the number of tokens that costs so little; n itself unless a larger pass is
             cheaper, whose free slots are then filled.
-        ceiling: the speed-up if drafts cost nothing but planning them, and were always right.
+        ceiling: the speed-up if drafts of a usual length cost nothing but planning them, and were
+            always right.
     """
 
+    USUAL = 8
+    """Tokens of a pass; more are accepted only where text is copied."""
     PLANNING = 400e-6
     """Seconds of a step that is planned and drafted, on top of a plain one: some 150 µs of work,
     during which the native threads fall asleep, and take as long to be woken."""
@@ -111,7 +114,7 @@ class Costs:
             if rows[i + 1] <= rows[i]:
                 rows[i], self.size[i] = rows[i + 1], self.size[i + 1]
         self.least = rows
-        dearer = [rows[i] + self.PLANNING for i in range(2, n + 1)]
+        dearer = [rows[i] + self.PLANNING for i in range(2, min(n, self.USUAL) + 1)]
         self.ceiling = max((i * rows[1] / cost for i, cost in enumerate(dearer, 2)), default=1.0)
 
 

@@ -196,8 +196,9 @@ def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
 
 
 def test_nothing_is_planned_where_no_draft_could_pay() -> None:
-    """A pass over eight tokens that costs eight passes leaves nothing to gain."""
+    """Passes of half a millisecond, and one over eight tokens costs eight of them."""
     knowledge = knowledge_of(SHAPES["ruinous"], None)
+    knowledge.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
 
     def guess(session: Session) -> Iterator[Guess]:
         raise AssertionError("what the n-gram knows does not matter here")
