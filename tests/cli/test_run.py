@@ -31,7 +31,7 @@ FIGURES = (
 
 
 def test_answer_on_stdout_and_one_line_of_figures_on_stderr(cli: Cli) -> None:
-    result = cli("run", "-n", "24", "--seed", "1", STORY)
+    result = cli("run", "-n", "24", "--seed", "1", "--drafter", "model", STORY)
     assert result.code == 0
     assert len(result.out.split()) > 10
     assert result.out.endswith("\n")
@@ -43,8 +43,8 @@ def test_answer_on_stdout_and_one_line_of_figures_on_stderr(cli: Cli) -> None:
 
 
 def test_quiet_leaves_only_the_answer(cli: Cli) -> None:
-    loud = cli("run", "-n", "8", "--seed", "1", STORY)
-    quiet = cli("run", "-n", "8", "--seed", "1", "-q", STORY)
+    loud = cli("run", "-n", "8", "--seed", "1", "--drafter", "model", STORY)
+    quiet = cli("run", "-n", "8", "--seed", "1", "--drafter", "model", "-q", STORY)
     assert (quiet.code, quiet.out, quiet.err) == (0, loud.out, "")
 
 
