@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localspec.bench.records import BenchPrompt, Sample
@@ -177,16 +177,12 @@ def _foreseen(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], fl
     predictions: list[tuple[float, bool]] = []
     expected, estimated = 0.0, False
     for step in steps:
-        outlook = getattr(step.plan, "outlook", None)
-        chances: Mapping[int, float] | None = getattr(step.plan, "chances", None)
-        if chances is None:
-            chances = getattr(outlook, "chances", None)
-        if chances is not None:
+        outlook = step.plan.outlook
+        if outlook is not None:
             kept = set(step.path)
-            predictions += [(float(chances[n]), n in kept) for n in step.tests if n in chances]
-        foreseen = getattr(step, "expected", None) or outlook
-        if step.tree.tokens and foreseen is not None:
-            expected += float(foreseen.tokens)
+            predictions += [(outlook.chances[n], n in kept) for n in step.tests]
+        if step.tree.tokens and outlook is not None:
+            expected += outlook.tokens
             estimated = True
         elif step.tree.tokens:
             return tuple(predictions), None  # a forced draft: nobody expected anything

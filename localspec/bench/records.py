@@ -30,7 +30,8 @@ class Sample:
         text: the answer.
         token_ids: the answer's tokens, empty where the arm does not tell.
         predictions: (predicted chance, accepted) of each tested draft token; empty without them.
-        expected_tokens: tokens that the planner expected of the drafted steps, None without it.
+        expected_tokens: tokens that the planner expected, one for each step without a draft; None
+            without it.
     """
 
     arm: str
