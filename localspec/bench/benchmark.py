@@ -177,7 +177,12 @@ def _peers(
     peers = settings.peers
     if peers is None:
         return [], {}
-    from localspec.bench.peers_python import LOOKUPS, PythonLlama
+    from localspec.bench.peers_python import (
+        LOOKUPS,
+        PythonLlama,
+        Transformers,
+        why_no_transformers,
+    )
     from localspec.bench.peers_server import LlamaServer
     from localspec.bench.server_configurations import server_configurations
     from localspec.llama.library import default_threads
@@ -201,6 +206,15 @@ def _peers(
             lookup=lookup,
         )
 
+    def transformers(assistant: Path | None) -> Arm:
+        return Transformers(
+            target,
+            assistant,
+            tokenize=tokenize,
+            ends=engine.model.vocabulary.ends,
+            threads=threads,
+        )
+
     def server(binary: Path, configuration: Configuration) -> Arm:
         return LlamaServer(
             binary,
@@ -217,10 +231,18 @@ def _peers(
             fresh=False,
         )
 
+    refused: dict[str, str] = {}
     openings: dict[str, Callable[[], Arm]] = {
         f"llama-cpp-python, lookup {lookup}": partial(python, lookup)
         for lookup in (LOOKUPS if peers.python else ())
     }
+    why_not = why_no_transformers(target) if peers.python else None
+    if peers.python and why_not is None:
+        openings["transformers plain"] = partial(transformers, None)
+        if draft is not None:
+            openings["transformers assisted"] = partial(transformers, draft)
+    elif why_not is not None:
+        refused["transformers"] = why_not
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Named or not: without a draft model there is nothing it could do.
@@ -229,7 +251,6 @@ def _peers(
                     server, peers.llama_server, configuration
                 )
     arms: list[Arm] = []
-    refused: dict[str, str] = {}
     for name, opening in openings.items():
         arm = _opened(name, opening, refused)
         if arm is not None:

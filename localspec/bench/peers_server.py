@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,41 +177,3 @@ def _check_files(*files: Path) -> None:
     for file in files:
         if not file.is_file():
             raise UsageError(f"There is no file {file}. Check the path.")
-
-
-def server_arms(
-    binary: Path,
-    target: Path,
-    draft: Path | None,
-    configurations: Sequence[Configuration],
-    *,
-    tokenize: Callable[[str], list[int]],
-    threads: int,
-    context: int,
-    gpu_layers: int = -1,
-    weight_buffers: bool = True,
-    fresh: bool | None = None,
-) -> list[LlamaServer]:
-    """An arm per configuration, those left out that need a draft model where there is none.
-
-    No process starts before the first answer.
-
-    Raises:
-        UsageError: a file that is missing.
-    """
-    return [
-        LlamaServer(
-            binary,
-            target,
-            draft,
-            configuration,
-            tokenize=tokenize,
-            threads=threads,
-            context=context,
-            gpu_layers=gpu_layers,
-            weight_buffers=weight_buffers,
-            fresh=fresh,
-        )
-        for configuration in configurations
-        if draft is not None or not configuration.needs_draft
-    ]

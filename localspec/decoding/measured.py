@@ -8,9 +8,11 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from localspec.decoding.contest import Contest
+from localspec.decoding.guess import Guess
 from localspec.decoding.knowledge import Knowledge
-from localspec.decoding.outlook import Costs, Guess, Outlook
+from localspec.decoding.outlook import Outlook
 from localspec.decoding.planner import Plan
+from localspec.decoding.prices import Costs
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT
 

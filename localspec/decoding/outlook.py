@@ -10,55 +10,19 @@ rate × its seconds.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
-from localspec.decoding.chances import logit
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.guess import Guess
 from localspec.decoding.knowledge import Knowledge
+from localspec.decoding.prices import Costs
 from localspec.decoding.tree import ROOT, TokenTree
 
 LEAST_REACH = 0.01
 """Candidates less likely than this are not worth keeping in mind."""
 FARTHEST = 4
 """Draft passes looked ahead: T(n) has its dips every four tokens."""
-
-
-@dataclass(frozen=True, slots=True)
-class Guess:
-    """One token that the n-gram expects.
-
-    Attributes:
-        token: its id.
-        length: tokens of the ending that it followed before.
-        count: how often it did.
-        total: how often anything did.
-    """
-
-    token: int
-    length: int
-    count: int
-    total: int
-
-    def features(self, streak: int) -> tuple[float, float, float, float]:
-        """For the chances of kind "ngram"; `streak`: guesses in a row that were right before it.
-
-        A long match alone says that the text repeats itself, the streak that the target goes
-        along with it.
-        """
-        return _features(min(self.length, 32), self.count, self.total, min(streak, 31))
-
-
-@lru_cache(4096)
-def _features(
-    length: int, count: int, total: int, streak: int
-) -> tuple[float, float, float, float]:
-    return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
-
-
-_LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]
 
 
 @dataclass(slots=True)
@@ -83,39 +47,6 @@ class Candidate:
     chance: float
     reach: float
     proposal: Distribution | None = None
-
-
-class Costs:
-    """Seconds of a verifying pass over n tokens, n = 1 … most + 1, localspec's own work included.
-
-    Attributes:
-        least: by n, the least that a pass over n or more tokens costs.
-        size: by n, the number of tokens that costs so little; n itself unless a larger pass is
-            cheaper, whose free slots are then filled.
-        ceiling: the speed-up if drafts of a usual length cost nothing but planning them, and were
-            always right.
-    """
-
-    USUAL = 8
-    """Tokens of a pass; more are accepted only where text is copied."""
-    PLANNING = 400e-6
-    """Seconds of a step that is planned and drafted, on top of a plain one: some 150 µs of work,
-    during which the native threads fall asleep, and take as long to be woken."""
-
-    __slots__ = ("ceiling", "least", "size")
-
-    def __init__(self, knowledge: Knowledge, context: int, most: int) -> None:
-        n = most + 1
-        rows = knowledge.target.row(n, context)
-        for i in range(1, n + 1):
-            rows[i] += knowledge.step_overhead + (i - 1) * knowledge.row_overhead
-        self.size = list(range(n + 1))
-        for i in range(n - 1, 0, -1):
-            if rows[i + 1] <= rows[i]:
-                rows[i], self.size[i] = rows[i + 1], self.size[i + 1]
-        self.least = rows
-        dearer = [rows[i] + self.PLANNING for i in range(2, min(n, self.USUAL) + 1)]
-        self.ceiling = max((i * rows[1] / cost for i, cost in enumerate(dearer, 2)), default=1.0)
 
 
 class Outlook:

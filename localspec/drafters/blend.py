@@ -7,9 +7,10 @@ from contextlib import contextmanager
 from itertools import islice
 
 from localspec.decoding.chances import logit
+from localspec.decoding.guess import Guess
 from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.measured import NAME
-from localspec.decoding.outlook import Guess, Outlook
+from localspec.decoding.outlook import Outlook
 from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -114,14 +115,14 @@ class Blend:
         n = min(PROBED, len(context) - held - 1, model.room(context[:held]))
         if n < 1:
             return
-        sampled = not session.sampler.greedy
-        kind = "model" if not sampled else "model, sampled" if outlook.drawn else "model, chosen"
+        kind = self._kind(session)
         speaker = Speaker(session, (), greedy=True)
+        model.cache.checkpoint()
         rows = model.read(context[-n - 1 : -1], n)
         for row, token in zip(rows, context[-n:], strict=True):
             look = Look(row, speaker, 1)
             features = (1.0, logit(look.probs[0]), look.entropy, 0.0)
-            if not sampled:
+            if session.sampler.greedy:
                 self._knowledge.chances[kind].learn(features, look.tokens[0] == token)
             outlook.prospects.append(outlook.prospect(outlook.chance(kind, features)))
         model.cache.truncate(held)
@@ -131,7 +132,7 @@ class Blend:
         assert model is not None
         sampled = not session.sampler.greedy
         drawn = outlook.drawn
-        kind = "model" if not sampled else "model, sampled" if drawn else "model, chosen"
+        kind = self._kind(session)
         speaker = Speaker(session, (), greedy=not drawn)
         text = [*session.context]  # the committed tokens and the path
         match = self._index.match()
@@ -236,6 +237,12 @@ class Blend:
             if worth > best:
                 best, count = worth, n
         return [guess.token for guess in guesses[:count]]
+
+    def _kind(self, session: Session) -> str:
+        """Under which chances the draft model's tokens are filed."""
+        if session.sampler.greedy:
+            return "model"
+        return "model, chosen" if self._greedy else "model, sampled"
 
     @staticmethod
     def _siblings(

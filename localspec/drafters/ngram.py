@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from localspec.decoding.outlook import Guess
+from localspec.decoding.guess import Guess
 from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree

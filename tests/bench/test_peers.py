@@ -16,7 +16,7 @@ import pytest
 
 from localspec.bench import peers_python
 from localspec.bench.peers_python import LOOKUPS, PythonLlama, Transformers, why_no_transformers
-from localspec.bench.peers_server import LlamaServer, server_arms
+from localspec.bench.peers_server import LlamaServer
 from localspec.bench.records import BenchPrompt
 from localspec.bench.server_configurations import (
     SERVER_CONFIGURATIONS,
@@ -281,12 +281,6 @@ def test_configurations(binary: Path, model: Path) -> None:
     )
     with pytest.raises(UsageError, match=r"no configuration 'best' here. Choose from plain, draft"):
         server_configurations(["best"])
-    without_draft = server_arms(
-        binary, model, None, SERVER_CONFIGURATIONS, tokenize=no_tokens, threads=1, context=256
-    )
-    assert [arm.name for arm in without_draft] == [
-        f"llama-server {name}" for name in names if not name.startswith("draft")
-    ]
 
 
 @pytest.mark.parametrize("lookup", LOOKUPS)

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch, Rows
+from localspec.decoding.guess import Guess
 from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.loop import Step, speculate
 from localspec.decoding.measured import COPYING, HOPELESS, LEADING, NAME, PROBING, Measured
-from localspec.decoding.outlook import Guess
 from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.drafters.blend import Blend

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.guess import Guess
 from localspec.decoding.knowledge import Knowledge
-from localspec.decoding.outlook import Costs, Guess, Outlook
+from localspec.decoding.outlook import Outlook
+from localspec.decoding.prices import Costs
 from localspec.decoding.tree import ROOT, TokenTree
 from tests.decoding.measuring import SHAPES, TILES, UNIT, knowledge_of
 

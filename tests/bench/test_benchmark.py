@@ -1,0 +1,32 @@
+"""A pair measured with peers: who takes part, and what is said of who does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec import ModelOptions
+from localspec.bench import peers_python
+from localspec.bench.benchmark import Pair, Peers, Settings, measure
+from localspec.bench.suites import load_suites
+
+
+def test_a_peer_that_is_not_installed_is_left_out_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(peers_python, "find_spec", lambda _: None)
+    settings = Settings(
+        # One thread: two would spin for each other wherever the tests share a core.
+        options=ModelOptions(context=256, threads=1),
+        prompts=load_suites(suites=["story"], per_suite=1),
+        temperatures=[0.0],
+        groups=["plain"],
+        turns=1,
+        max_tokens=4,
+        seed=1,
+        peers=Peers(),
+    )
+    report = measure(Pair(name="embedded"), settings, lambda _: None)
+    assert "pip install torch transformers" in report.dropped["transformers"]
+    arms = {sample.arm for sample in report.samples}
+    assert "llama-cpp-python plain" in arms
+    assert not any(arm.startswith("transformers") for arm in arms)
