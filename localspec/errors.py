@@ -75,3 +75,16 @@ class Cancelled(LocalspecError):
     """Stopped on request; the partial answer and the caches are intact."""
 
     exit_code = 130
+
+
+def describe(error: BaseException) -> tuple[str, int]:
+    """An error in words, and the exit code that goes with it."""
+    if isinstance(error, LocalspecError):
+        return str(error), error.exit_code
+    if isinstance(error, MemoryError):
+        return (
+            "There is not enough memory. Take a smaller model, or a shorter context with --ctx.",
+            1,
+        )
+    name = type(error).__name__
+    return f"Internal error, {name}: {error}. Run it again with -v, and report what that says.", 1

@@ -6,9 +6,9 @@ import json
 from typing import Any, Protocol
 
 from localspec import Chunk, Completion, GenerationStats
-from localspec.cli.output import Console, describe
+from localspec.cli.output import Console
 from localspec.cli.worker import Ready
-from localspec.errors import Cancelled
+from localspec.errors import Cancelled, describe
 
 
 class Format(Protocol):

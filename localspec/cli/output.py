@@ -13,17 +13,14 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import TextIO
 
-from localspec.errors import Cancelled, LocalspecError
+from localspec.errors import Cancelled, LocalspecError, describe
+from localspec.text import harmless
 
 _LEVELS = {1: logging.INFO, 2: logging.DEBUG}
 _QUIET_SECONDS = 0.3
 """What takes less than this shows no progress: it would only flicker."""
 _REDRAW_SECONDS = 0.2
 """Between two redraws: on a small machine they take cores from the model."""
-
-# A model, or a file name, must not be able to steer the terminal it is shown on.
-_HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
-_HARMLESS |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
 
 
 class OutputLost(LocalspecError):
@@ -88,7 +85,7 @@ class Console:
         self.erase_progress()
         try:
             if _is_terminal(sys.stdout):
-                text = text.translate(_HARMLESS)
+                text = harmless(text)
             sys.stdout.write(text)
             sys.stdout.flush()
         except OSError as error:
@@ -107,7 +104,7 @@ class Console:
         """Print lines on standard error."""
         self.erase_progress()
         if _is_terminal(sys.stderr):
-            text = text.translate(_HARMLESS)
+            text = harmless(text)
             if dim and _takes_colour():
                 text = f"\x1b[2m{text}\x1b[0m"
         self._write_aside(text + "\n")
@@ -165,7 +162,7 @@ class _ProgressLine:
         self._due, self._shown = now + _REDRAW_SECONDS, True
         # A line that wraps could not be erased.
         width = shutil.get_terminal_size().columns - 1
-        self._write(f"\r\x1b[K{text.translate(_HARMLESS)[:width]}")
+        self._write(f"\r\x1b[K{harmless(text)[:width]}")
 
     def erase(self) -> None:
         if self._shown:
@@ -182,19 +179,6 @@ class _LogToConsole(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._console.say(self.format(record))
-
-
-def describe(error: BaseException) -> tuple[str, int]:
-    """An error in words, and the exit code that goes with it."""
-    if isinstance(error, LocalspecError):
-        return str(error), error.exit_code
-    if isinstance(error, MemoryError):
-        return (
-            "There is not enough memory. Take a smaller model, or a shorter context with --ctx.",
-            1,
-        )
-    name = type(error).__name__
-    return f"Internal error, {name}: {error}. Run it again with -v, and report what that says.", 1
 
 
 def lost(error: OSError) -> OutputLost:

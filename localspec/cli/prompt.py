@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TextIO
 
 from localspec.errors import Cancelled, UsageError
+from localspec.text import decoded, not_utf8
 
 
 def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
@@ -46,7 +47,7 @@ def _read(stdin: TextIO) -> str:
         raise UsageError(
             f"Standard input cannot be read: {error.strerror}. Pipe text into it."
         ) from None
-    text = _decoded(data, "Standard input")
+    text = decoded(data, "Standard input")
     return text.removesuffix("\n").removesuffix("\r")
 
 
@@ -66,7 +67,7 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
         return value
     path = Path(value.removeprefix("@")).expanduser()
     try:
-        return _decoded(path.read_bytes(), str(path))
+        return decoded(path.read_bytes(), str(path))
     except FileNotFoundError:
         raise UsageError(
             f"{option} names no file: {path}. Check the path, or give the text itself."
@@ -101,26 +102,8 @@ def require_utf8(text: str, what: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise _not_utf8(what, len(text[: error.start].encode())) from None
+        raise not_utf8(what, len(text[: error.start].encode())) from None
     return text
-
-
-def _decoded(data: bytes, what: str) -> str:
-    try:
-        text = data.decode()
-    except UnicodeDecodeError as error:
-        raise _not_utf8(what, error.start) from None
-    nul = data.find(b"\0")
-    if nul >= 0:
-        raise UsageError(f"{what} is no text: it has a NUL at byte {nul}. Give it a text file.")
-    return text.removeprefix("\ufeff")
-
-
-def _not_utf8(what: str, byte: int) -> UsageError:
-    return UsageError(
-        f"{what} is not UTF-8: byte {byte} cannot be decoded. "
-        "Convert it first, as with iconv -f LATIN1 -t UTF-8."
-    )
 
 
 def standard_input() -> TextIO | None:
