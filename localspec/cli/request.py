@@ -19,18 +19,25 @@ Record = TypeVar("Record")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """One answer that is wanted; see `localspec.load` and `Engine.stream`."""
+class Opening:
+    """What to open and how to answer; see `localspec.load` and `Engine.stream`."""
 
     model: str | None
     draft: str
     options: ModelOptions
     drafting: Drafting
     sampling: SamplingParams
+    max_tokens: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One answer that is wanted; see `Engine.stream`."""
+
+    opening: Opening
     prompt: str
     system: str | None
     raw: bool
-    max_tokens: int | None
     stop: tuple[str, ...]
     grammar: str | None
     json_schema: str | None
@@ -46,6 +53,29 @@ def read_request(said: Mapping[str, Any]) -> Request:
         UsageError: a value that cannot be meant, a missing prompt.
         Cancelled: interrupted while waiting for standard input.
     """
+    opening = read_opening(said)
+    if said["raw"] and said["system"] is not None:
+        raise UsageError("--raw leaves no place for --system. Leave out one of them.")
+    if said["grammar"] is not None and said["json_schema"] is not None:
+        raise UsageError("--grammar and --json-schema exclude each other. Leave out one of them.")
+    return Request(
+        opening=opening,
+        system=read_system(said),
+        raw=said["raw"],
+        stop=prompt.require_texts(said["stop"], "--stop"),
+        grammar=prompt.read_grammar(said["grammar"]),
+        json_schema=prompt.read_json_schema(said["json_schema"]),
+        # Last, so that whatever else is wrong is told before standard input is waited for.
+        prompt=prompt.read_prompt(said["prompt"], prompt.standard_input()),
+    )
+
+
+def read_opening(said: Mapping[str, Any]) -> Opening:
+    """The part that commands for one answer and for many share.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
     settings = load_settings(**{name: said[name] for name in NAMES})
     drafting = _drafting(said, settings)
     sampling = _record(
@@ -58,11 +88,7 @@ def read_request(said: Mapping[str, Any]) -> Request:
     # Engine.stream checks this too, but only once the model is loaded.
     if said["max_tokens"] is not None and said["max_tokens"] < 1:
         raise UsageError(f"max-tokens is {said['max_tokens']}. Give 1 or more.")
-    if said["raw"] and said["system"] is not None:
-        raise UsageError("--raw leaves no place for --system. Leave out one of them.")
-    if said["grammar"] is not None and said["json_schema"] is not None:
-        raise UsageError("--grammar and --json-schema exclude each other. Leave out one of them.")
-    return Request(
+    return Opening(
         model=settings.model,
         draft=_draft(settings, drafting),
         options=_record(
@@ -77,15 +103,13 @@ def read_request(said: Mapping[str, Any]) -> Request:
         ),
         drafting=drafting,
         sampling=sampling,
-        system=None if said["system"] is None else prompt.require_utf8(said["system"], "--system"),
-        raw=said["raw"],
         max_tokens=said["max_tokens"],
-        stop=prompt.require_texts(said["stop"], "--stop"),
-        grammar=prompt.read_grammar(said["grammar"]),
-        json_schema=prompt.read_json_schema(said["json_schema"]),
-        # Last, so that whatever else is wrong is told before standard input is waited for.
-        prompt=prompt.read_prompt(said["prompt"], prompt.standard_input()),
     )
+
+
+def read_system(said: Mapping[str, Any]) -> str | None:
+    """The system prompt."""
+    return None if said["system"] is None else prompt.require_utf8(said["system"], "--system")
 
 
 def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:

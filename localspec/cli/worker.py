@@ -117,7 +117,7 @@ class Worker:
             self._queue.put(Failed(error))
 
     def _load(self) -> Engine:
-        request = self._request
+        opening = self._request.opening
 
         def progress(fraction: float) -> None:
             self._require_going_on("the model was loading")
@@ -125,10 +125,10 @@ class Worker:
 
         self._report("loading the model")
         return load(
-            request.model,
-            draft=request.draft,
-            options=request.options,
-            drafting=request.drafting,
+            opening.model,
+            draft=opening.draft,
+            options=opening.options,
+            drafting=opening.drafting,
             progress=progress,
         )
 
@@ -138,9 +138,9 @@ class Worker:
         prompt, notices = self._prompt(engine)
         stream = engine.stream(
             prompt,
-            max_tokens=request.max_tokens,
+            max_tokens=request.opening.max_tokens,
             stop=request.stop,
-            sampling=request.sampling,
+            sampling=request.opening.sampling,
             grammar=request.grammar,
             json_schema=request.json_schema,
             progress=lambda done, total: self._report(f"reading the prompt: {done / total:.0%}"),
@@ -185,13 +185,13 @@ class Worker:
         return messages, []
 
     def _drafting_notices(self, engine: Engine, stats: GenerationStats) -> list[str]:
-        request = self._request
-        drafter = request.drafting.drafter
+        opening = self._request.opening
+        drafter = opening.drafting.drafter
         notices = []
         if engine.draft is not None and not uses_model(drafter):
             notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
         why = engine.why_no_draft
-        if request.draft == "auto" and why is not None:
+        if opening.draft == "auto" and why is not None:
             notices.append(f"{why[0].upper()}{why[1:]}.")
         if not stats.lossless:
             notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
