@@ -131,6 +131,18 @@ class Engine:
         self._check_open()
         return self.model.vocabulary.tokenize(text, special=True, add_bos=False)
 
+    def token_bytes(self, token: int) -> bytes:
+        """The bytes that a token stands for; may be part of a character only."""
+        self._check_open()
+        return self.model.vocabulary.piece(token)
+
+    def plain_seconds(self, context_length: int) -> float | None:
+        """What one token costs without drafts: T(1) at so many tokens of context, at the pace of
+        the latest passes. None until it was measured (before a first answer, or where options
+        leave nothing to plan)."""
+        curve = self.knowledge.target
+        return curve.seconds(1, context_length) * curve.pace if curve else None
+
     def stream(
         self,
         prompt: Prompt,

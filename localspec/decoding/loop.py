@@ -133,6 +133,22 @@ class Step:
         return None if self.plan.outlook is None else self.plan.outlook.cost
 
     @property
+    def reads_prompt(self) -> bool:
+        """Whether this is the first one, whose token comes with the prompt's own pass."""
+        return self.plan is PROMPT
+
+    @property
+    def why_not_drafted(self) -> str | None:
+        """The reason in words; None where something was drafted."""
+        if self.tree.tokens:
+            return None
+        if self.plan.outlook is not None:
+            return self.plan.outlook.why_nothing(self.plan.reason)
+        if self.plan.drafter is not None:
+            return f"drafter '{self.plan.drafter}' had nothing to propose"
+        return self.plan.reason
+
+    @property
     def drafted(self) -> int:
         """Tokens proposed."""
         return len(self.tree)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.decoding.loop import PROMPT, TARGET, Step
+from localspec.decoding.loop import TARGET, Step
 
 
 @dataclass(slots=True)
@@ -82,19 +82,15 @@ class GenerationStats:
         """Count one step."""
         self.generated_tokens += len(step.tokens)
         self.target_passes += 1
-        if step.plan is PROMPT:
+        if step.reads_prompt:
             self.prompt_seconds += step.seconds
             return
         self.decode_seconds += step.seconds
         self.draft_seconds += step.draft_seconds
         self.verify_seconds += step.target_seconds
         self.overhead_seconds += step.seconds - step.draft_seconds - step.target_seconds
-        if not step.tree.tokens:
-            reason = step.plan.reason
-            if step.plan.outlook is not None:
-                reason = step.plan.outlook.why_nothing(reason)
-            elif step.plan.drafter is not None:
-                reason = f"drafter '{step.plan.drafter}' had nothing to propose"
+        reason = step.why_not_drafted
+        if reason is not None:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
             return
         self.drafted += step.drafted

@@ -1,0 +1,284 @@
+"""What a user is shown about an answer: how fast, how much faster than plainly, who proposed it.
+
+Made from the engine's steps and their sums (`GenerationStats`); nothing is measured here. The
+same record is shown live, kept with the answer in the history, and explained in words
+(`localspec.chat.why`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from localspec.decoding.loop import Step
+from localspec.decoding.stats import GenerationStats
+
+RECENT = 1.5
+"""Seconds of decoding that "now" looks back on."""
+BUCKET = 0.25
+"""Seconds of decoding that make one point of the histories."""
+POINTS = 120
+"""Points that the histories keep."""
+OFF_AFTER = 8
+"""Steps without a draft after which drafting counts as off. A few in a row are ordinary: the
+planner skips where nothing is likely enough."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Figures:
+    """One answer in figures. Times are in seconds; what is not known is None.
+
+    Attributes:
+        tokens, passes: generated tokens, target passes.
+        prompt_tokens, cached_tokens: of the prompt; how many of them needed no reading.
+        prompt_seconds: up to the first token.
+        decode_seconds: after it; `draft_seconds`, `verify_seconds`, `overhead_seconds` are shares.
+        speed: tokens per second after the first token; `speed_now` of the last moments.
+        plain_seconds: what plain decoding would have taken for the tokens of `decode_seconds`.
+        drafted, tested, accepted: draft tokens.
+        by_drafter: (accepted, tested) by drafter.
+        by_position: (accepted, tested) by depth, first drafted token first.
+        speeds, depths: tokens per second and mean depth of the drafts over time, oldest first.
+        context_used, context_length: tokens.
+        reasons: why steps were not drafted, and how many.
+        off: why drafting is off at present; None while it is on.
+        rule, lossless, seed: of the acceptance.
+        notices: sentences for the user.
+    """
+
+    tokens: int = 0
+    passes: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    prompt_seconds: float = 0.0
+    decode_seconds: float = 0.0
+    draft_seconds: float = 0.0
+    verify_seconds: float = 0.0
+    overhead_seconds: float = 0.0
+    speed: float = 0.0
+    speed_now: float = 0.0
+    plain_seconds: float | None = None
+    drafted: int = 0
+    tested: int = 0
+    accepted: int = 0
+    by_drafter: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    by_position: tuple[tuple[int, int], ...] = ()
+    speeds: tuple[float, ...] = ()
+    depths: tuple[float, ...] = ()
+    context_used: int = 0
+    context_length: int = 0
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    off: str | None = None
+    rule: str = ""
+    lossless: bool = True
+    seed: int | None = None
+    notices: tuple[str, ...] = ()
+
+    @property
+    def speed_up(self) -> float | None:
+        """Plain seconds ÷ seconds: 1.3 is 1.3 times as fast as plain decoding."""
+        if not self.plain_seconds or not self.decode_seconds:
+            return None
+        return self.plain_seconds / self.decode_seconds
+
+    @property
+    def saved_seconds(self) -> float | None:
+        """Negative where drafting lost time."""
+        return None if self.plain_seconds is None else self.plain_seconds - self.decode_seconds
+
+    @property
+    def acceptance(self) -> float | None:
+        """accepted ÷ tested; None where nothing was tested."""
+        return self.accepted / self.tested if self.tested else None
+
+    @property
+    def tokens_per_pass(self) -> float:
+        """1.0 is plain decoding."""
+        return self.tokens / self.passes if self.passes else 0.0
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, stored: Mapping[str, Any] | None) -> Figures:
+        """The opposite; what a stored record lacks (or has in another shape) keeps its default."""
+        stored = stored or {}
+        known = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
+        try:
+            for name in ("speeds", "depths", "notices"):
+                known[name] = tuple(known.get(name, ()))
+            known["by_position"] = tuple((int(a), int(t)) for a, t in known.get("by_position", ()))
+            known["by_drafter"] = {
+                name: (int(a), int(t)) for name, (a, t) in known.get("by_drafter", {}).items()
+            }
+            return cls(**known)
+        except (TypeError, ValueError, AttributeError):
+            return cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """All answers of a conversation together.
+
+    Attributes:
+        seconds, plain_seconds: decoding, and what it would have taken plainly.
+        tokens: generated.
+    """
+
+    seconds: float = 0.0
+    plain_seconds: float = 0.0
+    tokens: int = 0
+
+    def plus(self, figures: Figures) -> Totals:
+        """With one answer more; one without a plain time to compare with counts as even."""
+        plain = figures.plain_seconds
+        return Totals(
+            self.seconds + figures.decode_seconds,
+            self.plain_seconds + (figures.decode_seconds if plain is None else plain),
+            self.tokens + figures.tokens,
+        )
+
+    @classmethod
+    def of(cls, stored: Iterable[Mapping[str, Any] | None]) -> Totals:
+        """The sum over stored figures (see `Figures.as_dict`); reads no more of them than that."""
+        seconds = plain = 0.0
+        tokens = 0
+        for record in stored:
+            spent = (record or {}).get("decode_seconds")
+            if record is None or not isinstance(spent, (int, float)):
+                continue
+            compared = record.get("plain_seconds")
+            seconds += spent
+            plain += compared if isinstance(compared, (int, float)) else spent
+            tokens += int(record.get("tokens") or 0)
+        return cls(seconds, plain, tokens)
+
+
+class Meter:
+    """Follows one answer.
+
+    Args:
+        stats: the stream's; grows while it runs.
+        plain_seconds: what a token costs plainly at a context length, None where not measured; see
+            `Engine.plain_seconds`.
+        context_length: tokens that the context holds.
+    """
+
+    def __init__(
+        self,
+        stats: GenerationStats,
+        plain_seconds: Callable[[int], float | None],
+        context_length: int,
+    ) -> None:
+        self._stats = stats
+        self._plain_cost = plain_seconds
+        self._context_length = context_length
+        self._context_used = 0
+        self._plain = 0.0
+        self._unpriced = 0  # tokens that came before any price was known
+        self._latest: deque[tuple[int, float]] = deque()
+        self._latest_tokens, self._latest_seconds = 0, 0.0
+        self._speeds: deque[float] = deque(maxlen=POINTS)
+        self._depths: deque[float] = deque(maxlen=POINTS)
+        self._bucket = _Bucket()
+        self._undrafted = 0
+        self._reason: str | None = None
+
+    def add(self, step: Step) -> None:
+        """Count one step."""
+        tokens = len(step.tokens)
+        self._context_used = step.context_length + tokens
+        if step.reads_prompt:
+            return
+        self._price(step, tokens)
+        self._latest.append((tokens, step.seconds))
+        self._latest_tokens += tokens
+        self._latest_seconds += step.seconds
+        while len(self._latest) > 1 and self._latest_seconds - self._latest[0][1] >= RECENT:
+            old_tokens, old_seconds = self._latest.popleft()
+            self._latest_tokens -= old_tokens
+            self._latest_seconds -= old_seconds
+        self._bucket.add(tokens, step.seconds, max(step.tree.depths, default=0))
+        if self._bucket.seconds >= BUCKET:
+            self._speeds.append(self._bucket.speed)
+            self._depths.append(self._bucket.depth)
+            self._bucket = _Bucket()
+        self._reason = step.why_not_drafted
+        self._undrafted = 0 if self._reason is None else self._undrafted + 1
+
+    def figures(self) -> Figures:
+        """As it stands."""
+        stats = self._stats
+        return Figures(
+            tokens=stats.generated_tokens,
+            passes=stats.target_passes,
+            prompt_tokens=stats.prompt_tokens,
+            cached_tokens=stats.cached_tokens,
+            prompt_seconds=stats.prompt_seconds,
+            decode_seconds=stats.decode_seconds,
+            draft_seconds=stats.draft_seconds,
+            verify_seconds=stats.verify_seconds,
+            overhead_seconds=stats.overhead_seconds,
+            speed=stats.tokens_per_second,
+            speed_now=self._latest_tokens / self._latest_seconds if self._latest_seconds else 0.0,
+            plain_seconds=self._plain if self._plain and not self._unpriced else None,
+            drafted=stats.drafted,
+            tested=stats.tested,
+            accepted=stats.accepted,
+            by_drafter={name: (d.accepted, d.tested) for name, d in list(stats.by_drafter.items())},
+            by_position=_by_position(stats),
+            speeds=tuple(round(speed, 2) for speed in self._speeds),
+            depths=tuple(round(depth, 2) for depth in self._depths),
+            context_used=self._context_used or stats.prompt_tokens,
+            context_length=self._context_length,
+            reasons=dict(stats.reasons),
+            off=self._reason if self._undrafted >= OFF_AFTER else None,
+            rule=stats.rule,
+            lossless=stats.lossless,
+            seed=stats.seed,
+            notices=tuple(stats.notices),
+        )
+
+    def _price(self, step: Step, tokens: int) -> None:
+        cost = self._plain_cost(step.context_length)
+        if cost is None and not step.tree.tokens:
+            # Nothing was calibrated, but this very pass was a plain one.
+            cost = step.target_seconds
+        if cost is None:
+            self._unpriced += tokens
+            return
+        self._plain += cost * (tokens + self._unpriced)
+        self._unpriced = 0
+
+
+class _Bucket:
+    """Steps that make one point of the histories."""
+
+    __slots__ = ("_depths", "_steps", "_tokens", "seconds")
+
+    def __init__(self) -> None:
+        self._tokens = self._depths = self._steps = 0
+        self.seconds = 0.0
+
+    def add(self, tokens: int, seconds: float, depth: int) -> None:
+        self._tokens += tokens
+        self._depths += depth
+        self._steps += 1
+        self.seconds += seconds
+
+    @property
+    def speed(self) -> float:
+        return self._tokens / self.seconds
+
+    @property
+    def depth(self) -> float:
+        return self._depths / self._steps
+
+
+def _by_position(stats: GenerationStats) -> tuple[tuple[int, int], ...]:
+    accepted, tested = list(stats.accepted_per_position), list(stats.tested_per_position)
+    accepted += [0] * (len(tested) - len(accepted))
+    return tuple(zip(accepted, tested, strict=False))

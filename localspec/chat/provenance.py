@@ -1,0 +1,96 @@
+"""Which part of an answer's text was proposed by whom, and what was proposed in vain."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from localspec.decoding.loop import TARGET, Step
+from localspec.decoding.tree import ROOT
+
+Span = tuple[int, str]
+"""A run of text: how many characters, and its source: a drafter's name, or "target"."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rejected:
+    """A proposal that fell.
+
+    Attributes:
+        at: characters of the answer before it.
+        text: what was proposed.
+        source: by whom.
+    """
+
+    at: int
+    text: str
+    source: str
+
+
+class Provenance:
+    """Follows the tokens of one answer.
+
+    A character belongs to the token that completes it.
+
+    Args:
+        token_bytes: the bytes of a token; see `Engine.token_bytes`.
+
+    Attributes:
+        spans: runs of text by source, in order; together they cover the text decoded so far.
+        rejected: what was proposed and fell, in order.
+    """
+
+    def __init__(self, token_bytes: Callable[[int], bytes]) -> None:
+        self.spans: list[Span] = []
+        self.rejected: list[Rejected] = []
+        self._bytes = token_bytes
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._length = 0
+
+    def add(self, step: Step) -> None:
+        """Take in one step."""
+        accepted = len(step.path)
+        for number, (token, source) in enumerate(zip(step.tokens, step.sources, strict=True)):
+            if number == accepted:
+                self._reject(step)
+            self._append(self._decode(self._bytes(token)), source)
+
+    def cut(self, length: int) -> list[Span]:
+        """The spans of the first `length` characters; what lies beyond counts as the target's."""
+        return fitted(self.spans, length)
+
+    def _append(self, text: str, source: str) -> None:
+        if not text:
+            return
+        self._length += len(text)
+        if self.spans and self.spans[-1][1] == source:
+            self.spans[-1] = (self.spans[-1][0] + len(text), source)
+        else:
+            self.spans.append((len(text), source))
+
+    def _reject(self, step: Step) -> None:
+        """What hung below the last accepted token along the main branch."""
+        tree = step.tree
+        node, tokens = (step.path[-1] if step.path else ROOT), []
+        sources = []
+        while children := tree.children(node):
+            node = children[0]
+            tokens.append(tree.tokens[node])
+            sources.append(tree.sources[node])
+        if tokens:
+            text = b"".join(map(self._bytes, tokens)).decode("utf-8", "replace")
+            self.rejected.append(Rejected(self._length, text, sources[0]))
+
+
+def fitted(spans: Sequence[Span], length: int) -> list[Span]:
+    """Spans that cover exactly `length` characters."""
+    found: list[Span] = []
+    for count, source in spans:
+        if length <= 0:
+            break
+        found.append((min(count, length), source))
+        length -= count
+    if length > 0:
+        found.append((length, TARGET))
+    return found

@@ -1,0 +1,179 @@
+"""Figures in words: numbers as they are shown, the line below an answer, and why it went so."""
+
+from __future__ import annotations
+
+from localspec.chat.figures import Figures
+
+NAMES = {
+    "ngram": "the n-gram index",
+    "model": "the draft model",
+    "cascade": "the cascade",
+    "target": "the model itself",
+}
+"""What the sources of tokens are called in a sentence."""
+
+
+def rate(value: float) -> str:
+    """Tokens per second, in three digits at most where there is a choice."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def seconds(value: float) -> str:
+    """A time as one would say it."""
+    if abs(value) < 0.1:
+        return f"{value * 1000:.0f} ms"
+    if abs(value) < 100:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(round(abs(value)), 60)
+    return f"{'-' if value < 0 else ''}{minutes} min {rest} s"
+
+
+def share(part: float, whole: float) -> str:
+    """A share in percent."""
+    return f"{100 * part / whole:.0f} %" if whole else "–"
+
+
+def size(count: float) -> str:
+    """Bytes, in the unit that fits."""
+    for unit in ("B", "KiB", "MiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}"
+        count /= 1024
+    return f"{count:.1f} GiB"
+
+
+def named(source: str) -> str:
+    """A source in a sentence."""
+    return NAMES.get(source, f"drafter '{source}'")
+
+
+def line(figures: Figures, *, now: bool = False) -> str:
+    """An answer in one line: `31.2 tok/s · 1.42× plain · accepted 61 % · 87 tokens`.
+
+    Args:
+        now: show the speed of the last moments, for an answer that still comes.
+    """
+    if not figures.tokens:
+        return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
+    parts = []
+    if figures.decode_seconds:
+        parts.append(f"{rate(figures.speed_now if now else figures.speed)} tok/s")
+    if figures.speed_up is not None:
+        parts.append(f"{figures.speed_up:.2f}× plain")
+    if figures.tested:
+        parts.append(f"accepted {share(figures.accepted, figures.tested)}")
+    elif figures.reasons and figures.passes > 1:
+        parts.append("not drafted")
+    parts.append(f"{figures.tokens:,} token{'' if figures.tokens == 1 else 's'}")
+    if not figures.lossless:
+        parts.append(f"lossy ({figures.rule})")
+    return " · ".join(parts)
+
+
+def off(figures: Figures) -> str | None:
+    """Why drafting is off at present, as a sentence; None while it is on."""
+    return None if figures.off is None else f"Drafting is off: {figures.off}."
+
+
+def explain(figures: Figures, *, model: str | None = None, draft: str | None = None) -> str:
+    """An answer's figures as Markdown paragraphs, for `/why`."""
+    if not figures.tokens:
+        return "There are no figures yet: this answer has no tokens."
+    told = [_speed(figures, model), _proposals(figures, draft), _pauses(figures)]
+    told += [_time(figures), _prompt(figures), _promise(figures)]
+    return "\n\n".join(text for text in (*told, *figures.notices) if text)
+
+
+def _speed(figures: Figures, model: str | None) -> str:
+    who = f"**{model}**" if model else "The model"
+    tokens = f"{figures.tokens:,} token{'' if figures.tokens == 1 else 's'}"
+    if not figures.decode_seconds:
+        return f"{who} gave {tokens}."
+    text = (
+        f"{who} gave {tokens} in {figures.passes:,} passes, "
+        f"{figures.tokens_per_pass:.2f} tokens per pass, at {rate(figures.speed)} tokens per "
+        "second."
+    )
+    gain = figures.speed_up
+    if gain is None or figures.saved_seconds is None:
+        return (
+            f"{text} What plain decoding costs here was not measured, so there is nothing to "
+            "compare with."
+        )
+    if gain >= 1.02:
+        return (
+            f"{text} That is **{gain:.2f} times** as fast as plain decoding, which would have "
+            f"taken {seconds(figures.saved_seconds)} longer."
+        )
+    if gain > 0.97:
+        return f"{text} Plain decoding would have been as fast ({gain:.2f}×)."
+    return (
+        f"{text} Plain decoding would have been faster: this was {gain:.2f} times its speed and "
+        f"lost {seconds(-figures.saved_seconds)}, with trying drafts and localspec's own work."
+    )
+
+
+def _proposals(figures: Figures, draft: str | None) -> str:
+    if not figures.drafted:
+        return ""
+    text = (
+        f"Of {figures.drafted:,} tokens proposed, {figures.tested:,} were tested and "
+        f"{figures.accepted:,} accepted ({share(figures.accepted, figures.tested)}); the rest "
+        "stood behind a rejected one."
+    )
+    parts = [
+        f"{named(name)}{f' ({draft})' if name == 'model' and draft else ''} was right in "
+        f"{accepted:,} of {tested:,} ({share(accepted, tested)})"
+        for name, (accepted, tested) in figures.by_drafter.items()
+        if tested
+    ]
+    if parts:
+        listed = ", ".join(parts)
+        text += f" {listed[0].upper()}{listed[1:]}."
+    positions = [(a, t) for a, t in figures.by_position if t >= 5]
+    if len(positions) > 1:
+        first, last = positions[0], positions[-1]
+        text += (
+            f" The first token of a draft was accepted in {share(*first)}, the "
+            f"{_ordinal(len(positions))} in {share(*last)}."
+        )
+    return text
+
+
+def _pauses(figures: Figures) -> str:
+    if not figures.reasons:
+        return ""
+    steps = sum(figures.reasons.values())
+    ordered = sorted(figures.reasons.items(), key=lambda item: -item[1])
+    listed = "\n".join(f"- {count:,} ×: {reason}" for reason, count in ordered)
+    return f"{steps:,} of {figures.passes:,} passes had no draft:\n\n{listed}"
+
+
+def _time(figures: Figures) -> str:
+    total = figures.decode_seconds
+    if not total:
+        return ""
+    return (
+        f"Of {seconds(total)} of decoding, {share(figures.verify_seconds, total)} went to the "
+        f"model's passes, {share(figures.draft_seconds, total)} to the draft model's, and "
+        f"{share(figures.overhead_seconds, total)} to localspec itself."
+    )
+
+
+def _prompt(figures: Figures) -> str:
+    text = f"The prompt has {figures.prompt_tokens:,} tokens"
+    if figures.cached_tokens:
+        text += f"; {figures.cached_tokens:,} were still in the cache"
+    return f"{text}. The first token came after {seconds(figures.prompt_seconds)}."
+
+
+def _promise(figures: Figures) -> str:
+    if not figures.rule:
+        return ""
+    if figures.lossless:
+        return f"Nothing of this changes what the model says (rule {figures.rule}, lossless)."
+    return f"**Rule {figures.rule} is lossy**: it can change what the model says."
+
+
+def _ordinal(number: int) -> str:
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
