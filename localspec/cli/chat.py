@@ -1,0 +1,102 @@
+"""`localspec chat`: conversations in the terminal, with live figures."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.output import Console
+from localspec.errors import UsageError
+
+EXAMPLES = """\
+Examples:
+  localspec chat
+  localspec chat -m model.gguf -d draft.gguf
+  localspec chat --system "Answer in one sentence." --temp 0"""
+
+
+def chat(
+    context: typer.Context,
+    system: o.System = None,
+    max_tokens: o.MaxTokens = None,
+    model: o.Model = None,
+    ctx: o.Context = None,
+    threads: o.Threads = None,
+    gpu_layers: o.GpuLayers = None,
+    flash_attention: o.FlashAttention = None,
+    kv_type: o.KvType = None,
+    mmap: o.Mmap = None,
+    mlock: o.Mlock = None,
+    rpc: o.Rpc = None,
+    draft: o.Draft = None,
+    draft_threads: o.DraftThreads = None,
+    draft_gpu_layers: o.DraftGpuLayers = None,
+    lighter_draft: o.LighterDraft = None,
+    overlap: o.Overlap = None,
+    drafter: o.Drafter = None,
+    depth: o.Depth = None,
+    width: o.Width = None,
+    greedy_drafts: o.GreedyDrafts = None,
+    min_confidence: o.MinConfidence = None,
+    min_likelihood: o.MinLikelihood = None,
+    rule: o.Rule = None,
+    rule_threshold: o.RuleThreshold = None,
+    temperature: o.Temperature = None,
+    top_k: o.TopK = None,
+    top_p: o.TopP = None,
+    min_p: o.MinP = None,
+    repeat_penalty: o.RepeatPenalty = None,
+    frequency_penalty: o.FrequencyPenalty = None,
+    presence_penalty: o.PresencePenalty = None,
+    penalty_last_n: o.PenaltyLastN = None,
+    seed: o.Seed = None,
+) -> int:
+    """Chat in the terminal.
+
+    Conversations are kept as they are written. Esc stops an answer, ? shows
+    the keys, /help the commands, Ctrl+Q leaves.
+    """
+    return open_chat(context.obj, context.params)
+
+
+def open_chat(console: Console, said: dict[str, object]) -> int:
+    """Show the chat until the user leaves; returns the exit code.
+
+    Raises:
+        UsageError: there is no terminal, or an option that cannot be meant.
+    """
+    if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError(
+            "localspec chat needs a terminal. Use localspec run for one answer to piped text."
+        )
+    if os.environ.get("TERM") == "dumb":
+        raise UsageError("This terminal (TERM=dumb) cannot show a chat. Use localspec run.")
+    from localspec.cli.request import read_opening, read_system
+    from localspec.tui.app import ChatApp
+    from localspec.tui.engine_thread import Pair
+    from localspec.tui.terminal import running_in_terminal
+
+    opening = read_opening({"logit_bias": None, **said})
+    defaults = {f.name: f.default for f in dataclasses.fields(opening.sampling)}
+    sampling = {
+        name: value
+        for name, value in dataclasses.asdict(opening.sampling).items()
+        if name != "logit_bias" and value != defaults[name]
+    }
+    asked = opening.model is not None or opening.draft != "auto"
+    with running_in_terminal() as notices:
+        app = ChatApp(
+            Pair(opening.model, opening.draft) if asked else None,
+            options=opening.options,
+            drafting=opening.drafting,
+            sampling=sampling,
+            max_tokens=opening.max_tokens,
+            system=read_system({"system": None, **said}),
+            notices=notices,
+        )
+        app.run()
+    return app.return_code or 0

@@ -1,0 +1,197 @@
+"""Slash commands: what there is, what a line means, and how it can be completed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from localspec import SamplingParams
+from localspec.errors import UsageError
+
+MAX_TOKENS = "max_tokens"
+SETTINGS = (
+    *(f.name for f in fields(SamplingParams) if f.name != "logit_bias"),
+    MAX_TOKENS,
+)
+"""What `/set` sets: the fields of SamplingParams that are numbers, and the longest answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command.
+
+    Attributes:
+        name: without the slash.
+        arguments: as shown in the help; empty for none.
+        about: what it does.
+        values: what its argument can be, by the key of the completer that knows.
+    """
+
+    name: str
+    arguments: str
+    about: str
+    values: str = ""
+
+
+COMMANDS = (
+    Command("help", "", "all commands and keys"),
+    Command("new", "", "begin another conversation"),
+    Command("model", "[REF]", "choose the model, or open this one", "models"),
+    Command("draft", "[REF|auto|none]", "choose the draft model", "drafts"),
+    Command("system", "[TEXT]", "edit the system prompt, or set it"),
+    Command("set", "[NAME [VALUE]]", "edit the sampling parameters, or set one", "settings"),
+    Command("attach", "FILE", "send a text file with the next message", "files"),
+    Command("detach", "", "do not send the attached files"),
+    Command("regenerate", "", "answer the last message again"),
+    Command("edit", "", "change your last message and send it as a branch"),
+    Command("branch", "[next|previous|N]", "switch between branches", "branches"),
+    Command("copy", "[answer|code|conversation]", "copy to the clipboard", "copies"),
+    Command("export", "[md|json] [FILE]", "write the conversation into a file", "formats"),
+    Command("title", "TEXT", "name the conversation"),
+    Command("search", "[WORDS]", "search all conversations"),
+    Command("delete", "", "delete the conversation"),
+    Command("why", "", "explain the last answer's speed in words"),
+    Command("tokens", "[on|off|rejected]", "colour tokens by who proposed them", "tokens"),
+    Command("figures", "", "show or hide the figures"),
+    Command("sidebar", "", "show or hide the list of conversations"),
+    Command("theme", "[NAME]", "choose the colours", "themes"),
+    Command("stop", "", "stop the answer"),
+    Command("quit", "", "leave"),
+)
+BY_NAME = {command.name: command for command in COMMANDS}
+FIXED: Mapping[str, Sequence[str]] = {
+    "settings": SETTINGS,
+    "branches": ("next", "previous"),
+    "copies": ("answer", "code", "conversation"),
+    "formats": ("md", "json"),
+    "tokens": ("on", "off", "rejected"),
+    "drafts": ("auto", "none"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """One way to go on.
+
+    Attributes:
+        text: the whole line then.
+        label: what is shown; `about` beside it.
+    """
+
+    text: str
+    label: str
+    about: str = ""
+
+
+def parse(line: str) -> tuple[Command, str] | None:
+    """The command that a line is, and its argument; None for text to send.
+
+    `//` at the beginning sends a text that begins with a slash.
+
+    Raises:
+        UsageError: there is no such command.
+    """
+    if not line.startswith("/") or line.startswith("//"):
+        return None
+    name, _, argument = line[1:].partition(" ")
+    if "\n" in name or "/" in name:
+        return None  # a path, or code: no command looks like that
+    command = BY_NAME.get(name.strip().lower())
+    if command is None:
+        raise UsageError(
+            f"There is no command /{name.strip()}. /help lists them; begin with // to send it as text."
+        )
+    return command, argument.strip()
+
+
+def unescaped(line: str) -> str:
+    """The text to send for a line that is no command."""
+    return line[1:] if line.startswith("//") else line
+
+
+def complete(line: str, known: Mapping[str, Callable[[], Iterable[str]]]) -> list[Completion]:
+    """Ways to go on with a line that begins a command.
+
+    Args:
+        known: completers beside FIXED, by key: "models", "drafts", "themes" …
+    """
+    if not line.startswith("/") or line.startswith("//") or "\n" in line:
+        return []
+    name, space, argument = line[1:].partition(" ")
+    if not space:
+        return [
+            Completion(
+                f"/{c.name}{' ' if c.arguments else ''}",
+                f"/{c.name} {c.arguments}".strip(),
+                c.about,
+            )
+            for c in COMMANDS
+            if c.name.startswith(name.lower())
+        ]
+    command = BY_NAME.get(name.lower())
+    if command is None or not command.values:
+        return []
+    if command.values == "files":
+        return [Completion(f"/{name} {path}", path) for path in _files(argument)]
+    if " " in argument:
+        return []
+    values = [*FIXED.get(command.values, ()), *(known.get(command.values, list)())]
+    return [
+        Completion(f"/{name} {value}", value)
+        for value in dict.fromkeys(values)
+        if argument.lower() in value.lower() and value != argument
+    ]
+
+
+def setting(argument: str) -> tuple[str, float | int | None]:
+    """What `/set NAME VALUE` sets; the value "default" takes it back (None).
+
+    Raises:
+        UsageError: no such setting, or a value that it cannot have.
+    """
+    name, _, text = argument.replace("=", " ", 1).partition(" ")
+    name, text = name.strip().lower().replace("-", "_"), text.strip()
+    name = {"temp": "temperature", "n": MAX_TOKENS}.get(name, name)
+    if name not in SETTINGS:
+        raise UsageError(f"There is no setting '{name}'. Choose from {', '.join(SETTINGS)}.")
+    if text in ("default", "none", ""):
+        return name, None
+    whole = name in ("top_k", "penalty_last_n", "seed", MAX_TOKENS)
+    try:
+        value = int(text) if whole else float(text)
+    except ValueError:
+        kind = "whole number" if whole else "number"
+        raise UsageError(f"{name} is '{text}'. Give a {kind}, or 'default'.") from None
+    if name == MAX_TOKENS:
+        if value < 1:
+            raise UsageError(f"max_tokens is {text}. Give 1 or more, or 'default'.")
+    else:
+        checked(**{name: value})
+    return name, value
+
+
+def checked(**sampling: float | int) -> SamplingParams:
+    """The parameters as a record.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+    return SamplingParams(**sampling)  # type: ignore[arg-type]
+
+
+def _files(begun: str) -> list[str]:
+    """Paths that begin like this; folders end with a slash."""
+    given = Path(begun).expanduser()
+    folder = given if begun.endswith("/") or not begun else given.parent
+    start = "" if begun.endswith("/") else given.name
+    try:
+        entries = sorted(folder.iterdir(), key=lambda path: path.name)
+    except OSError:
+        return []
+    prefix = begun[: len(begun) - len(start)] if start else begun
+    return [
+        f"{prefix}{path.name}{'/' if path.is_dir() else ''}"
+        for path in entries
+        if path.name.startswith(start) and (start or not path.name.startswith("."))
+    ][:50]

@@ -1,0 +1,352 @@
+"""The thread that opens models and generates, so that the screen never waits for them.
+
+It uses the public API alone. The screen asks through methods that return at once, and is told by
+events, which `tell` has to carry over to its own thread.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+from time import monotonic
+
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.chat.template import Message
+from localspec.errors import Cancelled, ContextOverflow, LocalspecError
+from localspec.tui.answer import Answer
+
+KEEP_EVERY = 0.4
+"""Seconds between two times that a growing answer is handed on to be kept."""
+_TELL_EVERY = 0.1
+"""Seconds between two reports of progress."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What to open: references as for `localspec.load`."""
+
+    model: str | None
+    draft: str | None = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answer that is wanted.
+
+    Attributes:
+        message: id of the message that the answer becomes.
+        messages, sampling, max_tokens, overflow: as for `Engine.stream`.
+        keep: called in the engine's thread with the text so far, every now and then.
+    """
+
+    message: str
+    messages: Sequence[Message]
+    sampling: SamplingParams
+    max_tokens: int | None
+    overflow: str
+    keep: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A pair is open.
+
+    Attributes:
+        pair: what was asked for.
+        model, draft: names; `model_size` and `draft_size` are bytes of weights.
+        model_path, draft_path: files.
+        why_no_draft: where there is none.
+        context_length: tokens.
+    """
+
+    pair: Pair
+    model: str
+    model_path: str
+    model_size: int
+    draft: str | None
+    draft_path: str | None
+    draft_size: int
+    why_no_draft: str | None
+    context_length: int
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Something about opening takes its time.
+
+    Attributes:
+        what: in words.
+        fraction: 0 to 1, None where unknown.
+    """
+
+    what: str
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotOpened:
+    """A pair could not be opened; `cancelled` if the user wanted it so.
+
+    Attributes:
+        still: the pair that is open instead (the one before), None if there is none.
+    """
+
+    pair: Pair
+    error: str
+    cancelled: bool
+    still: Opened | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The prompt is being read: tokens done and to do."""
+
+    message: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """An answer begins; look into `answer` for what comes."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An answer is complete, or was stopped."""
+
+    message: str
+    text: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """There is no (complete) answer."""
+
+    message: str
+    text: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overflowed:
+    """The conversation does not fit the context: tokens needed and available."""
+
+    message: str
+    error: str
+    needed: int
+    available: int
+
+
+Event = Opened | Opening | NotOpened | Reading | Began | Ended | Failed | Overflowed
+Loader = Callable[..., Engine]
+Trier = Callable[..., None]
+
+
+class EngineThread:
+    """One engine, and the thread that owns it.
+
+    Args:
+        tell: called in that thread with each event.
+        options, drafting: as for `localspec.load`.
+        loader: `localspec.load`, or what a test puts in its place.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Event], None],
+        *,
+        options: ModelOptions | None = None,
+        drafting: Drafting | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        self._tell = tell
+        self._options, self._drafting = options, drafting
+        self._loader = loader
+        self._wanted: SimpleQueue[Pair | Question | None] = SimpleQueue()
+        self._stop = threading.Event()
+        self._lock = threading.Lock()  # guards what `stop` looks at
+        self._waiting = 0
+        self._engine: Engine | None = None
+        self._opened: Opened | None = None
+        self._cancel: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="localspec-engine", daemon=True)
+        self._thread.start()
+
+    def open(self, pair: Pair) -> None:
+        """Open this pair instead of the one that is open."""
+        self._want(pair)
+
+    def ask(self, question: Question) -> None:
+        """Answer this, after whatever was asked for before."""
+        self._want(question)
+
+    def stop(self) -> None:
+        """Stop what runs, and what waits."""
+        with self._lock:
+            if self._waiting:
+                self._stop.set()
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Stop, free the models, end the thread; waits so many seconds for it."""
+        self._wanted.put(None)
+        with self._lock:
+            self._waiting += 1
+        self.stop()
+        self._thread.join(timeout)
+
+    def _want(self, wanted: Pair | Question) -> None:
+        with self._lock:
+            self._waiting += 1
+        self._wanted.put(wanted)
+
+    def _run(self) -> None:
+        while (wanted := self._wanted.get()) is not None:
+            if isinstance(wanted, Pair):
+                self._open(wanted)
+            else:
+                self._answer(wanted)
+            with self._lock:
+                self._waiting -= 1
+                if not self._waiting:
+                    self._stop.clear()
+        if self._engine is not None:
+            self._engine.close()
+
+    def _open(self, pair: Pair) -> None:
+        before = self._opened
+        try:
+            self._require_going_on()
+            self._tell(Opening("looking at the files", None))
+            self._try_unknown(pair)
+            # The old pair goes first: two may not fit into the memory.
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = self._opened = None
+            self._load(pair)
+        except BaseException as error:
+            if before is not None and self._engine is None:
+                self._reopen(before.pair)
+            cancelled = isinstance(error, Cancelled)
+            self._tell(NotOpened(pair, _sentence(error), cancelled, self._opened))
+        else:
+            assert self._opened is not None
+            self._tell(self._opened)
+
+    def _reopen(self, pair: Pair) -> None:
+        self._stop.clear()
+        try:
+            self._load(pair)
+        except Exception:
+            self._engine = self._opened = None
+
+    def _load(self, pair: Pair) -> None:
+        from localspec import load
+
+        told = 0.0
+
+        def progress(fraction: float) -> None:
+            nonlocal told
+            self._require_going_on()
+            now = monotonic()
+            if now - told >= _TELL_EVERY or fraction == 1.0:
+                told = now
+                self._tell(Opening("loading the model", fraction))
+
+        engine = (self._loader or load)(
+            pair.model,
+            draft=pair.draft,
+            options=self._options,
+            drafting=self._drafting,
+            progress=progress,
+        )
+        model, draft = engine.model, engine.draft
+        self._engine = engine
+        self._opened = Opened(
+            pair,
+            model.name,
+            str(model.path),
+            model.size,
+            None if draft is None else draft.name,
+            None if engine.draft_path is None else str(engine.draft_path),
+            0 if draft is None else draft.size,
+            engine.why_no_draft,
+            engine.context_length,
+        )
+
+    def _try_unknown(self, pair: Pair) -> None:
+        """Let a child process meet a file first that nobody has opened here yet."""
+        if self._loader is not None:
+            return
+        from localspec.llama.trial import require_survivable
+        from localspec.opening import resolve
+
+        for reference in (pair.model, pair.draft):
+            if reference is not None and reference not in ("auto", "none"):
+                self._tell(Opening("trying the file in a process of its own (once)", None))
+                require_survivable(resolve(reference), cancelled=self._stop.is_set)
+
+    def _answer(self, question: Question) -> None:
+        text = ""
+        try:
+            if self._stop.is_set():
+                raise Cancelled("Stopped before it began.")
+            if self._engine is None:
+                raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
+            stream = self._engine.stream(
+                question.messages,
+                max_tokens=question.max_tokens,
+                sampling=question.sampling,
+                overflow=question.overflow,
+                progress=lambda done, total: self._tell(Reading(question.message, done, total)),
+            )
+            answer = Answer(
+                question.message,
+                stream.stats,
+                plain_seconds=self._engine.plain_seconds,
+                token_bytes=self._engine.token_bytes,
+                context_length=self._engine.context_length,
+            )
+            with self._lock:
+                self._cancel = stream.cancel
+            if self._stop.is_set():
+                stream.cancel()
+            self._tell(Began(answer))
+            kept = monotonic()
+            try:
+                for chunk in stream:
+                    answer.put(chunk)
+                    now = monotonic()
+                    if now - kept >= KEEP_EVERY:
+                        kept = now
+                        question.keep(stream.text)
+            finally:
+                text = stream.text
+                with self._lock:
+                    self._cancel = None
+            assert stream.finish_reason is not None
+            self._tell(Ended(question.message, text, stream.finish_reason))
+        except Cancelled:
+            self._tell(Ended(question.message, text, "cancelled"))
+        except ContextOverflow as error:
+            self._tell(Overflowed(question.message, str(error), error.needed, error.available))
+        except BaseException as error:
+            self._tell(Failed(question.message, text, _sentence(error)))
+
+    def _require_going_on(self) -> None:
+        if self._stop.is_set():
+            raise Cancelled("Stopped while the model was loading.")
+
+
+def _sentence(error: BaseException) -> str:
+    from localspec.errors import describe
+
+    return describe(error)[0]

@@ -1,0 +1,141 @@
+"""Colours and marks of the conversation, taken from the theme in use."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from io import StringIO
+from typing import TYPE_CHECKING
+
+from rich.style import Style
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from textual.app import App
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """How a source of tokens is shown.
+
+    Attributes:
+        name: for the legend.
+        style: colour and, for eyes and terminals without colours, a shape.
+        shape: that shape in a word.
+        letter: where there is room for one character only.
+    """
+
+    name: str
+    style: Style
+    shape: str
+    letter: str
+
+
+class Look:
+    """Rich styles for one theme. Hashable by its palette, so that what was drawn can be kept.
+
+    Args:
+        palette: the theme's CSS variables.
+        dark: whether the background is dark.
+    """
+
+    def __init__(self, palette: Mapping[str, str], *, dark: bool) -> None:
+        self._palette = dict(palette)
+        self.dark = dark
+
+    @classmethod
+    def of(cls, app: App[object]) -> Look:
+        """The one of the theme that the app shows."""
+        theme = app.current_theme
+        key = tuple(sorted(app.theme_variables.items()))
+        return _look(key, theme.dark)
+
+    def colour(self, name: str) -> str:
+        """A colour of the theme as rich takes it; alpha is left out."""
+        value = self._palette.get(name, "")
+        if value.startswith("#") and len(value) >= 7:
+            return value[:7]
+        if value.startswith("ansi_"):
+            return value.removeprefix("ansi_")
+        return "default"
+
+    def style(self, name: str, *, bold: bool = False, dim: bool = False) -> Style:
+        """Text in a colour of the theme."""
+        return Style(color=self.colour(name), bold=bold or None, dim=dim or None)
+
+    @cached_property
+    def faint(self) -> Style:
+        """For what is there to be found, not read."""
+        return Style(dim=True)
+
+    @cached_property
+    def code_theme(self) -> str:
+        """Of pygments."""
+        return "github-dark" if self.dark else "default"
+
+    @cached_property
+    def marks(self) -> dict[str, Mark]:
+        """By source. The colours are apart for all common kinds of colour blindness (Okabe and
+        Ito 2008), and each has a shape of its own."""
+        blue, orange, pink = (
+            ("#56b4e9", "#e69f00", "#cc79a7") if self.dark else ("#0072b2", "#b35900", "#a0467a")
+        )
+        return {
+            "target": Mark("the model itself", Style(), "plain", "·"),
+            "ngram": Mark("n-gram", Style(color=blue, underline=True), "underlined", "n"),
+            "model": Mark("draft model", Style(color=orange, bold=True), "bold", "d"),
+            "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic", "c"),
+        }
+
+    def mark(self, source: str) -> Mark:
+        """The mark of a source, also of one that came later than this file."""
+        known = self.marks.get(source)
+        return known or Mark(source, Style(underline2=True), "double underlined", "?")
+
+    @cached_property
+    def fallen(self) -> Style:
+        """For proposals that were rejected."""
+        return Style(dim=True, strike=True)
+
+    @cached_property
+    def console(self) -> Console:
+        """What rich renders with; nothing is ever written to it."""
+        from rich.console import Console
+        from rich.theme import Theme
+
+        accent, primary = self.colour("accent"), self.colour("primary")
+        panel, muted = self.colour("panel"), self.colour("secondary")
+        styles = {
+            "markdown.code": f"{accent} on {panel}",
+            "markdown.code_block": f"on {panel}",
+            "markdown.h1": f"bold underline {primary}",
+            "markdown.h2": f"bold {primary}",
+            "markdown.h3": f"bold {primary}",
+            "markdown.h4": f"italic {primary}",
+            "markdown.block_quote": f"italic {muted}",
+            "markdown.item.bullet": f"bold {accent}",
+            "markdown.item.number": f"{accent}",
+            "markdown.list": "none",
+            "markdown.link": f"{primary} underline",
+            "markdown.link_url": f"{primary} underline",
+            "markdown.table.header": f"bold {primary}",
+            "markdown.table.border": f"{muted}",
+        }
+        return Console(
+            file=StringIO(),
+            width=80,
+            color_system="truecolor",
+            force_terminal=True,
+            legacy_windows=False,
+            no_color=False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            theme=Theme(styles),
+        )
+
+
+@lru_cache(maxsize=4)
+def _look(palette: tuple[tuple[str, str], ...], dark: bool) -> Look:
+    return Look(dict(palette), dark=dark)

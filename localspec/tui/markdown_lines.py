@@ -1,0 +1,153 @@
+"""Markdown to lines of the screen, block by block.
+
+Textual's own Markdown widget makes a widget of each paragraph; laying those out costs a small
+machine more than the model has to spare. Here a growing text renders its last block only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich import markdown as rich_markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.syntax import Syntax
+
+from localspec.tui.look import Look
+
+Line = list[Segment]
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """A fenced or indented block of an answer."""
+
+    language: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """Lines of one top-level element, and where in the text it begins (a character)."""
+
+    start: int
+    lines: list[Line]
+
+
+class MarkdownLines:
+    """Renders one text, as often as it grows."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._blocks: list[_Block] = []
+        self._for: tuple[int, Look] | None = None
+
+    def render(self, text: str, width: int, look: Look) -> list[Line]:
+        """Lines of at most `width` cells; an empty one between two blocks."""
+        if self._for != (width, look) or not text.startswith(self._text):
+            self._blocks = []
+        self._for, self._text = (width, look), text
+        # The last block may go on in what has come; all before it is settled.
+        start = self._blocks.pop().start if self._blocks else 0
+        for at, tokens in _blocks(text[start:]):
+            self._blocks.append(_Block(start + at, _rendered(tokens, width, look)))
+        lines: list[Line] = []
+        for block in self._blocks:
+            if lines and block.lines:
+                lines.append([])
+            lines.extend(block.lines)
+        return lines
+
+
+def code_blocks(text: str) -> list[CodeBlock]:
+    """The code blocks of a text, those inside lists and quotes included."""
+    return [
+        CodeBlock(token.info.partition(" ")[0], token.content)
+        for token in _parser().parse(text)
+        if token.type in ("fence", "code_block")
+    ]
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[Token]]]:
+    """Top-level elements: where each begins (a character), and its tokens."""
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    group: list[Token] = []
+    at = 0
+    for token in _parser().parse(text):
+        if not group and token.map is not None:
+            at = starts[token.map[0]]
+        group.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            yield at, group
+            group = []
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    # Tags are shown as they are: a model that writes <think> means a reader to see it. Links
+    # without brackets need a further package, and terminals find those by themselves.
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+def _rendered(tokens: Sequence[Token], width: int, look: Look) -> list[Line]:
+    document = _Markdown("", code_theme=look.code_theme, hyperlinks=True)
+    document.parsed = list(tokens)
+    document.background = look.colour("panel")
+    console = look.console
+    lines = console.render_lines(document, console.options.update(width=width), pad=False)
+    while lines and not _text(lines[-1]):
+        lines.pop()
+    while lines and not _text(lines[0]):
+        lines.pop(0)
+    return lines
+
+
+def _text(line: Line) -> str:
+    return "".join(segment.text for segment in line).strip()
+
+
+class _Heading(rich_markdown.Heading):
+    """At the left, where one reads."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Code(rich_markdown.CodeBlock):
+    """On the panel's colour, without empty lines around it."""
+
+    background = "default"
+
+    @classmethod
+    def create(cls, markdown: Any, token: Token) -> _Code:
+        block = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
+        block.background = markdown.background
+        return block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(
+            str(self.text).rstrip("\n"),
+            self.lexer_name,
+            theme=self.theme,
+            word_wrap=True,
+            padding=(0, 1),
+            background_color=self.background,
+        )
+
+
+class _Markdown(rich_markdown.Markdown):
+    elements: ClassVar[dict[str, type[rich_markdown.MarkdownElement]]] = {
+        **rich_markdown.Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+    background = "default"

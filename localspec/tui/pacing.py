@@ -1,0 +1,51 @@
+"""How often the screen may be redrawn while the model works.
+
+On a small machine the model uses all cores, and passes wait for each other's threads: what the
+screen takes, the model loses at least once. So the pause between two redraws follows from what
+the last ones cost.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from time import thread_time
+
+SHARE = 0.02
+"""Of one core; what a redraw costs ÷ the pause after it."""
+SHARE_OF_MANY = 0.1
+"""Where the model leaves cores free."""
+MANY = 8
+LEAST, MOST = 0.05, 0.5
+"""Seconds between two redraws: more often nobody sees, more seldom it looks stuck."""
+
+
+class RedrawBudget:
+    """Says how long to wait until the next redraw.
+
+    Args:
+        cores: logical ones of the machine; None looks.
+        clock: processor seconds of the screen's thread so far.
+    """
+
+    def __init__(
+        self, *, cores: int | None = None, clock: Callable[[], float] = thread_time
+    ) -> None:
+        self._share = SHARE_OF_MANY if (cores or os.cpu_count() or 1) >= MANY else SHARE
+        self._clock = clock
+        self._before = clock()
+        self._cost = 0.0
+
+    def start(self) -> float:
+        """The model begins to work; what the screen did until now does not count."""
+        self._before = self._clock()
+        self._cost = 0.0
+        return LEAST
+
+    def pause(self) -> float:
+        """Seconds until the next redraw, from what all work since the last call cost."""
+        now = self._clock()
+        cost, self._before = now - self._before, now
+        # One expensive redraw (a scrolled page, a new code block) is no reason to look stuck.
+        self._cost = cost if not self._cost else 0.6 * self._cost + 0.4 * cost
+        return min(MOST, max(LEAST, self._cost / self._share))

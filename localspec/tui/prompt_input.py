@@ -1,0 +1,122 @@
+"""Where one writes: several lines, a history of what was sent, completion of slash commands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.message import Message
+from textual.widgets import TextArea
+
+
+class PromptInput(TextArea):
+    """Enter sends; Ctrl+J (Shift+Enter or Alt+Enter, where the terminal tells them apart) begins
+    a new line; the arrows go through what was sent, at the first and the last line."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("enter", "send", "Send", priority=True),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", priority=True),
+        Binding("up", "up", "Sent before", show=False),
+        Binding("down", "down", "Sent after", show=False),
+        Binding("tab", "complete", "Complete, or next panel", show=False, priority=True),
+    ]
+
+    class Sent(Message):
+        """A text to send, or a command."""
+
+        def __init__(self, text: str) -> None:
+            super().__init__()
+            self.text = text
+
+    class Choose(Message):
+        """The list of completions is open: go up or down (-1, 1), or take what is chosen (0)."""
+
+        def __init__(self, step: int) -> None:
+            super().__init__()
+            self.step = step
+
+    class KeysWanted(Message):
+        """`?` in an empty input."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(
+            id=id,
+            soft_wrap=True,
+            compact=True,
+            highlight_cursor_line=False,
+            placeholder="Write a message; / for commands, ? for keys",
+        )
+        self._sent: list[str] = []
+        self._at: int | None = None
+        self._begun = ""
+        self.completing = False
+
+    def remember(self, texts: Sequence[str]) -> None:
+        """Take over what was sent before, oldest first."""
+        self._sent = [text for text in texts if text.strip()]
+        self._at = None
+
+    def put(self, text: str) -> None:
+        """Replace what is written, the cursor at its end."""
+        self.text = text
+        self.move_cursor(self.document.end)
+
+    def action_send(self) -> None:
+        if self.completing:
+            self.post_message(self.Choose(0))
+            return
+        text = self.text
+        if text.strip():
+            self.post_message(self.Sent(text))
+
+    def accepted(self, text: str) -> None:
+        """What was written has been sent: forget it here, remember it in the history."""
+        if not self._sent or self._sent[-1] != text:
+            self._sent.append(text)
+        self._at = None
+        if self.text == text:
+            self.text = ""
+
+    def action_newline(self) -> None:
+        self.insert("\n")
+
+    def action_complete(self) -> None:
+        if self.completing:
+            self.post_message(self.Choose(0))
+        else:
+            self.screen.focus_next()
+
+    def action_up(self) -> None:
+        if self.completing:
+            self.post_message(self.Choose(-1))
+        elif self.cursor_location[0] == 0 and self._sent and self._at != 0:
+            if self._at is None:
+                self._begun = self.text
+            self._at = (len(self._sent) if self._at is None else self._at) - 1
+            self.put(self._sent[self._at])
+        else:
+            self.action_cursor_up()
+
+    def action_down(self) -> None:
+        last = self.cursor_location[0] == self.document.line_count - 1
+        if self.completing:
+            self.post_message(self.Choose(1))
+        elif last and self._at is not None:
+            self._at += 1
+            if self._at < len(self._sent):
+                self.put(self._sent[self._at])
+            else:
+                self._at = None
+                self.put(self._begun)
+        else:
+            self.action_cursor_down()
+
+    async def _on_key(self, event: events.Key) -> None:
+        if event.character == "?" and not self.text:
+            event.prevent_default()
+            event.stop()
+            self.post_message(self.KeysWanted())
+            return
+        await super()._on_key(event)

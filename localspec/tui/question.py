@@ -1,0 +1,43 @@
+"""A question with a few answers, over the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.screen import ModalScreen
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.text import harmless
+
+
+class QuestionScreen(ModalScreen[str | None]):
+    """Ends with the id of the answer, None for Escape.
+
+    Args:
+        text: the question, in plain words.
+        answers: (id, what it says) each; the first one is chosen at first.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [Binding("escape", "dismiss(None)", "Cancel")]
+
+    def __init__(self, text: str, answers: Sequence[tuple[str, str]]) -> None:
+        super().__init__()
+        self._text, self._answers = text, answers
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog"):
+            yield Static(harmless(self._text), markup=False)
+            yield OptionList(*(Option(says, id=id) for id, says in self._answers))
+
+    def on_mount(self) -> None:
+        self.query_one(OptionList).focus()
+
+    @on(OptionList.OptionSelected)
+    def _answer(self, event: OptionList.OptionSelected) -> None:
+        self.dismiss(event.option_id)

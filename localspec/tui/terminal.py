@@ -1,0 +1,113 @@
+"""What surrounds the app: its terminal, its log, and the traces of a sudden end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from localspec import paths
+from localspec.chat.writer import lives, me
+
+_SWITCH = 0.0005
+"""Seconds after which a thread that computes lets another one in. The engine's thread comes back
+from a pass for some microseconds of Python; the usual 5 ms behind a redraw would be felt."""
+
+
+@contextmanager
+def running_in_terminal() -> Iterator[list[str]]:
+    """Prepare the process for the app, and put all of it back; yields what to tell the user.
+
+    Native code prints on standard error, which is the terminal that the app draws on: until the
+    app is gone that goes into a file. A mark beside it tells the next start of an end in between.
+    """
+    folder = paths.cache_folder()
+    log = folder / "chat.log"
+    mark = folder / f"chat-{os.getpid()}.running"
+    notices = [text for text in (_sudden_end(folder, log),) if text]
+    with suppress(OSError):
+        folder.mkdir(parents=True, exist_ok=True)
+        mark.write_text(me(), encoding="utf-8")
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(_SWITCH)
+    try:
+        with _native_output_to(log), _hangup_like_ctrl_q():
+            yield notices
+    finally:
+        sys.setswitchinterval(interval)
+        with suppress(OSError):
+            mark.unlink(missing_ok=True)
+
+
+def _sudden_end(folder: Path, log: Path) -> str | None:
+    """A sentence, if a chat has ended without saying so."""
+    ended = []
+    with suppress(OSError):
+        for mark in folder.glob("chat-*.running"):
+            if not lives(mark.read_text(encoding="utf-8", errors="replace")):
+                ended.append(mark)
+                mark.unlink(missing_ok=True)
+    if not ended:
+        return None
+    said = ""
+    with suppress(OSError):
+        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        said = next((line.strip() for line in reversed(lines) if "GGML_ASSERT" in line), "")
+    cause = f" The last thing that llama.cpp said: {said[:200]}" if said else ""
+    return (
+        "localspec ended suddenly last time; what was said until then is in the history."
+        f"{cause} (log: {log})"
+    )
+
+
+@contextmanager
+def _native_output_to(log: Path) -> Iterator[None]:
+    """Send what is written to descriptor 2 into a file; the app draws through a copy of it."""
+    try:
+        log.parent.mkdir(parents=True, exist_ok=True)
+        file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    except OSError:
+        file = os.open(os.devnull, os.O_WRONLY)
+    terminal = os.dup(2)
+    drawn_on, before = os.fdopen(terminal, "w", encoding="utf-8", errors="replace"), sys.__stderr__
+    handler = logging.StreamHandler(os.fdopen(os.dup(file), "w", encoding="utf-8"))
+    handler.setLevel(logging.WARNING)
+    logger = logging.getLogger("localspec")
+    os.dup2(file, 2)
+    os.close(file)
+    sys.__stderr__ = drawn_on  # type: ignore[misc]
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        handler.stream.close()
+        sys.__stderr__ = before  # type: ignore[misc]
+        drawn_on.flush()
+        os.dup2(drawn_on.fileno(), 2)
+        drawn_on.close()
+
+
+@contextmanager
+def _hangup_like_ctrl_q() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the app in order: the terminal as it was, everything written."""
+
+    def leave(number: int, _frame: object) -> None:
+        from textual._context import active_app
+
+        app = active_app.get(None)
+        if app is None:
+            raise SystemExit(128 + number)
+        app.exit(return_code=128 + number)
+
+    numbers = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]
+    before = {number: signal.signal(number, leave) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,71 @@
+"""An answer's raw text with each token marked by who proposed it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.segment import Segment
+from rich.text import Text
+
+from localspec.chat.provenance import Rejected, Span
+from localspec.text import harmless
+from localspec.tui.look import Look
+
+Line = list[Segment]
+
+
+def token_lines(
+    text: str,
+    spans: Sequence[Span],
+    rejected: Sequence[Rejected],
+    width: int,
+    look: Look,
+) -> list[Line]:
+    """Lines of at most `width` cells.
+
+    Args:
+        text: the answer.
+        spans: its sources, in order; what they do not cover is the target's.
+        rejected: proposals to show struck through where they fell.
+    """
+    marked = Text(no_wrap=False, end="")
+    falls = iter(rejected)
+    fall = next(falls, None)
+    at = 0
+
+    def put(until: int, source: str) -> None:
+        nonlocal at, fall
+        style = look.mark(source).style
+        while fall is not None and fall.at <= until:
+            marked.append(harmless(text[at : fall.at]), style)
+            at = max(at, fall.at)
+            marked.append(_shown(fall), look.fallen)
+            fall = next(falls, None)
+        marked.append(harmless(text[at:until]), style)
+        at = max(at, until)
+
+    for count, source in spans:
+        put(min(at + count, len(text)), source)
+    put(len(text), "target")
+    console = look.console
+    return console.render_lines(marked, console.options.update(width=width), pad=False)
+
+
+def legend(look: Look, sources: Sequence[str], *, rejected: bool) -> Text:
+    """One line that tells the marks apart."""
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for source in sources:
+        mark = look.mark(source)
+        if line:
+            line.append("  ")
+        line.append(mark.name, mark.style)
+        line.append(f" {mark.shape}", look.faint)
+    if rejected:
+        line.append("  ")
+        line.append("rejected", look.fallen)
+    return line
+
+
+def _shown(fall: Rejected) -> str:
+    """A fallen proposal must not break the line it stands in."""
+    return harmless(fall.text).replace("\n", "↵")

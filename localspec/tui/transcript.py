@@ -1,0 +1,369 @@
+"""The conversation: all its messages in one scrolling widget that draws only what is seen."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message as TextualMessage
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from localspec.chat.conversation import Message
+from localspec.chat.provenance import Rejected
+from localspec.tui.look import Look
+from localspec.tui.message_lines import INDENT, MessageLines, Showing
+
+Place = tuple[int, int]
+"""(number, count) of a message among its siblings."""
+
+
+class Transcript(ScrollView, can_focus=True):
+    """Shows one branch of a conversation.
+
+    Thousands of messages are one widget here: heights of those never seen are estimated, and
+    corrected when they come into view, without moving what is in view.
+
+    Attributes:
+        tokens, rejected: see `Showing`.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "select(-1)", "Message above"),
+        Binding("down,j", "select(1)", "Message below"),
+        Binding("pageup", "page_up", "Page up", show=False),
+        Binding("pagedown", "page_down", "Page down", show=False),
+        Binding("home,g", "scroll_home", "First message"),
+        Binding("end,G", "scroll_end", "Last message"),
+        Binding("c", "act('copy')", "Copy message"),
+        Binding("b", "act('copy_code')", "Copy code block"),
+        Binding("r", "act('regenerate')", "Answer again"),
+        Binding("e", "act('edit')", "Edit and resend"),
+        Binding("left,h", "act('branch_previous')", "Branch before"),
+        Binding("right,l", "act('branch_next')", "Branch after"),
+        Binding("w", "act('why')", "Why this speed"),
+    ]
+
+    tokens: reactive[bool] = reactive(False)
+    rejected: reactive[bool] = reactive(False)
+
+    class Act(TextualMessage):
+        """Something is wanted of the selected message."""
+
+        def __init__(self, action: str, message: str) -> None:
+            super().__init__()
+            self.action, self.message = action, message
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._items: list[MessageLines] = []
+        self._index: dict[str, int] = {}
+        self._heights: list[int] = []
+        self._measured: list[bool] = []
+        self._starts: list[int] = [0]
+        self._selected: str | None = None
+        self._following = True
+        self._showing: Showing | None = None
+        self._width = 0
+
+    # What is shown
+
+    def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
+        """Show other messages, from the last one up."""
+        known = {item.message.id: item for item in self._items}
+        self._items = []
+        for message, place in messages:
+            item = known.get(message.id) or MessageLines(message, place)
+            item.message, item.place = message, place
+            item.changed()
+            self._items.append(item)
+        self._index = {item.message.id: i for i, item in enumerate(self._items)}
+        if self._selected not in self._index:
+            self._selected = None
+        self._following = True
+        self._estimate_all()
+
+    def update_message(
+        self,
+        message: Message,
+        *,
+        note: str | None = None,
+        rejected: Sequence[Rejected] | None = None,
+    ) -> None:
+        """A message that is shown has changed."""
+        number = self._index.get(message.id)
+        if number is None:
+            return
+        item = self._items[number]
+        item.message, item.note = message, note
+        if rejected is not None:
+            item.rejected = rejected
+        item.changed()
+        self._measure(number)
+        self._settle(drawn=number)
+
+    @property
+    def selected(self) -> Message | None:
+        """The message that the keys act on: the selected one, else the last answer."""
+        if self._selected is not None and self._selected in self._index:
+            return self._items[self._index[self._selected]].message
+        return self._items[-1].message if self._items else None
+
+    @property
+    def following(self) -> bool:
+        """Whether the end stays in view while it grows."""
+        return self._following
+
+    def select_message(self, message: str | None) -> None:
+        """Select one by id, and bring it into view."""
+        self._selected = message if message in self._index else None
+        if self._selected is not None:
+            number = self._index[self._selected]
+            self._measure(number)
+            top, height = self._starts[number], self._heights[number]
+            page = self.scrollable_content_region.height
+            if top < self.scroll_offset.y or height > page:
+                self._scroll(top)
+            elif top + height > self.scroll_offset.y + page:
+                self._scroll(top + height - page)
+        self._settle()
+        self.refresh()
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        width = self.scrollable_content_region.width
+        line = self.scroll_offset.y + y
+        blank = Strip.blank(width, self.rich_style)
+        if not 0 <= line < self._starts[-1]:
+            return blank
+        number = bisect_right(self._starts, line) - 1
+        item = self._items[number]
+        strips = item.strips(width, self._showing_now())
+        row = line - self._starts[number]
+        if row >= len(strips):
+            return blank
+        selected = item.message.id == self._selected and row < len(strips) - 1
+        look = self._showing_now().look
+        bar = Segment("▌" if selected else " ", look.style("accent"))
+        strip = Strip([bar, Segment(" " * (INDENT - 1)), *strips[row]])
+        strip = strip.extend_cell_length(width).crop(0, width).apply_style(self.rich_style)
+        return self._with_selection(strip, line).apply_offsets(0, line)
+
+    def _with_selection(self, strip: Strip, line: int) -> Strip:
+        selection = self.text_selection
+        span = None if selection is None else selection.get_span(line)
+        if span is None:
+            return strip
+        start, end = span
+        text = strip.text
+        ends = len(text.rstrip()) if end == -1 else end
+        left, middle, right = text[:start], text[start:ends], text[ends:]
+        if not middle:
+            return strip
+        cuts = [Strip([Segment(part)]).cell_length for part in (left, middle, right)]
+        parts = strip.divide([cuts[0], cuts[0] + cuts[1], strip.cell_length])
+        style = Style(bgcolor=self._showing_now().look.colour("primary-muted"), reverse=None)
+        marked = Strip([Segment(s.text, (s.style or Style()) + style) for s in parts[1]])
+        return Strip.join([parts[0], marked, *parts[2:]])
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text, as it stands on the screen."""
+        first = 0 if selection.start is None else selection.start.y
+        last = self._starts[-1] - 1 if selection.end is None else selection.end.y
+        width = self.scrollable_content_region.width
+        lines = []
+        for line in range(max(0, first), min(last, self._starts[-1] - 1) + 1):
+            number = bisect_right(self._starts, line) - 1
+            strips = self._items[number].strips(width, self._showing_now())
+            row = line - self._starts[number]
+            text = " " * INDENT + strips[row].text if row < len(strips) else ""
+            span = selection.get_span(line)
+            if span is not None:
+                start, end = span
+                text = text[start : None if end == -1 else end]
+            lines.append(text.rstrip())
+        # The margin is ours, not the text's.
+        margin = " " * INDENT
+        return "\n".join(text.removeprefix(margin) for text in lines), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    # Heights
+
+    def _showing_now(self) -> Showing:
+        look = Look.of(self.app)
+        now = self._showing
+        if now is None or (now.look, now.tokens, now.rejected) != (
+            look,
+            self.tokens,
+            self.rejected,
+        ):
+            now = self._showing = Showing(look, self.tokens, self.rejected)
+        return now
+
+    def _estimate_all(self) -> None:
+        width = self.scrollable_content_region.width
+        self._width = width
+        self._heights = [item.estimate(width) for item in self._items]
+        self._measured = [False] * len(self._items)
+        self._settle()
+        self.refresh()
+
+    def _measure(self, number: int) -> int:
+        """Draw one message; returns by how many lines its height was wrong."""
+        width = self.scrollable_content_region.width
+        height = len(self._items[number].strips(width, self._showing_now()))
+        off = height - self._heights[number]
+        self._heights[number], self._measured[number] = height, True
+        if off or len(self._starts) != len(self._heights) + 1:
+            self._starts = [0, *accumulate(self._heights)]
+        return off
+
+    def _settle(self, drawn: int | None = None) -> None:
+        """Know the heights of all that is in view, and keep in view what was there.
+
+        Args:
+            drawn: the message that has just changed, if it was one: the rest need no repaint.
+        """
+        page = self.scrollable_content_region.height
+        if len(self._starts) != len(self._heights) + 1:
+            self._starts = [0, *accumulate(self._heights)]
+        if not self._items or page <= 0:
+            self.virtual_size = Size(0, self._starts[-1])
+            return
+        if self._following:
+            left = page
+            for number in range(len(self._items) - 1, -1, -1):
+                if not self._measured[number]:
+                    self._measure(number)
+                left -= self._heights[number]
+                if left <= 0:
+                    break
+            self._fit()
+            end = max(0, self._starts[-1] - page)
+            moved = end != self.scroll_offset.y
+            self._scroll(end)
+            if drawn is not None and not moved:
+                self._refresh_from(self._starts[drawn])
+            else:
+                self.refresh()
+            return
+        top = self.scroll_offset.y
+        number = max(0, bisect_right(self._starts, top) - 1)
+        while number < len(self._items) and self._starts[number] < top + page:
+            if not self._measured[number]:
+                above = self._starts[number] < top
+                off = self._measure(number)
+                if above and off:  # its end stays where it is
+                    top = max(self._starts[number], top + off)
+            number += 1
+        self._fit()
+        if top != self.scroll_offset.y:
+            self._scroll(top)
+        if drawn is None or self._starts[drawn] < top + page:
+            self.refresh()
+
+    def _fit(self) -> None:
+        size = Size(self.scrollable_content_region.width, self._starts[-1])
+        if size != self.virtual_size:
+            self.virtual_size = size
+
+    def _refresh_from(self, line: int) -> None:
+        first = max(line, self.scroll_offset.y)
+        count = self.scroll_offset.y + self.scrollable_content_region.height - first
+        if count > 0:
+            self.refresh_lines(first, count)
+
+    def _scroll(self, y: int) -> None:
+        if y != self.scroll_offset.y:
+            self.scroll_to(y=y, animate=False, force=True, immediate=True)
+
+    # What the user does
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) == round(new_value):
+            return
+        page = self.scrollable_content_region.height
+        at_end = round(new_value) >= self._starts[-1] - page
+        if at_end != self._following:
+            self._following = at_end
+        if not at_end:
+            self._settle()
+
+    def watch_tokens(self) -> None:
+        self._redraw()
+
+    def watch_rejected(self) -> None:
+        self._redraw()
+
+    def notify_style_update(self) -> None:
+        """The theme has changed."""
+        super().notify_style_update()
+        if self.is_attached and self._items:
+            self._redraw()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        if self.scrollable_content_region.width != self._width:
+            self._redraw()
+        else:
+            self._settle()
+
+    def _redraw(self) -> None:
+        """All heights may have changed; what stands at the top stays there."""
+        if not self._items:
+            self.refresh()
+            return
+        number = max(0, bisect_right(self._starts, self.scroll_offset.y) - 1)
+        following = self._following
+        self._estimate_all()
+        if not following:
+            self._following = False
+            self._scroll(self._starts[min(number, len(self._items) - 1)])
+            self._settle()
+
+    def action_select(self, step: int) -> None:
+        """Select the message above or below."""
+        if not self._items:
+            return
+        if self._selected is None:
+            number = len(self._items) - 1 if step < 0 else 0
+        else:
+            number = self._index[self._selected] + step
+        if 0 <= number < len(self._items):
+            self.select_message(self._items[number].message.id)
+        elif step > 0:
+            self.action_scroll_end()
+
+    def action_scroll_end(self) -> None:
+        """To the end, and stay there."""
+        self._following = True
+        self._settle()
+
+    def action_scroll_home(self) -> None:
+        self._scroll(0)
+
+    def action_act(self, action: str) -> None:
+        """Ask for something to be done with the selected message."""
+        selected = self.selected
+        if selected is not None:
+            self.post_message(self.Act(action, selected.id))
+
+    def on_click(self, event: events.Click) -> None:
+        line = self.scroll_offset.y + event.y
+        if 0 <= line < self._starts[-1]:
+            number = bisect_right(self._starts, line) - 1
+            self._selected = self._items[number].message.id
+            self.refresh()
