@@ -7,6 +7,7 @@
     ├── DraftMismatch         exit code 5   target and draft model do not share a vocabulary
     ├── ContextOverflow       exit code 6   the prompt does not fit the context
     ├── EngineBusy            exit code 1   another generation holds the engine
+    ├── HistoryError          exit code 1   the history of chats cannot be read or written
     ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
     └── Cancelled             exit code 130 stopped on request
 
@@ -65,6 +66,10 @@ class ContextOverflow(LocalspecError):
 
 class EngineBusy(LocalspecError):
     """One engine, one generation at a time, and another one is running."""
+
+
+class HistoryError(LocalspecError):
+    """The file that keeps the chats cannot be read or written: locked, damaged, no room …"""
 
 
 class NativeError(LocalspecError):

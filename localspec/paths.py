@@ -28,6 +28,16 @@ def config_file() -> Path:
     )
 
 
+def data_folder() -> Path:
+    """What the user would miss: the history of chats."""
+    return _folder("data", platformdirs.user_data_dir("localspec", appauthor=False))
+
+
+def history_file() -> Path:
+    """Where conversations are kept; it need not exist."""
+    return data_folder() / "history.db"
+
+
 def embedded(name: str) -> Path:
     """A file of the embedded pair: inside the installed package, or beside it in a checkout."""
     package = Path(__file__).resolve().parent

@@ -1,0 +1,278 @@
+"""One conversation: messages in a tree, of which one branch is shown. Pure data."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from types import EllipsisType
+from typing import Any
+
+from localspec.chat.naming import NEW, one_line, title_from
+
+USER, ASSISTANT = "user", "assistant"
+
+COMPLETE, STREAMING, STOPPED = "complete", "streaming", "stopped"
+FAILED, INTERRUPTED = "failed", "interrupted"
+STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED)
+"""What a message can be; `interrupted` was found streaming although nobody writes it any more."""
+
+BY_TEXT, BY_MODEL, BY_USER = "text", "model", "user"
+"""Who a title is from: the first message's own words, a model, or the user."""
+
+
+def new_id() -> str:
+    """A new name for a message or a conversation: 32 hexadecimal digits, made without the store."""
+    return uuid.uuid4().hex
+
+
+@dataclass(slots=True)
+class Attachment:
+    """A text file that goes along with a message."""
+
+    name: str
+    text: str
+
+
+@dataclass(slots=True)
+class Message:
+    """What one side said.
+
+    Attributes:
+        id: made here, so that memory never waits for the store; see `new_id`.
+        parent: id of the message that this one follows; None for a first one.
+        role: "user" or "assistant".
+        content: the text.
+        created: seconds since 1970.
+        state: one of STATES.
+        model, draft: names of what answered.
+        finish_reason: as in `localspec.Completion`.
+        stats: `GenerationStats.as_dict()`, and what the chat adds to it.
+        spans: who proposed what: runs of (characters, source) over `content`, in its order.
+        attachments: files that are part of it.
+    """
+
+    id: str
+    parent: str | None
+    role: str
+    content: str
+    created: float
+    state: str = COMPLETE
+    model: str | None = None
+    draft: str | None = None
+    finish_reason: str | None = None
+    stats: dict[str, Any] | None = None
+    spans: list[tuple[int, str]] | None = None
+    attachments: list[Attachment] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Conversation:
+    """Messages in a tree, and what the model is told besides.
+
+    Messages are added with `add` or `insert`; their fields may be changed in place, all but `id`
+    and `parent`. A parent that is not there, or that is a descendant, counts as None: what a
+    damaged store gave back can still be shown.
+
+    Attributes:
+        id: see `new_id`.
+        title: what it is listed under; `titled_by` says who chose it (BY_TEXT, BY_MODEL, BY_USER).
+        created, updated: seconds since 1970; `updated` is the time of the newest message.
+        system: the system prompt.
+        sampling: fields of `SamplingParams` by name; what is missing has its default.
+        max_tokens: longest answer, None up to the end of the context.
+        model, draft: references to what answers it.
+        tip: the last message of the branch that is shown.
+        messages: by id, oldest first.
+    """
+
+    id: str = field(default_factory=new_id)
+    title: str = NEW
+    titled_by: str = BY_TEXT
+    created: float = field(default_factory=time.time)
+    updated: float = 0.0
+    system: str | None = None
+    sampling: dict[str, float | int] = field(default_factory=dict)
+    max_tokens: int | None = None
+    model: str | None = None
+    draft: str | None = None
+    tip: str | None = None
+    messages: dict[str, Message] = field(default_factory=dict)
+    _children: dict[str | None, list[str]] = field(default_factory=dict, repr=False, compare=False)
+    _path: list[Message] = field(default_factory=list, repr=False, compare=False)
+    """The branch that was shown last, kept because a screen asks for it again and again."""
+
+    def __post_init__(self) -> None:
+        self.updated = max(self.updated, self.created)
+        self._adopt_orphans()
+        for message in self.messages.values():
+            self._children.setdefault(message.parent, []).append(message.id)
+        if self.tip not in self.messages:
+            self.tip = next(reversed(self.messages), None)
+
+    def path(self) -> list[Message]:
+        """The branch shown, first message to tip."""
+        last = self._path[-1].id if self._path else None
+        if last != self.tip:
+            tip = None if self.tip is None else self.messages[self.tip]
+            if tip is not None and tip.parent == last:
+                self._path.append(tip)
+            else:
+                self._path = self._way_to(self.tip)
+        return list(self._path)
+
+    def children(self, id: str | None) -> list[Message]:
+        """What follows a message, oldest first; for None the first messages."""
+        return [self.messages[child] for child in self._children.get(id, ())]
+
+    def siblings(self, id: str) -> list[Message]:
+        """The message and its alternatives, oldest first."""
+        return self.children(self.messages[id].parent)
+
+    def latest_leaf(self, id: str) -> str:
+        """The newest message below this one that nothing follows; itself, where nothing does."""
+        below, found = {id}, [id]
+        while found:
+            found = [child for parent in found for child in self._children.get(parent, ())]
+            below.update(found)
+        newest = next(each for each in reversed(self.messages) if each in below)
+        # What comes from a damaged store need not have its parents first.
+        while newest in self._children:
+            newest = self._children[newest][-1]
+        return newest
+
+    def select(self, id: str) -> None:
+        """Show the branch through that message, down to the newest leaf below it."""
+        self.tip = self.latest_leaf(id)
+
+    def add(
+        self,
+        role: str,
+        content: str,
+        *,
+        parent: str | EllipsisType | None = ...,
+        state: str = COMPLETE,
+        model: str | None = None,
+        draft: str | None = None,
+        attachments: Sequence[Attachment] = (),
+    ) -> Message:
+        """Append a message, which becomes the tip.
+
+        The first one names the conversation, unless somebody has.
+
+        Args:
+            role: "user" or "assistant".
+            content: its text.
+            parent: the message it follows: the tip, unless another is named. None begins anew
+                beside the first message, as when that one is edited.
+            state: one of STATES.
+            model, draft: names of what answers.
+            attachments: files that are part of it.
+        """
+        message = Message(
+            id=new_id(),
+            parent=self.tip if isinstance(parent, EllipsisType) else parent,
+            role=role,
+            content=content,
+            created=time.time(),
+            state=state,
+            model=model,
+            draft=draft,
+            attachments=list(attachments),
+        )
+        if not self.messages and self.titled_by == BY_TEXT and self.title == NEW:
+            self.title = title_from(content)
+            if self.title == NEW and attachments:
+                self.title = title_from(attachments[0].name)
+        self.insert(message)
+        self.tip = message.id
+        return message
+
+    def insert(self, message: Message) -> None:
+        """Take in a message made elsewhere; the tip stays.
+
+        Raises:
+            ValueError: its id is taken, or its parent is not here.
+        """
+        if message.id in self.messages:
+            raise ValueError(f"message {message.id} is there already")
+        if message.parent is not None and message.parent not in self.messages:
+            raise ValueError(f"message {message.id} follows {message.parent}, which is not there")
+        self.messages[message.id] = message
+        self._children.setdefault(message.parent, []).append(message.id)
+        self.updated = max(self.updated, message.created)
+
+    def for_model(self, *, upto: str | None = None) -> list[dict[str, Any]]:
+        """The branch as `Engine.stream` takes it.
+
+        An answer that failed, or that never began, is left out, and one that was stopped or
+        interrupted stays. User messages that then follow each other become one: many templates
+        insist on turns.
+
+        Args:
+            upto: the last message to include; the tip if None. It need not be on the branch shown.
+        """
+        found: list[dict[str, Any]] = []
+        if self.system and self.system.strip():
+            found.append({"role": "system", "content": self.system})
+        for message in self._way_to(upto) if upto is not None else self.path():
+            text = _with_attachments(message)
+            if not text or (message.role == ASSISTANT and message.state == FAILED):
+                continue
+            if found and found[-1]["role"] == message.role == USER:
+                found[-1]["content"] += f"\n\n{text}"
+            else:
+                found.append({"role": message.role, "content": text})
+        return found
+
+    def _way_to(self, id: str | None) -> list[Message]:
+        return list(self._upwards(id))[::-1]
+
+    def _upwards(self, id: str | None) -> Iterator[Message]:
+        while id is not None:
+            message = self.messages[id]
+            yield message
+            id = message.parent
+
+    def _adopt_orphans(self) -> None:
+        """Make roots of messages whose way up ends nowhere, or in a circle."""
+        sound: set[str | None] = {None}
+        for start in self.messages.values():
+            way: list[str] = []
+            on_way: set[str] = set()
+            message = start
+            while message.id not in sound:
+                way.append(message.id)
+                on_way.add(message.id)
+                if message.parent in on_way or (
+                    message.parent is not None and message.parent not in self.messages
+                ):
+                    message.parent = None
+                if message.parent is None:
+                    break
+                message = self.messages[message.parent]
+            sound.update(way)
+
+
+def _with_attachments(message: Message) -> str:
+    """What the model reads: the files, each under its name, then the text."""
+    if not message.attachments:
+        return message.content
+    parts = [_fenced(attachment) for attachment in message.attachments]
+    return "\n\n".join([*parts, message.content] if message.content else parts)
+
+
+def _fenced(attachment: Attachment) -> str:
+    end = "" if attachment.text.endswith("\n") else "\n"
+    fence = fence_for(attachment.text)
+    return f"## {one_line(attachment.name)}\n\n{fence}\n{attachment.text}{end}{fence}"
+
+
+def fence_for(text: str) -> str:
+    """Backticks enough to enclose a text that has some itself."""
+    longest = run = 0
+    for character in text:
+        run = run + 1 if character == "`" else 0
+        longest = max(longest, run)
+    return "`" * max(3, longest + 1)

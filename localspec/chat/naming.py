@@ -1,0 +1,102 @@
+"""Titles and file names from what people write."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+NEW = "New conversation"
+"""The title of a conversation that says nothing yet."""
+
+TITLE_LENGTH = 48
+"""Characters."""
+_READ = 4000
+SLUG_LENGTH = 60
+"""Characters; with four bytes each still short enough for every file system."""
+
+_FENCE = re.compile(r"\s*(```|~~~)")
+_IN_FRONT = re.compile(r"^(?:\s*(?:#{1,6}\s|>|[-*+]\s(?:\[[ xX]\]\s)?|\d{1,3}[.)]\s))*\s*")
+_LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
+_STARS = re.compile(r"(\*{1,3}|~~|`+)(?=\S)(.+?)(?<=\S)\1")
+_UNDERSCORES = re.compile(r"(?<!\w)(_{1,3})(?=\S)(.+?)(?<=\S)\1(?!\w)")
+_JOINERS = "\u200c\u200d"
+"""Parts of words in some scripts, and of many emoji; the only format characters that stay."""
+_RESERVED = {
+    "con",
+    "prn",
+    "aux",
+    "nul",
+    *(f"{port}{n}" for port in ("com", "lpt") for n in "123456789"),
+}
+
+
+def one_line(text: str) -> str:
+    """Text without line breaks, control characters, and characters that turn the direction of
+    what follows them."""
+    return " ".join("".join(map(_plain, text)).split())
+
+
+def title_from(text: str) -> str:
+    """A title from the first line that has words: at most TITLE_LENGTH characters, cut at a word,
+    without the marks of markdown."""
+    # Whatever is pasted, its beginning says what it is.
+    text = text.lstrip()[:_READ]
+    for line in text.splitlines():
+        title = "" if _FENCE.match(line) else _without_marks(one_line(line))
+        if any(character.isalnum() for character in title):
+            return _cut(title)
+    rest = one_line(text)
+    return _cut(rest) if rest and not _FENCE.match(rest) else NEW
+
+
+def slug(title: str) -> str:
+    """A file name, without its ending, that every system takes."""
+    words = re.findall(r"[^\W_]+", unicodedata.normalize("NFC", title).lower())
+    name = ""
+    for word in words:
+        longer = f"{name}-{word}" if name else word[:SLUG_LENGTH]
+        if len(longer) > SLUG_LENGTH:
+            break
+        name = longer
+    if not name:
+        return "conversation"
+    return f"{name}-conversation" if name in _RESERVED else name
+
+
+def _plain(character: str) -> str:
+    category = unicodedata.category(character)
+    if category in ("Cc", "Zl", "Zp"):
+        return " "
+    if category == "Cs" or (category == "Cf" and character not in _JOINERS):
+        return ""
+    return character
+
+
+def _without_marks(line: str) -> str:
+    line = _LINK.sub(r"\1", _IN_FRONT.sub("", line, count=1))
+    before = None
+    while line != before:
+        before, line = line, _UNDERSCORES.sub(r"\2", _STARS.sub(r"\2", line))
+    return line.strip()
+
+
+def _cut(title: str) -> str:
+    if len(title) <= TITLE_LENGTH:
+        return title
+    kept = title[: TITLE_LENGTH - 1]
+    if not title[TITLE_LENGTH - 1].isspace():
+        before, space, _ = kept.rpartition(" ")
+        # A first word that is longer than the title is cut where it must be.
+        kept = before if space else _whole_characters(title, TITLE_LENGTH - 1)
+    return kept.rstrip(" ,;:.–—-") + "…"
+
+
+def _whole_characters(text: str, length: int) -> str:
+    """The beginning of a text, without half of what is one character on the screen."""
+    while length > 1 and (
+        unicodedata.combining(text[length])
+        or unicodedata.category(text[length]) in ("Mn", "Me", "Cf")
+        or text[length - 1] == "\u200d"
+    ):
+        length -= 1
+    return text[:length]

@@ -1,0 +1,440 @@
+"""What the history says to SQLite, over one connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from localspec.chat import query, writer
+from localspec.chat.conversation import INTERRUPTED, STREAMING, USER, Message
+from localspec.chat.naming import title_from
+from localspec.chat.records import (
+    HEADER,
+    MESSAGE,
+    UNTITLED,
+    Header,
+    message_from,
+    message_row,
+    packed,
+    storable,
+    unpacked,
+)
+
+_HEADER = ", ".join(HEADER)
+_MESSAGE = ", ".join(f"m.{name}" for name in MESSAGE)
+_SUMMARY = (
+    "SELECT id, title, updated, "
+    "(SELECT count(*) FROM messages AS m WHERE m.conversation = c.id), model "
+    "FROM conversations AS c"
+)
+
+PER_CONVERSATION = 5
+"""Messages of one conversation that a search finds; a long one would hide all others."""
+LOOKED_AT = 5000
+"""Messages that a search goes through, newest first, to find those of many conversations."""
+SNIPPET = 24
+"""Words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """A conversation in a list: `messages` counts those of all branches."""
+
+    id: str
+    title: str
+    updated: float
+    messages: int
+    model: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a search found.
+
+    Attributes:
+        conversation: its id, and `title` its title.
+        message: id of the message, None where the title has the words.
+        role: whose message it is.
+        snippet: some words of it in one line; see `parts`.
+        updated: when the conversation was last added to.
+    """
+
+    conversation: str
+    title: str
+    message: str | None
+    role: str | None
+    snippet: str
+    updated: float
+
+    @property
+    def parts(self) -> list[tuple[str, bool]]:
+        """The snippet in pieces: text, and whether it is what was searched for."""
+        return query.parts(self.snippet)
+
+
+class Store:
+    """One connection. Not for two threads at once; errors are SQLite's own."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+        # Text of answers that grow here, as far as it is written; what others write is no concern.
+        self._grown: dict[str, str] = {}
+
+    def close(self) -> None:
+        """Close the connection; the last one of all tidies the file up."""
+        self.connection.close()
+
+    def wait(self, seconds: float) -> None:
+        """How long to wait for others that write."""
+        self.connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
+
+    def put(
+        self,
+        conversation: str,
+        *,
+        header: Header | None = None,
+        messages: Sequence[Message] = (),
+        everything: Sequence[Message] = (),
+    ) -> None:
+        """Write all of it, or nothing.
+
+        Args:
+            conversation: id.
+            header: what else is known of it; None leaves that as it is.
+            messages: new ones, or such that have changed.
+            everything: all messages. They are written if the conversation turns out not to be here,
+                because another program removed it, or the file.
+        """
+        grown: dict[str, str | None] = {}
+        with self._transaction():
+            seq = self._seq_of(conversation)
+            if seq is None:
+                all_of_them = {message.id for message in everything}
+                messages = [*everything, *(m for m in messages if m.id not in all_of_them)]
+                header = header or _made_up(conversation, messages)
+                self._insert_header(header)
+            elif header is not None and header.titled_by != UNTITLED:
+                self._update_header(seq, header)
+            for message in messages:
+                grown[message.id] = self._put_message(message, conversation)
+            if messages:
+                self.connection.execute(
+                    "UPDATE conversations SET updated = ?1 WHERE id = ?2 AND updated < ?1",
+                    (max(message.created for message in messages), conversation),
+                )
+        for id, text in grown.items():
+            if text is None:
+                self._grown.pop(id, None)
+            else:
+                self._grown[id] = text
+
+    def delete(self, ids: Sequence[str]) -> int:
+        """Remove conversations; returns how many of them were there."""
+        run = self.connection.execute
+        removed = 0
+        with self._transaction():
+            for id in ids:
+                seq = self._seq_of(id)
+                if seq is None:
+                    continue
+                of = "FROM messages WHERE conversation = ?"
+                run(f"DELETE FROM words WHERE rowid IN (SELECT seq {of})", (id,))
+                run(f"DELETE FROM growth WHERE message IN (SELECT id {of})", (id,))
+                run(f"DELETE {of}", (id,))
+                run("DELETE FROM titles WHERE rowid = ?", (seq,))
+                run("DELETE FROM conversations WHERE seq = ?", (seq,))
+                removed += 1
+        return removed
+
+    def settle(self, conversation: str | None = None) -> None:
+        """Call answers interrupted whose writer is gone; of one conversation, or of all."""
+        where, values = (
+            ("", ()) if conversation is None else (" AND conversation = ?", (conversation,))
+        )
+        growing = self.connection.execute(
+            f"SELECT id, conversation, writer FROM messages WHERE state = '{STREAMING}'{where}",
+            values,
+        ).fetchall()
+        for id, of, who in growing:
+            if not writer.lives(who):
+                for message in self.messages(of, only=id):
+                    message.state = INTERRUPTED
+                    self.put(of, messages=[message])
+
+    def headers(self) -> list[Header]:
+        """All conversations; for a store that has few."""
+        rows = self.connection.execute(f"SELECT {_HEADER} FROM conversations ORDER BY seq")
+        return [Header.from_row(row) for row in rows]
+
+    def header(self, id: str) -> Header | None:
+        """One conversation without its messages."""
+        row = self.connection.execute(
+            f"SELECT {_HEADER} FROM conversations WHERE id = ?", (id,)
+        ).fetchone()
+        return None if row is None else Header.from_row(row)
+
+    def messages(self, conversation: str, *, only: str | None = None) -> list[Message]:
+        """The messages of a conversation in the order in which they came, or one of them.
+
+        An answer whose writer is gone is interrupted, whatever its row says.
+        """
+        which, id = ("conversation", conversation) if only is None else ("id", only)
+        rows = self.connection.execute(
+            f"SELECT m.writer, {_MESSAGE} FROM messages AS m WHERE m.{which} = ? ORDER BY m.seq",
+            (id,),
+        )
+        found = []
+        for who, *row in rows:
+            message = message_from(row)
+            if message.state == STREAMING:
+                self.collect(message)
+                if not writer.lives(who):
+                    message.state = INTERRUPTED
+            found.append(message)
+        return found
+
+    def ids(self, conversation: str) -> list[str]:
+        """Ids of its messages."""
+        rows = self.connection.execute(
+            "SELECT id FROM messages WHERE conversation = ? ORDER BY seq", (conversation,)
+        )
+        return [id for (id,) in rows]
+
+    def count(self) -> int:
+        """How many conversations there are."""
+        (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
+        return int(count)
+
+    def summaries(self, limit: int, offset: int) -> list[Summary]:
+        """Conversations, newest first."""
+        rows = self.connection.execute(
+            f"{_SUMMARY} ORDER BY updated DESC, seq DESC LIMIT ? OFFSET ?", (limit, offset)
+        )
+        return [Summary(*row) for row in rows]
+
+    def summary(self, id: str) -> Summary | None:
+        """One of them."""
+        row = self.connection.execute(f"{_SUMMARY} WHERE id = ?", (id,)).fetchone()
+        return None if row is None else Summary(*row)
+
+    def beginning_with(self, prefix: str, limit: int) -> list[str]:
+        """Ids of conversations."""
+        rows = self.connection.execute(
+            "SELECT id FROM conversations WHERE id >= ? AND id < ? ORDER BY id LIMIT ?",
+            (prefix, prefix + "\U0010ffff", limit),
+        )
+        return [id for (id,) in rows]
+
+    def search(self, expression: str, limit: int) -> list[Hit]:
+        """Titles that match, then messages, each newest first; see `query.expression`."""
+        found = self._search_titles(expression, limit)
+        return found + self._search_messages(expression, limit - len(found))
+
+    def rebuild_index(self) -> None:
+        """Make the full-text index anew."""
+        from localspec.chat.schema import INDEX, create_index
+
+        run = self.connection.execute
+        with self._transaction():
+            for table in INDEX:
+                run(f"DROP TABLE IF EXISTS {table}")
+            create_index(self.connection)
+            for seq, title in run("SELECT seq, title FROM conversations").fetchall():
+                self._index("titles", seq, title)
+            for seq, *row in run(
+                f"SELECT m.seq, {_MESSAGE} FROM messages AS m WHERE m.state <> '{STREAMING}'"
+            ):
+                self._index("words", seq, _words(message_from(row)))
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        # Immediate: one that begins by reading cannot wait for others when it comes to write.
+        self.connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self.connection.execute("COMMIT")
+        except BaseException:
+            # SQLite has rolled back by itself after some errors.
+            if self.connection.in_transaction:
+                self.connection.execute("ROLLBACK")
+            raise
+
+    def _seq_of(self, conversation: str) -> int | None:
+        row = self.connection.execute(
+            "SELECT seq FROM conversations WHERE id = ?", (conversation,)
+        ).fetchone()
+        return None if row is None else int(row[0])
+
+    def _insert_header(self, header: Header) -> None:
+        marks = ", ".join("?" * len(HEADER))
+        cursor = self.connection.execute(
+            f"INSERT INTO conversations ({_HEADER}) VALUES ({marks})", header.row()
+        )
+        assert cursor.lastrowid is not None
+        self._index("titles", cursor.lastrowid, header.title)
+
+    def _update_header(self, seq: int, header: Header) -> None:
+        run = self.connection.execute
+        (title,) = run("SELECT title FROM conversations WHERE seq = ?", (seq,)).fetchone()
+        columns = ", ".join(
+            f"{name} = max({name}, ?)" if name == "updated" else f"{name} = ?" for name in HEADER
+        )
+        run(f"UPDATE conversations SET {columns} WHERE seq = ?", (*header.row(), seq))
+        if title != header.title:
+            self._index("titles", seq, header.title)
+
+    def _put_message(self, message: Message, conversation: str) -> str | None:
+        """Write it; returns the text that is written of one that grows, None for others."""
+        run = self.connection.execute
+        # The caller may go on adding to it.
+        content = message.content
+        if message.state == STREAMING:
+            if self._append(message, content):
+                return content
+            run("DELETE FROM growth WHERE message = ?", (message.id,))
+            empty = replace(message, content="", spans=None)
+            self._upsert(empty, conversation, who=writer.me())
+            run(
+                "INSERT INTO growth VALUES (?, 0, ?, ?)", (message.id, *_piece(message, content, 0))
+            )
+            return content
+        seq = self._upsert(message, conversation, who=None)
+        run("DELETE FROM growth WHERE message = ?", (message.id,))
+        self._index("words", seq, _words(message))
+        return None
+
+    def _append(self, message: Message, content: str) -> bool:
+        """Write what an answer has grown by; False if its beginning is not there.
+
+        Written whole each time, a long answer would cost the square of its length.
+        """
+        before = self._grown.get(message.id)
+        if before is None or not content.startswith(before):
+            return False
+        run = self.connection.execute
+        # Another process may have taken it for interrupted, or have removed it.
+        still = run(
+            "UPDATE messages SET state = ?, writer = ? WHERE id = ?",
+            (STREAMING, writer.me(), message.id),
+        )
+        if not still.rowcount:
+            return False
+        if len(content) > len(before):
+            run(
+                "INSERT OR REPLACE INTO growth VALUES (?, ?, ?, ?)",
+                (message.id, len(before), *_piece(message, content, len(before))),
+            )
+        return True
+
+    def _upsert(self, message: Message, conversation: str, *, who: str | None) -> int:
+        """Insert or update the row of a message, and take it out of the index; returns its seq."""
+        run = self.connection.execute
+        row = (*message_row(message, conversation), who)
+        names = (*MESSAGE, "writer")
+        found = run("SELECT seq FROM messages WHERE id = ?", (message.id,)).fetchone()
+        if found is None:
+            marks = ", ".join("?" * len(names))
+            cursor = run(f"INSERT INTO messages ({', '.join(names)}) VALUES ({marks})", row)
+            assert cursor.lastrowid is not None
+            return cursor.lastrowid
+        columns = ", ".join(f"{name} = ?" for name in names)
+        run(f"UPDATE messages SET {columns} WHERE seq = ?", (*row, *found))
+        run("DELETE FROM words WHERE rowid = ?", found)
+        return int(found[0])
+
+    def collect(self, message: Message) -> None:
+        """Put an answer together from its pieces."""
+        spans = list(message.spans or ())
+        for at, text, runs in self.connection.execute(
+            "SELECT at, text, spans FROM growth WHERE message = ? ORDER BY at", (message.id,)
+        ):
+            message.content = message.content[:at] + text
+            spans += unpacked(runs) or []
+        if spans:
+            message.spans = spans
+
+    def _index(self, table: str, seq: int, text: str) -> None:
+        self.connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
+        self.connection.execute(
+            f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, query.indexed(text))
+        )
+
+    def _search_titles(self, expression: str, limit: int) -> list[Hit]:
+        rows = self.connection.execute(
+            "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
+            "FROM titles JOIN conversations AS c ON c.seq = titles.rowid "
+            "WHERE titles MATCH ? ORDER BY c.updated DESC LIMIT ?",
+            (query.MARK, query.END, SNIPPET, expression, limit),
+        )
+        return [_hit(row) for row in rows]
+
+    def _search_messages(self, expression: str, limit: int) -> list[Hit]:
+        run = self.connection.execute
+        chosen: list[int] = []
+        taken: dict[str, int] = {}
+        for seq, conversation in run(
+            "SELECT m.seq, m.conversation "
+            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+            "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
+            (expression, LOOKED_AT),
+        ):
+            if len(chosen) >= limit:
+                break
+            taken[conversation] = taken.get(conversation, 0) + 1
+            if taken[conversation] <= PER_CONVERSATION:
+                chosen.append(seq)
+        if not chosen:
+            return []
+        # A snippet costs more than all the rest: only for what is chosen. The unary plus keeps
+        # SQLite from looking each of them up in the whole index.
+        marks = ", ".join("?" * len(chosen))
+        rows: Any = run(
+            "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?, ?, '…', ?), c.updated "
+            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+            "JOIN conversations AS c ON c.id = m.conversation "
+            f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
+            "ORDER BY words.rowid DESC LIMIT ?",
+            (query.MARK, query.END, SNIPPET, expression, chosen[-1], *chosen, len(chosen)),
+        )
+        return [_hit(row) for row in rows]
+
+
+def _hit(row: Sequence[Any]) -> Hit:
+    conversation, title, message, role, snippet, updated = row
+    return Hit(conversation, title, message, role, query.readable(snippet), updated)
+
+
+def _words(message: Message) -> str:
+    """What a message is found by: its text, and the names of its files."""
+    names = [attachment.name for attachment in message.attachments]
+    return storable("\n".join([message.content, *names]))
+
+
+def _piece(message: Message, content: str, start: int) -> tuple[str, str | None]:
+    """Text from `start` on, and the runs over it."""
+    if message.spans is None:
+        return storable(content[start:]), None
+    runs: list[tuple[int, str]] = []
+    end = 0
+    for length, source in list(message.spans):
+        end += length
+        if end > start:
+            runs.append((min(length, end - start), source))
+    return storable(content[start:]), packed(runs)
+
+
+def _made_up(conversation: str, messages: Sequence[Message]) -> Header:
+    """The header of a conversation of which only messages are known."""
+    text = next((message.content for message in messages if message.role == USER), "")
+    created = min((message.created for message in messages), default=0.0)
+    return Header(
+        id=conversation,
+        title=storable(title_from(text)),
+        titled_by=UNTITLED,
+        created=created,
+        updated=created,
+        tip=messages[-1].id if messages else None,
+    )

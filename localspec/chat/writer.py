@@ -1,0 +1,41 @@
+"""Who writes an answer: a process, by number and start, so that others can tell if it lives."""
+
+from __future__ import annotations
+
+import os
+from functools import lru_cache
+
+_TOLERANCE = 1.0
+"""Seconds by which two readings of one start may differ: clocks are adjusted. The number of a dead
+process is not given away again that soon, except in containers, and there it takes a restart."""
+
+
+def me() -> str:
+    """This process."""
+    return _described(os.getpid())
+
+
+def lives(writer: str | None) -> bool:
+    """Whether the process that called itself that is still there."""
+    import psutil
+
+    if writer == me():
+        return True
+    try:
+        number, start = (writer or "").split("@")
+        process = psutil.Process(int(number))
+        # One that was killed and not yet waited for has still got its number.
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return abs(process.create_time() - float(start)) <= _TOLERANCE
+    except psutil.AccessDenied:
+        return True
+    except (psutil.Error, ValueError, OverflowError):
+        return False
+
+
+@lru_cache(maxsize=1)  # a forked child has another number
+def _described(number: int) -> str:
+    import psutil
+
+    return f"{number}@{psutil.Process(number).create_time():.2f}"
