@@ -13,7 +13,7 @@ from localspec.cli import prompt
 from localspec.decoding.rules import acceptance_rule
 from localspec.drafters import REGISTRY
 from localspec.errors import UsageError
-from localspec.settings import NAMES, Settings, load_settings
+from localspec.settings import FLAGS, Settings, load_settings
 
 Record = TypeVar("Record")
 
@@ -46,7 +46,7 @@ def read_request(said: Mapping[str, Any]) -> Request:
         UsageError: a value that cannot be meant, a missing prompt.
         Cancelled: interrupted while waiting for standard input.
     """
-    settings = load_settings(**{name: said[name] for name in NAMES})
+    settings = load_settings(**{name: said[name] for name in FLAGS})
     drafting = _drafting(said, settings)
     sampling = _record(
         SamplingParams,
