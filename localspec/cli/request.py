@@ -24,6 +24,7 @@ class Request:
 
     model: str | None
     draft: str
+    offline: bool | None
     options: ModelOptions
     drafting: Drafting
     sampling: SamplingParams
@@ -65,6 +66,7 @@ def read_request(said: Mapping[str, Any]) -> Request:
     return Request(
         model=settings.model,
         draft=_draft(settings, drafting),
+        offline=said["offline"],
         options=_record(
             ModelOptions,
             said,
