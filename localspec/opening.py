@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
 from localspec.drafting import Drafting
 from localspec.engine import Engine
+from localspec.hub import reference
 from localspec.llama.options import ModelOptions
 from localspec.store import KnowledgeStore, file_identity, machine
 
@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from localspec.llama.model import Model
 
 Reference = str | os.PathLike[str]
-"""A path to a GGUF file, or "demo" for the embedded pair."""
-
-DEMO = "demo"
+"""A model as people name it: a path, `user/repo:quant`, a name in the catalogue, "demo" for the
+embedded pair (see `localspec.hub.reference`)."""
 
 
 def load(
@@ -31,6 +30,7 @@ def load(
     drafting: Drafting | None = None,
     wait: bool = True,
     progress: Callable[[float], None] | None = None,
+    offline: bool | None = None,
 ) -> Engine:
     """Open a model, and a draft model with it.
 
@@ -43,16 +43,19 @@ def load(
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
         progress: called with the loaded fraction of the target; an exception it raises stops the
             loading and comes out here.
+        offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE. Nothing
+            is ever downloaded here: a model that is not in the cache is not found.
 
     Raises:
-        ModelNotFound, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
+        ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
     from localspec.llama import lighter
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
     options = options or ModelOptions()
-    path = _resolve(model)
+    found = [reference.find(model, offline=offline)]
+    path = found[0].path
     embedded = paths.embedded(paths.EMBEDDED_TARGET)
     why_no_draft: str | None = None
     if draft == "auto":
@@ -63,6 +66,8 @@ def load(
         )
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
+    if draft is not None:
+        found.append(reference.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT))
 
     opened: list[Model | Context] = []
     try:
@@ -72,7 +77,7 @@ def load(
         opened.append(target)
         draft_context = draft_path = None
         if draft is not None:
-            draft_path = _resolve(draft, embedded=paths.EMBEDDED_DRAFT)
+            draft_path = found[1].path
             draft_options = options.for_draft(target.capacity)
             copy = lighter.remembered(draft_path, draft_options)
             draft_model = Model(copy or draft_path, draft_options)
@@ -99,13 +104,8 @@ def load(
         drafting=drafting or Drafting(),
         wait=wait,
         why_no_draft=why_no_draft,
+        notices=tuple(notice for one in found for notice in one.notices),
     )
-
-
-def _resolve(reference: Reference | None, *, embedded: str = paths.EMBEDDED_TARGET) -> Path:
-    if not reference or reference == DEMO:
-        return paths.embedded(embedded)
-    return Path(reference).expanduser()
 
 
 def _identity(contexts: Sequence[Context | None], options: ModelOptions) -> dict[str, Any]:

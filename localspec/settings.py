@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, ValidationError
+from pydantic import AfterValidator, BeforeValidator, ValidationError
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
     TomlConfigSettingsSource,
@@ -29,6 +31,11 @@ def _judged_by(record: type[Any], *names: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def _split(value: Any) -> Any:
+    """Folders in a variable stand as in PATH."""
+    return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
 
 
 class Settings(BaseSettings):
@@ -54,6 +61,8 @@ class Settings(BaseSettings):
     """Element type of the KV cache, keys and values alike."""
     temperature: Annotated[float | None, _judged_by(SamplingParams, "temperature")] = None
     """Sampling temperature; 0 is greedy."""
+    model_folders: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)] = ()
+    """Folders to look for models in, besides the caches of the usual tools."""
 
     @classmethod
     def settings_customise_sources(
@@ -70,6 +79,8 @@ class Settings(BaseSettings):
 
 
 NAMES = tuple(Settings.model_fields)
+FLAGS = tuple(name for name in NAMES if name != "model_folders")
+"""Those that an option of the verbs that generate sets as well."""
 
 
 def load_settings(**flags: str | int | float | None) -> Settings:

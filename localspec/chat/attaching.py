@@ -24,7 +24,8 @@ def read_attachment(name: str) -> Attachment:
             raise UsageError(f"{path} is a folder. Name a text file in it.")
         if path.stat().st_size > MOST:
             raise UsageError(
-                f"{path} is larger than {MOST >> 20} MiB, which fits no context. Cut out what matters."
+                f"{path} is larger than {MOST >> 20} MiB, which fits no context. "
+                "Cut out what matters."
             )
         data = path.read_bytes()
     except FileNotFoundError:

@@ -169,6 +169,11 @@ class History:
             )
         return header.conversation(messages.values())
 
+    def said(self, *, limit: int = 100) -> Strings:
+        """What the user wrote last, oldest first."""
+        found = self._ask(lambda store: store.said(limit)) or []
+        return (found + (self._backlog.ask(lambda store: store.said(limit)) or []))[-limit:]
+
     def find(self, prefix: str) -> str:
         """The id of a conversation by what people type.
 

@@ -228,6 +228,13 @@ class Store:
         )
         return [id for (id,) in rows]
 
+    def said(self, limit: int) -> list[str]:
+        """What the user wrote last, oldest first."""
+        rows = self.connection.execute(
+            "SELECT content FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?", (limit,)
+        )
+        return [text for (text,) in rows][::-1]
+
     def search(self, expression: str, limit: int) -> list[Hit]:
         """Titles that match, then messages, each newest first; see `query.expression`."""
         found = self._search_titles(expression, limit)

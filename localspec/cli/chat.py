@@ -10,7 +10,7 @@ import typer
 
 from localspec.cli import options as o
 from localspec.cli.output import Console
-from localspec.errors import UsageError
+from localspec.errors import LocalspecError, UsageError
 
 EXAMPLES = """\
 Examples:
@@ -24,6 +24,7 @@ def chat(
     system: o.System = None,
     max_tokens: o.MaxTokens = None,
     model: o.Model = None,
+    offline: o.Offline = None,
     ctx: o.Context = None,
     threads: o.Threads = None,
     gpu_layers: o.GpuLayers = None,
@@ -78,7 +79,7 @@ def open_chat(console: Console, said: dict[str, object]) -> int:
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
     from localspec.tui.engine_thread import Pair
-    from localspec.tui.terminal import running_in_terminal
+    from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening({"logit_bias": None, **said})
     defaults = {f.name: f.default for f in dataclasses.fields(opening.sampling)}
@@ -93,10 +94,16 @@ def open_chat(console: Console, said: dict[str, object]) -> int:
             Pair(opening.model, opening.draft) if asked else None,
             options=opening.options,
             drafting=opening.drafting,
+            offline=opening.offline,
             sampling=sampling,
             max_tokens=opening.max_tokens,
             system=read_system({"system": None, **said}),
             notices=notices,
         )
         app.run()
+    if app.return_code == 1:
+        raise LocalspecError(
+            f"The chat ended with an internal error, told in {log_file()}. Everything said is in "
+            "the history: start it again, and report what the file says."
+        )
     return app.return_code or 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
+from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
+from localspec.cli.chat import chat, open_chat
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.run import EXAMPLES, run
@@ -31,10 +34,11 @@ app = typer.Typer(
     name=NAME,
     help="Local language models, faster, saying exactly the same.",
     epilog=EXIT_CODES,
-    no_args_is_help=True,
+    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(epilog=EXAMPLES)(run)
+app.command(epilog=CHAT_EXAMPLES)(chat)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 
 
@@ -48,12 +52,20 @@ def _version(wanted: bool) -> None:
 
 @app.callback()
 def localspec(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Only here for the options that stand before the verb."""
+    """Without a verb: the chat on a terminal, else this text."""
+    if context.invoked_subcommand is not None:
+        return
+    if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
+        parameters = typer.main.get_command(app).commands["chat"].params  # type: ignore[attr-defined]
+        context.exit(open_chat(context.obj, {str(p.name): p.default for p in parameters}))
+    typer.echo(context.get_help())
+    context.exit(2)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -48,8 +48,17 @@ Model = Annotated[
         *("-m", "--model"),
         panel=MODEL,
         metavar="REF",
-        help="The model: path of a GGUF file, or 'demo'. Default the embedded model. "
+        help="The model: path of a GGUF file, user/repo[:quant] of Hugging Face once it is pulled, "
+        "a name that 'localspec models' lists, or 'demo'. Default the embedded model. "
         "(LOCALSPEC_MODEL)",
+    ),
+]
+Offline = Annotated[
+    bool | None,
+    _option(
+        "--offline",
+        panel=MODEL,
+        help="Use what is on this machine, and say what is missing. (HF_HUB_OFFLINE)",
     ),
 ]
 Context = Annotated[
@@ -160,7 +169,7 @@ Draft = Annotated[
         *("-d", "--draft"),
         panel=DRAFTING,
         metavar="REF|auto|none",
-        help="The draft model: path of a GGUF file with the model's vocabulary, 'auto' for the "
+        help="The draft model: a reference as for --model, with its vocabulary, 'auto' for the "
         "one known for the model, or 'none'. Default auto. (LOCALSPEC_DRAFT)",
     ),
 ]

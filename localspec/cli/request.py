@@ -13,7 +13,7 @@ from localspec.cli import prompt
 from localspec.decoding.rules import acceptance_rule
 from localspec.drafters import REGISTRY
 from localspec.errors import UsageError
-from localspec.settings import NAMES, Settings, load_settings
+from localspec.settings import FLAGS, Settings, load_settings
 
 Record = TypeVar("Record")
 
@@ -24,6 +24,7 @@ class Opening:
 
     model: str | None
     draft: str
+    offline: bool | None
     options: ModelOptions
     drafting: Drafting
     sampling: SamplingParams
@@ -76,7 +77,7 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
     Raises:
         UsageError: a value that cannot be meant.
     """
-    settings = load_settings(**{name: said[name] for name in NAMES})
+    settings = load_settings(**{name: said[name] for name in FLAGS})
     drafting = _drafting(said, settings)
     sampling = _record(
         SamplingParams,
@@ -91,6 +92,7 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
     return Opening(
         model=settings.model,
         draft=_draft(settings, drafting),
+        offline=said["offline"],
         options=_record(
             ModelOptions,
             said,

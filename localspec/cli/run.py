@@ -35,6 +35,7 @@ def run(
     grammar: o.GrammarText = None,
     json_schema: o.JsonSchema = None,
     model: o.Model = None,
+    offline: o.Offline = None,
     ctx: o.Context = None,
     threads: o.Threads = None,
     gpu_layers: o.GpuLayers = None,

@@ -130,6 +130,7 @@ class Worker:
             options=opening.options,
             drafting=opening.drafting,
             progress=progress,
+            offline=opening.offline,
         )
 
     def _answer(self, engine: Engine) -> None:
@@ -153,7 +154,11 @@ class Worker:
                 draft=None if draft is None else str(draft.path),
                 draft_name=None if draft is None else draft.name,
                 stats=stream.stats,
-                notices=(*notices, *self._drafting_notices(engine, stream.stats)),
+                notices=(
+                    *engine.notices,
+                    *notices,
+                    *self._drafting_notices(engine, stream.stats),
+                ),
             )
         )
         # In this order: a cancellation before the assignment is seen below, one after it

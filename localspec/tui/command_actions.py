@@ -102,7 +102,7 @@ class CommandActions:
         self._app.conversing.configure(
             system=argument, sampling=conversation.sampling, max_tokens=conversation.max_tokens
         )
-        self._app.tell("The system prompt is set for the answers to come.")
+        self._app.stage.tell("The system prompt is set for the answers to come.")
 
     def _set(self, argument: str) -> None:
         if " " not in argument and "=" not in argument:
@@ -124,7 +124,7 @@ class CommandActions:
             system=conversation.system, sampling=sampling, max_tokens=longest
         )
         shown = "its default" if value is None else f"{value:g}"
-        self._app.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
+        self._app.stage.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
 
     def _attach(self, argument: str) -> None:
         if not argument:
@@ -186,21 +186,21 @@ class CommandActions:
             raise UsageError("There is nothing to export yet.")
         path = Path(name.strip()).expanduser() if name.strip() else None
         written = write_export(self._app.conversing.conversation, kind, path)
-        self._app.tell(f"Written to {written}.")
+        self._app.stage.tell(f"Written to {written}.")
 
     def _title(self, argument: str) -> None:
         if not argument:
             raise UsageError("/title needs a title.")
         self._app.conversing.rename(argument)
-        self._app.show_conversation()
-        self._app.list_conversations()
+        self._app.stage.show_conversation()
+        self._app.shelf.list()
 
     def _search(self, argument: str) -> None:
         self._app.action_search()
         self._app.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> None:
-        self._app.delete(self._app.conversing.conversation.id)
+        self._app.dialogs.delete(self._app.conversing.conversation.id)
 
     def _why(self, _argument: str) -> None:
         path = self._app.conversing.conversation.path()
@@ -256,7 +256,7 @@ class CommandActions:
         if len(blocks) == 1:
             self._app.copy(blocks[0].code)
         else:
-            self._app.choose_code(blocks)
+            self._app.dialogs.choose_code(blocks)
 
     def _explain(self, message: Message) -> None:
         if not message.stats:
@@ -283,7 +283,7 @@ class CommandActions:
 
     def _open(self, pair: Pair) -> None:
         if self._app.conversing.running is not None:
-            self._app.tell(
+            self._app.stage.tell(
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return

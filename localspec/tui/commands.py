@@ -100,7 +100,7 @@ def parse(line: str) -> tuple[Command, str] | None:
     command = BY_NAME.get(name.strip().lower())
     if command is None:
         raise UsageError(
-            f"There is no command /{name.strip()}. /help lists them; begin with // to send it as text."
+            f"There is no command /{name.strip()}. /help lists them; begin with // to send it."
         )
     return command, argument.strip()
 

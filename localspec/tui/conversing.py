@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -58,7 +57,7 @@ class View(Protocol):
 class Keeper(Protocol):
     """Who writes the history; see `localspec.chat.scribe.Scribe`."""
 
-    def sent(self, conversation: Conversation, message: Message) -> Future[None]: ...
+    def sent(self, conversation: Conversation, message: Message) -> Future[bool]: ...
 
     def streaming(self, conversation_id: str, message: Message) -> None: ...
 
@@ -140,9 +139,8 @@ class Conversing:
         self.running = Running(conversation, message.id)
         self._note(message, "sending …")
         self.view.show_conversation()
-        # What went wrong is told by the keeper; the conversation goes on without being kept.
-        with suppress(Exception):
-            await asyncio.wrap_future(self.keeper.sent(conversation, message))
+        # Where it cannot be kept the keeper tells why, and the conversation goes on without.
+        await asyncio.wrap_future(self.keeper.sent(conversation, message))
         self._note(message, None)
         if self.running is not None and self.running.to == message.id:
             self._ask(self.running)
@@ -230,6 +228,8 @@ class Conversing:
         elif isinstance(event, Opened):
             self._take_over(event)
             self.view.working(None)
+            for notice in event.notices:
+                self.view.tell(notice)
         elif isinstance(event, engine_thread.NotOpened):
             self._take_over(event.still)
             self.view.working(None)
@@ -250,6 +250,7 @@ class Conversing:
             return None
         if running.answer.take():
             running.message.content = running.answer.text
+            self.notes.pop(running.message.id, None)
             if spans:
                 running.message.spans = running.answer.spans()
             self.view.message_changed(running.message)
@@ -290,8 +291,13 @@ class Conversing:
 
     def _on_answer(self, running: Running, event: Event) -> None:
         asked = running.conversation.messages[running.to]
-        if isinstance(event, engine_thread.Reading):
-            self._note(asked, f"reading the prompt: {event.done / max(1, event.total):.0%}")
+        if isinstance(event, engine_thread.Measuring):
+            self._note(
+                running.message or asked, "measuring what a pass costs here (once, about 2 s) …"
+            )
+        elif isinstance(event, engine_thread.Reading):
+            done = event.done / max(1, event.total)
+            self._note(running.message or asked, f"reading the prompt: {done:.0%}")
         elif isinstance(event, engine_thread.Began):
             self._note(asked, None)
             self._begin_answer(running, event.answer)
@@ -339,6 +345,7 @@ class Conversing:
         if message is None or answer is None:
             return
         answer.take()
+        self.notes.pop(message.id, None)
         message.content, message.state = text, state
         message.spans = answer.spans()
         figures = answer.figures()

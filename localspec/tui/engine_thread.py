@@ -36,7 +36,7 @@ class Question:
     """An answer that is wanted.
 
     Attributes:
-        message: id of the message that the answer becomes.
+        message: id of the message that is answered; the events carry it.
         messages, sampling, max_tokens, overflow: as for `Engine.stream`.
         keep: called in the engine's thread with the text so far, every now and then.
     """
@@ -59,6 +59,7 @@ class Opened:
         model_path, draft_path: files.
         why_no_draft: where there is none.
         context_length: tokens.
+        notices: what the user should know.
     """
 
     pair: Pair
@@ -70,6 +71,7 @@ class Opened:
     draft_size: int
     why_no_draft: str | None
     context_length: int
+    notices: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +99,13 @@ class NotOpened:
     error: str
     cancelled: bool
     still: Opened | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """What passes cost here is being measured, before the first answer of a new pair."""
+
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +152,7 @@ class Overflowed:
     available: int
 
 
-Event = Opened | Opening | NotOpened | Reading | Began | Ended | Failed | Overflowed
+Event = Opened | Opening | NotOpened | Measuring | Reading | Began | Ended | Failed | Overflowed
 Loader = Callable[..., Engine]
 Trier = Callable[..., None]
 
@@ -153,19 +162,21 @@ class EngineThread:
 
     Args:
         tell: called in that thread with each event.
-        options, drafting: as for `localspec.load`.
+        options, drafting, offline: as for `localspec.load`.
         loader: `localspec.load`, or what a test puts in its place.
     """
 
     def __init__(
         self,
-        tell: Callable[[Event], None],
+        tell: Callable[[Event], object],
         *,
         options: ModelOptions | None = None,
         drafting: Drafting | None = None,
+        offline: bool | None = None,
         loader: Loader | None = None,
     ) -> None:
         self._tell = tell
+        self._offline = offline
         self._options, self._drafting = options, drafting
         self._loader = loader
         self._wanted: SimpleQueue[Pair | Question | None] = SimpleQueue()
@@ -264,6 +275,7 @@ class EngineThread:
         engine = (self._loader or load)(
             pair.model,
             draft=pair.draft,
+            offline=self._offline,
             options=self._options,
             drafting=self._drafting,
             progress=progress,
@@ -280,6 +292,7 @@ class EngineThread:
             0 if draft is None else draft.size,
             engine.why_no_draft,
             engine.context_length,
+            engine.notices,
         )
 
     def _try_unknown(self, pair: Pair) -> None:
@@ -287,12 +300,14 @@ class EngineThread:
         if self._loader is not None:
             return
         from localspec.llama.trial import require_survivable
-        from localspec.opening import resolve
+        from localspec.hub.reference import resolve
 
         for reference in (pair.model, pair.draft):
             if reference is not None and reference not in ("auto", "none"):
                 self._tell(Opening("trying the file in a process of its own (once)", None))
-                require_survivable(resolve(reference), cancelled=self._stop.is_set)
+                require_survivable(
+                    resolve(reference, offline=self._offline), cancelled=self._stop.is_set
+                )
 
     def _answer(self, question: Question) -> None:
         text = ""
@@ -301,12 +316,16 @@ class EngineThread:
                 raise Cancelled("Stopped before it began.")
             if self._engine is None:
                 raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
+
+            def progress(done: int, total: int) -> None:
+                self._tell(Reading(question.message, done, total))
+
             stream = self._engine.stream(
                 question.messages,
                 max_tokens=question.max_tokens,
                 sampling=question.sampling,
                 overflow=question.overflow,
-                progress=lambda done, total: self._tell(Reading(question.message, done, total)),
+                progress=progress,
             )
             answer = Answer(
                 question.message,
@@ -320,6 +339,8 @@ class EngineThread:
             if self._stop.is_set():
                 stream.cancel()
             self._tell(Began(answer))
+            if self._engine.plain_seconds(0) is None:
+                self._tell(Measuring(question.message))
             kept = monotonic()
             try:
                 for chunk in stream:

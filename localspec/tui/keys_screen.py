@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
 
 from rich.table import Table
 from rich.text import Text
-from textual.app import ComposeResult
+from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
-from textual.screen import ModalScreen
+from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
 from localspec.tui.commands import COMMANDS
@@ -18,6 +18,43 @@ from localspec.tui.look import Look
 
 Keys = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 """By place: its name, and (key, what it does) for each."""
+
+
+_PLACES = {
+    "PromptInput": "Input",
+    "Transcript": "Conversation",
+    "Sidebar": "List of conversations",
+    "FiguresPanel": "Figures",
+}
+
+
+def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
+    """The keys that apply where the focus is, what is special there first.
+
+    Those that every list and every text field has are left out: people know them.
+
+    Args:
+        display: how a key is written.
+    """
+    places: dict[str, dict[str, str]] = {}
+    for active in screen.active_bindings.values():
+        node, binding = active.node, active.binding
+        known = type(node).__name__ in _PLACES or isinstance(node, App)
+        own = any(binding.key in b.key.split(",") for b in _own(type(node)))
+        if not (known and own and binding.description and active.enabled):
+            continue
+        keys = places.setdefault(_PLACES.get(type(node).__name__, "Everywhere"), {})
+        key = display(binding)
+        before = keys.get(binding.description)
+        keys[binding.description] = key if before is None else f"{before}  {key}"
+    return [
+        (place, [(key, about) for about, key in keys.items()])
+        for place, keys in sorted(places.items(), key=lambda item: item[0] == "Everywhere")
+    ]
+
+
+def _own(kind: type[object]) -> list[Binding]:
+    return [b for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
 
 
 class KeysScreen(ModalScreen[None]):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from io import StringIO
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich.style import Style
 
@@ -45,7 +45,7 @@ class Look:
         self.dark = dark
 
     @classmethod
-    def of(cls, app: App[object]) -> Look:
+    def of(cls, app: App[Any]) -> Look:
         """The one of the theme that the app shows."""
         theme = app.current_theme
         key = tuple(sorted(app.theme_variables.items()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from textual import events
@@ -16,11 +16,11 @@ class PromptInput(TextArea):
     a new line; the arrows go through what was sent, at the first and the last line."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("enter", "send", "Send", priority=True),
-        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line", priority=True),
+        Binding("enter", "send", "Send"),
+        Binding("ctrl+j,shift+enter,alt+enter", "newline", "New line"),
         Binding("up", "up", "Sent before", show=False),
         Binding("down", "down", "Sent after", show=False),
-        Binding("tab", "complete", "Complete, or next panel", show=False, priority=True),
+        Binding("tab", "complete", "Complete, or next panel", show=False),
     ]
 
     class Sent(Message):
@@ -114,9 +114,28 @@ class PromptInput(TextArea):
             self.action_cursor_down()
 
     async def _on_key(self, event: events.Key) -> None:
-        if event.character == "?" and not self.text:
-            event.prevent_default()
-            event.stop()
-            self.post_message(self.KeysWanted())
+        # Here, and not as bindings with priority: those would overtake letters that were typed
+        # before them and still wait.
+        action = _ACTIONS.get(event.key)
+        if action is None and event.character == "?" and not self.text:
+            action = PromptInput.ask_for_keys
+        if action is None:
+            await super()._on_key(event)
             return
-        await super()._on_key(event)
+        event.prevent_default()
+        event.stop()
+        action(self)
+
+    def ask_for_keys(self) -> None:
+        self.post_message(self.KeysWanted())
+
+
+_ACTIONS: dict[str, Callable[[PromptInput], None]] = {
+    "enter": PromptInput.action_send,
+    "ctrl+j": PromptInput.action_newline,
+    "shift+enter": PromptInput.action_newline,
+    "alt+enter": PromptInput.action_newline,
+    "up": PromptInput.action_up,
+    "down": PromptInput.action_down,
+    "tab": PromptInput.action_complete,
+}

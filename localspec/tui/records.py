@@ -31,10 +31,10 @@ class Records:
         self._history: History | None = None
         self._scribe: Scribe | None = None
         self._lock = threading.Lock()
-        self._waiting: list[Callable[[Scribe], None]] = []
+        self._waiting: list[Callable[[Scribe], object]] = []
 
-    def open(self) -> list[str]:
-        """Open the store; takes long where it is locked. Returns what the user should know."""
+    def open(self) -> None:
+        """Open the store; takes long where it is locked. `tell` is told what is wrong with it."""
         history = self._make()
         scribe = Scribe(history, on_trouble=self._tell)
         with self._lock:
@@ -42,7 +42,6 @@ class Records:
             for write in self._waiting:
                 write(scribe)
             self._waiting.clear()
-        return history.take_notices()
 
     def close(self) -> None:
         """Write what is still to be written."""
@@ -53,19 +52,14 @@ class Records:
 
     # Writing; see `Scribe`
 
-    def sent(self, conversation: Conversation, message: Message) -> Future[None]:
-        """Done when the message is on the disk."""
-        kept: Future[None] = Future()
+    def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
+        """Done when the message is safe; see `Scribe.sent`."""
+        kept: Future[bool] = Future()
 
         def write(scribe: Scribe) -> None:
-            def done(written: Future[None]) -> None:
-                error = written.exception()
-                if error is None:
-                    kept.set_result(None)
-                else:
-                    kept.set_exception(error)
-
-            scribe.sent(conversation, message).add_done_callback(done)
+            scribe.sent(conversation, message).add_done_callback(
+                lambda written: kept.set_result(written.result())
+            )
 
         self._write(write)
         return kept
@@ -82,7 +76,7 @@ class Records:
         """Everything about a conversation but its messages."""
         self._write(lambda scribe: scribe.saved(conversation))
 
-    def _write(self, write: Callable[[Scribe], None]) -> None:
+    def _write(self, write: Callable[[Scribe], object]) -> None:
         with self._lock:
             if self._scribe is None:
                 self._waiting.append(write)
@@ -107,13 +101,15 @@ class Records:
         """
         return self._opened().load(conversation)
 
-    def delete(self, conversation: str) -> None:
-        """Remove a conversation.
+    def delete(self, conversation: str) -> Future[int]:
+        """Remove a conversation, its answer that still comes included; see `Scribe.delete`.
 
         Raises:
-            LocalspecError: it cannot be removed.
+            LocalspecError: the history is not open yet.
         """
-        self._opened().delete([conversation])
+        self._opened()
+        assert self._scribe is not None
+        return self._scribe.delete([conversation])
 
     def sent_before(self) -> Sequence[str]:
         """What the user wrote lately, oldest first."""

@@ -183,7 +183,7 @@ def _hit(hit: Hit, look: Look) -> Text:
     text = Text(no_wrap=False)
     text.append(harmless(hit.title), look.style("primary", bold=True))
     text.append("\n")
-    for part, found in hit.parts():
+    for part, found in hit.parts:
         part = harmless(part.replace("\n", " "))
         text.append(part, look.style("accent", bold=True) if found else "")
     return text

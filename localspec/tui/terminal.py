@@ -18,6 +18,11 @@ _SWITCH = 0.0005
 from a pass for some microseconds of Python; the usual 5 ms behind a redraw would be felt."""
 
 
+def log_file() -> Path:
+    """Where native code, and a crash of the app, say what happened."""
+    return paths.cache_folder() / "chat.log"
+
+
 @contextmanager
 def running_in_terminal() -> Iterator[list[str]]:
     """Prepare the process for the app, and put all of it back; yields what to tell the user.
@@ -26,7 +31,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     app is gone that goes into a file. A mark beside it tells the next start of an end in between.
     """
     folder = paths.cache_folder()
-    log = folder / "chat.log"
+    log = log_file()
     mark = folder / f"chat-{os.getpid()}.running"
     notices = [text for text in (_sudden_end(folder, log),) if text]
     with suppress(OSError):

@@ -14,7 +14,7 @@ from localspec.cli.output import OutputLost, ReaderGone
 from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.drafters import REGISTRY
 from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
-from localspec.settings import NAMES, PREFIX
+from localspec.settings import FLAGS, PREFIX
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 
@@ -70,7 +70,7 @@ def test_help_names_every_choice(cli: Cli) -> None:
     text = " ".join(cli("run", "--help").out.replace("│", " ").split())
     for name in ("auto", "none", *REGISTRY, *LOSSLESS, *LOSSY, *KV_TYPES, *FLASH_ATTENTION):
         assert name in text, name
-    for name in NAMES:
+    for name in FLAGS:
         assert f"({PREFIX}{name.upper()})" in text, name
 
 

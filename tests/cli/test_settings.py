@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -61,9 +62,19 @@ def test_every_setting_comes_from_file_and_environment(
     assert getattr(load_settings(), name) == value
 
 
+def test_folders_come_as_a_list_or_as_in_path(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('model_folders = ["/a", "~/b"]\n')
+    assert load_settings().model_folders == (Path("/a"), Path("~/b"))
+    monkeypatch.setenv("LOCALSPEC_MODEL_FOLDERS", f"/c{os.pathsep}/d")
+    assert load_settings().model_folders == (Path("/c"), Path("/d"))
+
+
 @pytest.mark.parametrize(
     ("content", "cause"),
     [
+        (b"model_folders = 3", "model_folders is 3"),
         (b"model = ", "is not valid TOML"),
         (b"model = '\xff'", "is not valid TOML"),
         (b"colour = 1", "unknown setting 'colour'. Choose from model, draft"),

@@ -1,0 +1,1 @@
+"""Models: where they are, what fits what, and how to get them."""

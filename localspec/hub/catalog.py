@@ -1,0 +1,229 @@
+"""The catalogue: models worth having, and what drafts for them.
+
+`catalog.toml` beside the embedded pair, and one in the configuration folder whose entries are
+added, replacing those of the same name.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from localspec import paths
+from localspec.errors import UsageError
+from localspec.hub.names import is_repository, printable, stays_inside
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FILE = "catalog.toml"
+
+Line = Annotated[str, Field(min_length=1, max_length=300)]
+Repo = Annotated[str, Field(description="user/repo on Hugging Face")]
+Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300)]
+Checked = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
+Bytes = Annotated[int, Field(gt=0)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @field_validator("*")
+    @classmethod
+    def _fit_for_a_terminal(cls, value: Any) -> Any:
+        if isinstance(value, str) and not value.isprintable():
+            raise ValueError("has control characters")
+        return value
+
+    @field_validator("repo", check_fields=False)
+    @classmethod
+    def _a_repository(cls, value: str) -> str:
+        if not is_repository(value):
+            raise ValueError(f"'{value}' is not user/repo")
+        return value
+
+
+class Head(_Record):
+    """Something trained on a model's hidden states to draft for it. Facts; not all can be used."""
+
+    kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DSpark", "Medusa"]
+    repo: Repo
+    """Where it is, or whose file contains it."""
+    gguf: bool = False
+    """Whether it is there as a GGUF."""
+    size: Bytes | None = None
+    """Bytes to download, where known."""
+    licence: Line | None = None
+    """Of the weights; absent where the source does not say."""
+    source: Url
+    """Where these facts are from."""
+    checked: Checked
+    """When somebody looked, and how if not at the source."""
+
+
+class Entry(_Record):
+    """A model."""
+
+    name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
+    """What to type for it."""
+    family: Line
+    parameters: Annotated[int, Field(gt=0)]
+    """Weights in all, of a mixture of experts too."""
+    active: Annotated[int, Field(gt=0)] | None = None
+    """Weights that a token uses, in a mixture of experts."""
+    repo: Repo
+    """Where its GGUF files are."""
+    quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
+    """Which of them to take; None for the usual one."""
+    file: Line | None = None
+    """Or its name, where names tell no quantization."""
+    others: list[Repo] = []
+    """Further repositories with GGUFs of the same model."""
+    size: Bytes | None = None
+    """Bytes of what `pull` fetches, where known."""
+    context: Annotated[int, Field(gt=0)] | None = None
+    """Tokens it was trained for."""
+    licence: Line
+    drafts: list[Line] = []
+    """Draft models, the best first: names of this catalogue, or user/repo:quant."""
+    heads: list[Head] = []
+    note: Line | None = None
+    source: Url
+    checked: Checked
+
+    @field_validator("others")
+    @classmethod
+    def _repositories(cls, value: list[str]) -> list[str]:
+        for one in value:
+            cls._a_repository(one)
+        return value
+
+    @field_validator("drafts")
+    @classmethod
+    def _references(cls, value: list[str]) -> list[str]:
+        if any(not one.isprintable() for one in value):
+            raise ValueError("has control characters")
+        return value
+
+    @field_validator("file")
+    @classmethod
+    def _inside(cls, value: str | None) -> str | None:
+        if value is not None and not (stays_inside(value) and value.lower().endswith(".gguf")):
+            raise ValueError(f"'{value}' is not the name of a GGUF file in a repository")
+        return value
+
+    @property
+    def repositories(self) -> tuple[str, ...]:
+        """Everywhere it is."""
+        return (self.repo, *self.others)
+
+    def matches(self, words: Iterable[str]) -> bool:
+        """Whether each word occurs in the name, family, licence, repository, draft or head."""
+        heads = [text for head in self.heads for text in (head.kind, head.repo)]
+        known = [self.name, self.family, self.licence, *self.repositories, *self.drafts, *heads]
+        text = " ".join(known).casefold()
+        return all(word.casefold() in text for word in words)
+
+
+class Catalog:
+    """Entries by name.
+
+    Args:
+        entries: later ones replace earlier ones of the same name.
+    """
+
+    def __init__(self, entries: Iterable[Entry]) -> None:
+        self._entries = {entry.name: entry for entry in entries}
+
+    @property
+    def entries(self) -> tuple[Entry, ...]:
+        """All of them, by family and size."""
+        return tuple(sorted(self._entries.values(), key=lambda e: (e.family, e.parameters, e.name)))
+
+    def find(self, name: str) -> Entry | None:
+        """The entry of that name, in capitals or not."""
+        return self._entries.get(name.casefold())
+
+    def similar(self, name: str) -> list[str]:
+        """Names that may have been meant."""
+        return difflib.get_close_matches(name.casefold(), self._entries, n=3, cutoff=0.6)
+
+    def of_repository(self, repository: str) -> Entry | None:
+        """The model whose GGUFs are in `user/repo`; None for an unknown repository."""
+        wanted = repository.casefold()
+        for entry in self._entries.values():
+            if wanted in (known.casefold() for known in entry.repositories):
+                return entry
+        return None
+
+
+def shipped_file() -> Path:
+    """The catalogue that comes with localspec."""
+    return paths.embedded(FILE)
+
+
+def user_file() -> Path:
+    """The user's own; it need not exist."""
+    return paths.config_file().with_name(FILE)
+
+
+def load() -> Catalog:
+    """Read both catalogues.
+
+    Raises:
+        UsageError: one cannot be read; the message names the file and the line or key.
+    """
+    own = user_file()
+    return Catalog([*read(shipped_file()), *(read(own) if own.exists() else ())])
+
+
+def read(path: Path) -> list[Entry]:
+    """The entries of one file.
+
+    Raises:
+        UsageError: as `load`.
+    """
+    try:
+        content = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"The catalogue {path} cannot be read: {error.strerror}. Check its permissions."
+        ) from None
+    except ValueError as error:  # TOML, with the line, and UTF-8
+        raise _refused(path, f"is not valid TOML: {error}") from None
+    unknown = sorted(set(content) - {"model"})
+    if unknown:
+        raise _refused(path, f"has an unknown key '{unknown[0]}'; entries are [[model]] tables")
+    tables = content.get("model", [])
+    if not isinstance(tables, list):
+        raise _refused(path, "has [model] as a table; entries are [[model]] tables")
+    entries: dict[str, Entry] = {}
+    for number, table in enumerate(tables, start=1):
+        entry = _entry(path, number, table)
+        if entry.name in entries:
+            raise _refused(path, f"has two entries '{entry.name}'")
+        entries[entry.name] = entry
+    return list(entries.values())
+
+
+def _entry(path: Path, number: int, table: Any) -> Entry:
+    try:
+        return Entry.model_validate(table)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = table.get("name") if isinstance(table, dict) else None
+        which = f"entry '{name}'" if isinstance(name, str) else f"[[model]] number {number}"
+        key = ".".join(str(part) for part in first["loc"]) or "entry"
+        why = str(first.get("ctx", {}).get("error", first["msg"])).lower()
+        raise _refused(path, f"{which}: {key}: {why}") from None
+
+
+def _refused(path: Path, why: str) -> UsageError:
+    return UsageError(f"The catalogue {path} {printable(why, 300)}. Correct it, or move it away.")

@@ -1,0 +1,200 @@
+"""What was read of a GGUF file: a record, whose arrays stay bytes until they are looked at."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+from typing import overload
+
+STRING, ARRAY = 8, 9
+NUMBERS = {
+    0: "B",
+    1: "b",
+    2: "H",
+    3: "h",
+    4: "I",
+    5: "i",
+    6: "f",
+    7: "?",
+    10: "Q",
+    11: "q",
+    12: "d",
+}
+"""GGUF's value types of fixed size, as struct spells them."""
+
+_U64 = struct.Struct("<Q")
+
+Scalar = str | int | float | bool
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A text too long to be of interest: only its length in bytes is known."""
+
+    length: int
+
+
+class Array(Sequence[Scalar]):
+    """An array of the metadata, kept as the file's bytes; elements are decoded when asked for.
+
+    Attributes:
+        raw: its bytes without type and count. Two arrays of a type are equal if these are.
+        strings: whether its elements are texts (UTF-8, anything else replaced).
+    """
+
+    __slots__ = ("_format", "_length", "_starts", "raw", "strings")
+
+    def __init__(self, raw: bytes, kind: int, length: int) -> None:
+        self.raw = raw
+        self.strings = kind == STRING
+        self._format = "" if self.strings else NUMBERS[kind]
+        self._length = length
+        self._starts: list[int] | None = None
+
+    def __len__(self) -> int:
+        return self._length
+
+    @overload
+    def __getitem__(self, index: int) -> Scalar: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[Scalar]: ...
+    def __getitem__(self, index: int | slice) -> Scalar | Sequence[Scalar]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(self._length))]
+        if not -self._length <= index < self._length:
+            raise IndexError(index)
+        index %= self._length
+        if self.strings:
+            return self.bytes_of(index).decode("utf-8", "replace")
+        one = struct.Struct("<" + self._format)
+        value: Scalar = one.unpack_from(self.raw, index * one.size)[0]
+        return value
+
+    def __iter__(self) -> Iterator[Scalar]:
+        if self.strings:
+            return (self[i] for i in range(self._length))
+        return iter(struct.unpack(f"<{self._length}{self._format}", self.raw))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Array):
+            return NotImplemented
+        return self._kind == other._kind and self.raw == other.raw
+
+    def __hash__(self) -> int:
+        return hash(self.raw)
+
+    def __repr__(self) -> str:
+        return f"<{self._length} × {self._format or 'str'}>"
+
+    @property
+    def _kind(self) -> tuple[str, int]:
+        return self._format, self._length
+
+    def bytes_of(self, index: int) -> bytes:
+        """One text as the file has it."""
+        start = self._offsets()[index]
+        return self.raw[start + 8 : start + 8 + _U64.unpack_from(self.raw, start)[0]]
+
+    def head(self, count: int) -> bytes:
+        """The bytes of the first elements, to be compared with another array's."""
+        if count >= self._length:
+            return self.raw
+        if self.strings:
+            return self.raw[: self._offsets()[count]]
+        return self.raw[: count * struct.calcsize("<" + self._format)]
+
+    def _offsets(self) -> list[int]:
+        if self._starts is None:
+            starts, at, unpack = [], 0, _U64.unpack_from
+            for _ in range(self._length):
+                starts.append(at)
+                at += 8 + unpack(self.raw, at)[0]
+            self._starts = starts
+        return self._starts
+
+
+Value = Scalar | Array | Skipped
+
+
+@dataclass(frozen=True, slots=True)
+class TensorInfo:
+    """One tensor.
+
+    Attributes:
+        shape: fastest dimension first, as in the file.
+        type: "F16", "Q4_K" …
+        offset: bytes from the beginning of the file (part `part`).
+        size: bytes.
+        part: 0 for the first file of a split one.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    offset: int
+    size: int
+    part: int = 0
+
+    @property
+    def elements(self) -> int:
+        return prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class GGUFFile:
+    """Everything but the weights.
+
+    Attributes:
+        path: the file, the first one where it is split.
+        parts: all of its files.
+        size: bytes of all parts.
+        metadata: of the first part.
+        tensors: of all parts; empty where they were not asked for.
+    """
+
+    path: Path
+    parts: tuple[Path, ...]
+    size: int
+    version: int
+    metadata: Mapping[str, Value]
+    tensors: tuple[TensorInfo, ...]
+
+    @property
+    def n_parameters(self) -> int:
+        """Weights of all tensors; 0 where tensors were not asked for, or there are none."""
+        return sum(tensor.elements for tensor in self.tensors)
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(tensor.size for tensor in self.tensors)
+
+    @property
+    def architecture(self) -> str:
+        return self.text("general.architecture") or "unknown"
+
+    def text(self, key: str) -> str | None:
+        """A text, None where there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, str) else None
+
+    def integer(self, key: str) -> int | None:
+        """A whole number, None where there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+    def array(self, key: str) -> Array | None:
+        """An array, None where there is none."""
+        value = self.metadata.get(key)
+        return value if isinstance(value, Array) else None
+
+    def own(self, key: str) -> Value | None:
+        """A value of the architecture's own section, e.g. "context_length"."""
+        return self.metadata.get(f"{self.architecture}.{key}")
+
+    def own_integer(self, key: str) -> int | None:
+        """The same, where it is a whole number."""
+        return self.integer(f"{self.architecture}.{key}")

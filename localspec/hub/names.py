@@ -1,0 +1,149 @@
+"""What names of files and repositories say: quantization, parts of a split model, and malice."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+DEFAULT_QUANT = "Q4_K_M"
+"""Taken where a reference names none, as llama.cpp and ollama do."""
+
+_REPOSITORY = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}/[A-Za-z0-9_][A-Za-z0-9_.-]{0,95}")
+_PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.gguf", re.IGNORECASE)
+_QUANT = re.compile(
+    r"(?<![A-Za-z0-9])(?:UD-)?(?:"
+    r"I?Q\d_K(?:_(?:XXS|XS|S|M|L|XL))?|I?Q\d_(?:XXS|XS|NL|XL|S|M|L)|T?Q\d_[01](?:_\d_\d)?"
+    r"|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])",
+    re.IGNORECASE,
+)
+_DRIVE = re.compile(r"[A-Za-z]:")
+_BESIDES = ("mmproj", "imatrix")
+"""What else lies in repositories as .gguf: image encoders, statistics for quantizing."""
+_MANY = 4
+"""More missing parts than this are counted, not listed."""
+
+
+def printable(text: str, longest: int = 200) -> str:
+    """Text from elsewhere, fit for a terminal: one line, nothing that steers it, not endless."""
+    text = "".join(
+        " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
+    ).strip()
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def is_repository(text: str) -> bool:
+    """Whether this is `user/repo`, as Hugging Face allows it."""
+    if ".." in text or "--" in text or text.endswith((".git", ".ipynb", "-", ".")):
+        return False
+    return bool(_REPOSITORY.fullmatch(text))
+
+
+def stays_inside(name: str) -> bool:
+    """Whether a file name of a repository, joined to a folder, stays in it on every system."""
+    return all(
+        part not in ("", ".", "..")
+        and len(part.encode("utf-8", "surrogatepass")) <= 255
+        and part.isprintable()
+        and "\\" not in part
+        and not _DRIVE.match(part)
+        for part in name.split("/")
+    )
+
+
+def quant_of(name: str) -> str:
+    """The quantization that a file name tells, in capitals; "" where it tells none."""
+    folder, _, file = name.rpartition("/")
+    for text in (file, folder):
+        found = _QUANT.findall(text)
+        if found:
+            return str(found[-1]).upper().replace("FP16", "F16").replace("FP32", "F32")
+    return ""
+
+
+def parts_of(name: str) -> tuple[str, ...]:
+    """Names of all parts of the split model that this is a part of; the name alone if it is none.
+
+    llama.cpp's scheme: `<stem>-00001-of-00003.gguf`.
+    """
+    folder, slash, file = name.rpartition("/")
+    found = _PART.fullmatch(file)
+    if not found or not 1 <= int(found["number"]) <= int(found["total"]):
+        return (name,)
+    before, after = file[: found.start("number")], file[found.end("number") :]
+    return tuple(
+        f"{folder}{slash}{before}{number:05}{after}" for number in range(1, int(found["total"]) + 1)
+    )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence; the first few, and how many more there are."""
+    shown = [printable(name) for name in names[:_MANY]]
+    more = len(names) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """One model among the files of a repository.
+
+    Attributes:
+        files: the file, or the parts of a split one in order, those that are there.
+        quant: what the name says, "" if nothing.
+    """
+
+    files: tuple[str, ...]
+    quant: str
+
+    @property
+    def name(self) -> str:
+        """What to call it: the first part."""
+        return parts_of(self.files[0])[0]
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Parts that are not there."""
+        there = set(self.files)
+        return tuple(part for part in parts_of(self.files[0]) if part not in there)
+
+
+def weights_among(names: Iterable[str]) -> list[Weights]:
+    """The models among the files of a repository, in the order of their names."""
+    sets: dict[tuple[str, str], list[str]] = {}
+    for name in sorted(names):
+        file = name.rpartition("/")[2]
+        if file.lower().endswith(".gguf") and not any(word in file.lower() for word in _BESIDES):
+            part = _PART.fullmatch(name)
+            sets.setdefault((part["stem"], part["total"]) if part else (name, ""), []).append(name)
+    return [Weights(tuple(files), quant_of(files[0])) for files in sets.values()]
+
+
+def choose(models: Sequence[Weights], *, quant: str | None, file: str | None) -> Weights | None:
+    """The model that a reference means; None where there is none such.
+
+    Args:
+        quant: as typed; None takes the default one, else the first model, as llama.cpp does.
+        file: its file (any part of it), which decides alone.
+    """
+    if file is not None:
+        wanted = parts_of(file)
+        return next((m for m in models if parts_of(m.files[0]) == wanted), None)
+    return _with_quant(models, quant or DEFAULT_QUANT) or (
+        models[0] if models and quant is None else None
+    )
+
+
+def _with_quant(models: Sequence[Weights], quant: str) -> Weights | None:
+    wanted = quant.upper().replace("FP16", "F16").replace("FP32", "F32")
+    for model in models:
+        if model.quant == wanted:
+            return model
+    # Unsloth's dynamic ones; the prefix may be left out where that is clear.
+    for model in models:
+        if model.quant == f"UD-{wanted}":
+            return model
+    # Whatever else people put between dots and dashes: "8bit", "imat" …
+    pattern = re.compile(rf"(?<![A-Za-z0-9_]){re.escape(quant)}(?![A-Za-z0-9_])", re.IGNORECASE)
+    return next((model for model in models if pattern.search(model.name)), None)

@@ -1,0 +1,81 @@
+"""GGUF files byte by byte, for what no writer would write."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+U32, F32, BOOL, STRING, ARRAY, U64 = 4, 6, 7, 8, 9, 10
+_NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q"}
+
+
+def text(value: str | bytes) -> bytes:
+    data = value.encode() if isinstance(value, str) else value
+    return struct.pack("<Q", len(data)) + data
+
+
+def scalar(kind: int, value: Any) -> bytes:
+    return text(value) if kind == STRING else struct.pack("<" + _NUMBERS[kind], value)
+
+
+def array(kind: int, values: Sequence[Any]) -> bytes:
+    """The value of an array, behind its key's type."""
+    return struct.pack("<IQ", kind, len(values)) + b"".join(scalar(kind, v) for v in values)
+
+
+def key(name: str | bytes, kind: int, value: bytes) -> bytes:
+    return text(name) + struct.pack("<I", kind) + value
+
+
+@dataclass(frozen=True)
+class Tensor:
+    """A line of the list of tensors."""
+
+    name: str | bytes
+    shape: tuple[int, ...]
+    kind: int = 0
+    offset: int = 0
+
+    def __bytes__(self) -> bytes:
+        shape = struct.pack(f"<I{len(self.shape)}Q", len(self.shape), *self.shape)
+        return text(self.name) + shape + struct.pack("<IQ", self.kind, self.offset)
+
+
+def gguf(
+    keys: Sequence[bytes] = (),
+    tensors: Sequence[Tensor] = (),
+    data: int = 0,
+    *,
+    version: int = 3,
+    n_keys: int | None = None,
+    n_tensors: int | None = None,
+) -> bytes:
+    """A file with so many bytes of weights behind its metadata."""
+    counts = (
+        len(tensors) if n_tensors is None else n_tensors,
+        len(keys) if n_keys is None else n_keys,
+    )
+    head = struct.pack("<4sIQQ", b"GGUF", version, *counts)
+    head += b"".join(keys) + b"".join(map(bytes, tensors))
+    return head + bytes(-len(head) % 32 + data)
+
+
+def write_model(
+    path: Path,
+    *,
+    architecture: str = "llama",
+    own: Mapping[str, int | float | str] | None = None,
+    more: Sequence[bytes] = (),
+    tensors: Sequence[Tensor] = (),
+    data: int = 0,
+) -> Path:
+    """A file with an architecture and its section."""
+    keys = [key("general.architecture", STRING, text(architecture))]
+    for name, value in (own or {}).items():
+        kind = STRING if isinstance(value, str) else F32 if isinstance(value, float) else U32
+        keys.append(key(f"{architecture}.{name}", kind, scalar(kind, value)))
+    path.write_bytes(gguf([*keys, *more], tensors, data))
+    return path

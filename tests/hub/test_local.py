@@ -1,0 +1,370 @@
+"""Models are found wherever the usual tools keep them, and nothing is changed there."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.hub import local, places
+from localspec.hub.architectures import KNOWN
+from localspec.hub.local import LocalModel, local_models
+from tests.hub.raw import STRING, Tensor, gguf, key, scalar, text
+from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home with nothing in it, and an empty current folder."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("OLLAMA_MODELS", "XDG_CACHE_HOME", "LOCALSPEC_MODEL_FOLDERS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
+    monkeypatch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
+    (tmp_path / "home").mkdir()
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path / "home"
+
+
+def found(*folders: Path) -> list[LocalModel]:
+    """All but the embedded pair."""
+    return [model for model in local_models(folders) if model.source != "embedded"]
+
+
+def in_hugging_face(cache: Path, repo: str, name: str, *, commit: str, main: bool = True) -> Path:
+    """A model as huggingface_hub keeps it; returns the blob."""
+    root = cache / f"models--{repo.replace('/', '--')}"
+    blob = root / "blobs" / f"{len(list(root.glob('blobs/*'))):064x}"
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    tiny_llama(blob, seed=len(name))
+    link = root / "snapshots" / commit / name
+    link.parent.mkdir(parents=True, exist_ok=True)
+    link.symlink_to(os.path.relpath(blob, link.parent))
+    if main:
+        (root / "refs").mkdir(exist_ok=True)
+        (root / "refs" / "main").write_text(commit)
+    return blob
+
+
+def test_the_embedded_pair_is_always_there() -> None:
+    target, draft = local_models()
+    assert (target.reference, target.source, target.problem) == ("demo", "embedded", None)
+    assert target.path == paths.embedded(paths.EMBEDDED_TARGET)
+    assert (target.architecture, target.quantization) == ("llama", "Q8_0")
+    assert (target.parameters, target.trained_context, target.chat) == (12_882_816, 2048, True)
+    assert target.size == target.path.stat().st_size
+    assert draft.path == paths.embedded(paths.EMBEDDED_DRAFT)
+
+
+def test_hugging_faces_cache(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cache = home / ".cache" / "huggingface" / "hub"
+    commit = "c" * 40
+    for name in ("Tiny-Q4_K_M.gguf", "Tiny-Q8_0.gguf", "sub/Tiny-Q8_0.gguf", "plain.gguf"):
+        in_hugging_face(cache, "Me/Tiny-GGUF", name, commit=commit)
+    models = {model.path.relative_to(cache).name: model for model in found()}
+    assert {model.source for model in found()} == {"huggingface"}
+    assert len(found()) == 4
+    assert models["Tiny-Q4_K_M.gguf"].reference == "Me/Tiny-GGUF:Q4_K_M"
+    assert models["plain.gguf"].reference == "Me/Tiny-GGUF:plain.gguf"
+    assert "Me/Tiny-GGUF:Q8_0" in {model.reference for model in found()}
+    assert "Me/Tiny-GGUF:sub/Tiny-Q8_0.gguf" in {model.reference for model in found()}
+    monkeypatch.setenv("HF_HOME", str(home / "elsewhere"))
+    assert found() == []
+    in_hugging_face(home / "elsewhere" / "hub", "a/b", "m-Q8_0.gguf", commit=commit)
+    assert [model.name for model in found()] == ["a/b:Q8_0"]
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    assert len(found()) == 4
+
+
+def test_an_older_snapshot_is_named_by_its_path(home: Path) -> None:
+    cache = home / ".cache" / "huggingface" / "hub"
+    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", commit="1" * 40, main=False)
+    in_hugging_face(cache, "a/b", "m-Q8_0.gguf", commit="2" * 40)
+    new, old = found()
+    assert (new.reference, new.path.parent.name) == ("a/b:Q8_0", "2" * 40)
+    assert old.reference == str(old.path)
+    assert old.path.parent.name == "1" * 40
+
+
+def test_one_blob_in_two_snapshots_is_one_model(home: Path) -> None:
+    cache = home / ".cache" / "huggingface" / "hub"
+    blob = in_hugging_face(cache, "a/b", "m-Q8_0.gguf", commit="1" * 40)
+    other = cache / "models--a--b" / "snapshots" / ("2" * 40) / "m-Q8_0.gguf"
+    other.parent.mkdir()
+    other.symlink_to(blob)
+    assert [model.reference for model in found()] == ["a/b:Q8_0"]
+
+
+def in_ollama(root: Path, name: str, digest: str | None = None) -> None:
+    digest = digest or f"sha256:{'a' * 64}"
+    blob = root / "blobs" / digest.replace(":", "-")
+    blob.parent.mkdir(parents=True, exist_ok=True)
+    if "/" not in digest:
+        tiny_llama(blob)
+    manifest = root / "manifests" / name
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    layers = [
+        {"mediaType": "application/vnd.ollama.image.license", "digest": f"sha256:{'b' * 64}"},
+        {"mediaType": "application/vnd.ollama.image.model", "digest": digest},
+    ]
+    manifest.write_text(json.dumps({"schemaVersion": 2, "layers": layers}))
+
+
+def test_ollamas_models(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = home / ".ollama" / "models"
+    in_ollama(root, "registry.ollama.ai/library/llama3.2/1b")
+    in_ollama(root, "registry.ollama.ai/me/mine/latest", f"sha256:{'c' * 64}")
+    in_ollama(root, "hf.co/me/mine-GGUF/Q8_0", f"sha256:{'d' * 64}")
+    assert [model.name for model in found()] == [
+        "hf.co/me/mine-GGUF:Q8_0",
+        "llama3.2:1b",
+        "me/mine:latest",
+    ]
+    assert all(model.reference == str(model.path) for model in found())
+    assert {(model.source, model.problem) for model in found()} == {("ollama", None)}
+    monkeypatch.setenv("OLLAMA_MODELS", str(home / "else"))
+    in_ollama(home / "else", "registry.ollama.ai/library/other/latest", f"sha256:{'e' * 64}")
+    assert "other:latest" in [model.name for model in found()]
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        "",
+        "{",
+        "[]",
+        '{"layers": 3}',
+        '{"layers": [3]}',
+        '{"layers": [{"mediaType": "application/vnd.ollama.image.model"}]}',
+        '{"layers": [{"mediaType": "application/vnd.ollama.image.model", "digest": 3}]}',
+        "[" * 100_000,
+    ],
+    ids=lambda text: text[:20],
+)
+def test_a_damaged_manifest_is_passed_over(home: Path, manifest: str) -> None:
+    path = home / ".ollama/models/manifests/registry.ollama.ai/library/x/latest"
+    path.parent.mkdir(parents=True)
+    path.write_text(manifest)
+    assert found() == []
+
+
+def test_a_manifest_cannot_name_files_elsewhere(home: Path) -> None:
+    root = home / ".ollama" / "models"
+    tiny_llama(home / "secret")
+    in_ollama(root, "registry.ollama.ai/library/evil/latest", "sha256:../../../secret")
+    assert found() == []
+
+
+def test_lm_studios_and_llama_cpps_folders(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    studio = home / ".lmstudio" / "models" / "pub" / "repo"
+    studio.mkdir(parents=True)
+    tiny_llama(studio / "m-Q8_0.gguf")
+    old = home / ".cache" / "lm-studio" / "models" / "pub" / "old"
+    old.mkdir(parents=True)
+    tiny_llama(old / "n.gguf", seed=1)
+    cache = home / ".cache" / "llama.cpp"
+    cache.mkdir(parents=True)
+    tiny_llama(cache / "user_repo_m.gguf", seed=2)
+    assert [(model.source, model.name) for model in found()] == [
+        ("llama.cpp", "user_repo_m.gguf"),
+        ("lmstudio", "pub/repo/m-Q8_0.gguf"),
+        ("lmstudio", "pub/old/n.gguf"),
+    ]
+    monkeypatch.setenv("LLAMA_CACHE", str(home / "empty"))
+    (home / ".lmstudio-home-pointer").write_text(str(home / "moved"))
+    (home / "moved" / "models").mkdir(parents=True)
+    tiny_llama(home / "moved" / "models" / "o.gguf", seed=3)
+    assert [model.name for model in found()] == [
+        "o.gguf",
+        "pub/repo/m-Q8_0.gguf",
+        "pub/old/n.gguf",
+    ]
+
+
+def test_named_folders_settings_and_the_current_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number, name in enumerate(("said", "set", "here/below")):
+        (tmp_path / name).mkdir()
+        tiny_llama(tmp_path / name / f"{number}.gguf", seed=number)
+    monkeypatch.setenv("LOCALSPEC_MODEL_FOLDERS", str(tmp_path / "set"))
+    assert [model.name for model in found(tmp_path / "said")] == ["0.gguf", "1.gguf", "2.gguf"]
+    # The same file by another way is the same file.
+    (tmp_path / "said" / "link.gguf").symlink_to(tmp_path / "set" / "1.gguf")
+    assert len(found(tmp_path / "said", tmp_path / "said")) == 3
+
+
+def test_a_split_model_is_listed_once(tmp_path: Path) -> None:
+    keys = [key("general.architecture", STRING, text("llama"))]
+    keys.append(key("tokenizer.ggml.model", STRING, text("gpt2")))
+    for number in range(2):
+        split = [key("split.no", 2, scalar(2, number)), key("split.count", 2, scalar(2, 2))]
+        path = tmp_path / "here" / f"m-0000{number + 1}-of-00002.gguf"
+        path.write_bytes(gguf([*keys, *split], [Tensor(f"w{number}", (64, 1))], 256))
+    (model,) = found()
+    assert (model.parameters, model.problem) == (128, None)
+    assert model.path.name == "m-00001-of-00002.gguf"
+    assert model.size == sum(path.stat().st_size for path in (tmp_path / "here").iterdir())
+    second = tmp_path / "here" / "m-00002-of-00002.gguf"
+    second.rename(tmp_path / "aside")
+    (model,) = found()
+    assert "m-00002-of-00002.gguf is missing" in (model.problem or "")
+    (tmp_path / "aside").rename(second)
+    (tmp_path / "here" / "m-00001-of-00002.gguf").unlink()
+    (model,) = found()
+    assert "later part" in (model.problem or "")
+
+
+def _general_type(kind: str) -> Callable[[Path], Path]:
+    def write(path: Path) -> Path:
+        keys = [key("general.architecture", STRING, text("llama"))]
+        path.write_bytes(gguf([*keys, key("general.type", STRING, text(kind))]))
+        return path
+
+    return write
+
+
+def _architecture(name: str, *more: bytes) -> Callable[[Path], Path]:
+    def write(path: Path) -> Path:
+        keys = [key("general.architecture", STRING, text(name)), *more]
+        path.write_bytes(gguf(keys, [Tensor("w", (64,))], 256))
+        return path
+
+    return write
+
+
+@pytest.mark.parametrize(
+    ("write", "problem"),
+    [
+        (_general_type("adapter"), "adapter (LoRA)"),
+        (_general_type("mmproj"), "mmproj"),
+        (_general_type("imatrix"), "imatrix"),
+        (_architecture("clip"), "mmproj"),
+        (_architecture("t5"), "encoder-decoder"),
+        (_architecture("llada"), "diffusion"),
+        (_architecture("eagle3"), "draft head"),
+        (_architecture("wavtokenizer-dec"), "sound"),
+        (_architecture("futurenet\x1b[2J"), "architecture futurenet\ufffd[2J is not known"),
+        (_architecture("llama"), "no vocabulary"),
+        (lambda path: tiny_llama(path, tokenizer=False), "no vocabulary"),
+        (tiny_bert, "embedding model"),
+        (lambda path: path.write_bytes(gguf()), "does not say what architecture"),
+        (lambda path: path.write_bytes(b"GGUF"), "ends in its header"),
+        (lambda path: path.write_bytes(b"hello, world, this is text"), "not a GGUF file"),
+        (
+            _architecture("llama", key("tokenizer.ggml.model", STRING, text("gpt2"))),
+            None,
+        ),
+        (tiny_llama, None),
+        (tiny_mamba, None),
+    ],
+)
+def test_what_is_no_model_says_why(
+    write: Callable[[Path], object], problem: str | None, tmp_path: Path
+) -> None:
+    write(tmp_path / "here" / "x.gguf")
+    (model,) = found()
+    if problem is None:
+        assert model.problem is None
+    else:
+        assert problem in (model.problem or "")
+        assert (model.problem or "").endswith(".")
+        assert (model.problem or "").isprintable()
+
+
+def test_known_architectures_are_those_of_the_library() -> None:
+    import llama_cpp
+
+    library = next((Path(llama_cpp.__file__).parent / "lib").glob("*llama.*")).read_bytes()
+    # Short names may lie inside of longer strings; they are there all the same.
+    missing = [name for name in KNOWN if name.encode() + b"\0" not in library]
+    assert missing == []
+
+
+def test_what_cannot_be_read_or_never_ends_is_survived(tmp_path: Path) -> None:
+    here = tmp_path / "here"
+    (here / "dangling.gguf").symlink_to(here / "nothing")
+    (here / "loop.gguf").symlink_to(here / "loop.gguf")
+    (here / "round").symlink_to(here)
+    (here / "folder.gguf").mkdir()
+    os.mkfifo(here / "pipe.gguf")
+    (here / "locked").mkdir(mode=0)
+    (here / "line\nbreak\x1b[31m.gguf").write_bytes(b"no model")
+    deep = here
+    for _ in range(40):
+        deep = deep / "deeper"
+        deep.mkdir()
+    tiny_llama(deep / "too-deep.gguf")
+    names = [model.name for model in found(here, here / "missing", tmp_path / "a\0b")]
+    assert names == ["line break\ufffd[31m.gguf"]
+
+
+def test_a_huge_folder_is_looked_at_in_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(50):
+        (tmp_path / "here" / f"{number:02d}.gguf").write_bytes(b"x")
+    monkeypatch.setattr(places, "MOST_ENTRIES", 20)
+    assert len(found()) == 20
+
+
+def test_nothing_is_written_where_models_are(home: Path, tmp_path: Path) -> None:
+    in_hugging_face(home / ".cache/huggingface/hub", "a/b", "m.gguf", commit="1" * 40)
+    tiny_llama(tmp_path / "here" / "m.gguf", seed=4)
+
+    def state() -> list[tuple[str, int, int]]:
+        files = [*home.rglob("*"), *(tmp_path / "here").rglob("*")]
+        return sorted((str(p), p.lstat().st_mtime_ns, p.lstat().st_size) for p in files)
+
+    before = state()
+    assert len(found()) == 2
+    assert state() == before
+
+
+def test_what_was_read_once_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tiny_llama(tmp_path / "here" / "m.gguf")
+    first = found()
+
+    def forbidden(path: Path) -> None:
+        raise AssertionError(f"{path} was read again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "describe", forbidden)
+        assert found() == first
+        tiny_llama(path, layers=3)
+        with pytest.raises(AssertionError, match="read again"):
+            found()
+    assert found()[0].parameters != first[0].parameters
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "{", "[]", '{"format": 1, "files": 3}', '{"format": 99, "files": {}}', "[" * 100_000],
+    ids=lambda text: text[:20],
+)
+def test_a_damaged_index_is_made_anew(tmp_path: Path, content: str) -> None:
+    tiny_llama(tmp_path / "here" / "m.gguf")
+    (tmp_path / "localspec" / "cache").mkdir(parents=True)
+    index = tmp_path / "localspec" / "cache" / "models.json"
+    index.write_text(content)
+    assert len(found()) == 1
+    assert len(json.loads(index.read_text())["files"]) == 3
+
+
+def test_entries_that_somebody_changed_are_read_again(tmp_path: Path) -> None:
+    tiny_llama(tmp_path / "here" / "m.gguf")
+    before = found()
+    index = tmp_path / "localspec" / "cache" / "models.json"
+    stored = json.loads(index.read_text())
+    for number, entry in enumerate(stored["files"].values()):
+        entry["facts"] = [{"size": "big"}, None, entry["facts"] | {"parameters": "x"}][number]
+    index.write_text(json.dumps(stored))
+    assert found() == before
