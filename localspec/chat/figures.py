@@ -178,7 +178,7 @@ class Meter:
         self._context_length = context_length
         self._context_used = 0
         self._plain = 0.0
-        self._unpriced = 0  # tokens that came before any price was known
+        self._unpriced = False
         self._latest: deque[tuple[int, float]] = deque()
         self._latest_tokens, self._latest_seconds = 0, 0.0
         self._speeds: deque[float] = deque(maxlen=POINTS)
@@ -243,15 +243,16 @@ class Meter:
         )
 
     def _price(self, step: Step, tokens: int) -> None:
-        cost = self._plain_cost(step.context_length)
-        if cost is None and not step.tree.tokens:
-            # Nothing was calibrated, but this very pass was a plain one.
-            cost = step.target_seconds
-        if cost is None:
-            self._unpriced += tokens
+        if not step.tree.tokens:
+            # A plain step costs what it costs, but for asking the draft model in vain. What it
+            # takes to plan (some 60 µs) counts as plain here.
+            self._plain += step.seconds - step.draft_seconds
             return
-        self._plain += cost * (tokens + self._unpriced)
-        self._unpriced = 0
+        cost = self._plain_cost(step.context_length)
+        if cost is None:
+            self._unpriced = True
+        else:
+            self._plain += cost * tokens
 
 
 class _Bucket:

@@ -78,9 +78,8 @@ def speed_text(figures: Figures, totals: Totals, look: Look) -> Text:
         _row(text, "speed-up", f"{gain:.2f}× plain", look.style(colour, bold=True))
     if totals.tokens:
         saved = totals.plain_seconds - totals.seconds
-        _row(text, "saved", f"{words.seconds(saved)} in all" if saved >= 0 else "nothing yet")
-        if saved < 0:
-            _row(text, "lost", f"{words.seconds(-saved)} in all", look.style("warning"))
+        name, style = ("saved", "") if saved >= 0 else ("lost", look.style("warning"))
+        _row(text, name, f"{words.seconds(abs(saved))} in all", style)
     text.rstrip()
     return text
 

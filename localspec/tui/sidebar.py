@@ -174,8 +174,8 @@ class Sidebar(Vertical):
 def _titled(title: str, updated: float, current: bool, look: Look) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     text.append("▌" if current else " ", look.style("accent"))
+    text.append(f"{ago(updated):<6} ", look.faint)
     text.append(harmless(title), look.style("foreground", bold=current))
-    text.append(f"  {ago(updated)}", look.faint)
     return text
 
 
