@@ -9,8 +9,10 @@ import typer
 
 from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
+from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
+from localspec.cli.paths import paths
 from localspec.cli.run import EXAMPLES, run
 
 NAME = "localspec"
@@ -36,6 +38,8 @@ app = typer.Typer(
 )
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=BENCH_EXAMPLES)(bench)
+app.add_typer(history)
+app.command()(paths)
 
 
 def _version(wanted: bool) -> None:
