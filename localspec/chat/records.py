@@ -60,11 +60,11 @@ class Header:
             titled_by=conversation.titled_by,
             created=conversation.created,
             updated=conversation.updated,
-            system=None if conversation.system is None else storable(conversation.system),
+            system=_storable(conversation.system),
             sampling=as_json(conversation.sampling),
             max_tokens=conversation.max_tokens,
-            model=conversation.model,
-            draft=conversation.draft,
+            model=_storable(conversation.model),
+            draft=_storable(conversation.draft),
             tip=conversation.tip,
         )
 
@@ -121,8 +121,8 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
         message.role,
         message.created,
         message.state,
-        message.model,
-        message.draft,
+        _storable(message.model),
+        _storable(message.draft),
         message.finish_reason,
         None if message.stats is None else as_json(message.stats),
         None if message.spans is None else packed(message.spans),
@@ -186,6 +186,10 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", text)
     return text
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
 
 
 def as_json(value: object) -> str:

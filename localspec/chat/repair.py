@@ -18,6 +18,8 @@ from localspec.chat.store import Store
 
 _STEP = 0.05
 """Seconds between two looks at whether another process is done."""
+_EMPTY = 10.0
+"""Seconds after which nobody will sign an empty mark any more."""
 _FURTHEST = 1 << 40
 """Where the search for rows ends, if the table does not say what its last one is."""
 
@@ -51,11 +53,11 @@ def alone(path: Path, *, patience: float) -> Iterator[bool]:
 
 def _is_held(mark: Path) -> bool:
     try:
-        holder = mark.read_text(encoding="ascii")
+        holder, age = mark.read_text(encoding="ascii"), time.time() - mark.stat().st_mtime
     except OSError:
         return False
     # It is empty for a moment at first.
-    return not holder or writer.lives(holder)
+    return writer.lives(holder) if holder else abs(age) < _EMPTY
 
 
 def is_sound(path: Path, *, patience: float) -> bool:

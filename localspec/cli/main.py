@@ -12,8 +12,10 @@ from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
 from localspec.cli.chat import chat, open_chat
+from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
+from localspec.cli.paths import paths
 from localspec.cli.run import EXAMPLES, run
 
 NAME = "localspec"
@@ -40,6 +42,8 @@ app = typer.Typer(
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=CHAT_EXAMPLES)(chat)
 app.command(epilog=BENCH_EXAMPLES)(bench)
+app.add_typer(history)
+app.command()(paths)
 
 
 def _version(wanted: bool) -> None:

@@ -21,7 +21,8 @@ from textual.strip import Strip
 from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
 from localspec.tui.look import Look
-from localspec.tui.message_lines import INDENT, MessageLines, Showing
+from localspec.tui.message_lines import MessageLines, Showing
+from localspec.tui.strips import INDENT
 
 Place = tuple[int, int]
 """(number, count) of a message among its siblings."""
@@ -73,6 +74,7 @@ class Transcript(ScrollView, can_focus=True):
         self._selected: str | None = None
         self._following = True
         self._showing: Showing | None = None
+        self._style: Style | None = None
         self._width = 0
 
     # What is shown
@@ -144,7 +146,7 @@ class Transcript(ScrollView, can_focus=True):
         """One line of what is in view."""
         width = self.scrollable_content_region.width
         line = self.scroll_offset.y + y
-        blank = Strip.blank(width, self.rich_style)
+        blank = Strip.blank(width, self._ground)
         if not 0 <= line < self._starts[-1]:
             return blank
         number = bisect_right(self._starts, line) - 1
@@ -153,11 +155,12 @@ class Transcript(ScrollView, can_focus=True):
         row = line - self._starts[number]
         if row >= len(strips):
             return blank
-        selected = item.message.id == self._selected and row < len(strips) - 1
-        look = self._showing_now().look
-        bar = Segment("▌" if selected else " ", look.style("accent"))
-        strip = Strip([bar, Segment(" " * (INDENT - 1)), *strips[row]])
-        strip = strip.extend_cell_length(width).crop(0, width).apply_style(self.rich_style)
+        strip = strips[row]
+        if item.message.id == self._selected and row < len(strips) - 1:
+            bar = Segment("▌", self._showing_now().look.style("accent"))
+            strip = Strip([bar, *strip.crop(1)])
+        # What is done to a strip is kept with it: the next time it costs next to nothing.
+        strip = strip.apply_style(self._ground)
         return self._with_selection(strip, line).apply_offsets(0, line)
 
     def _with_selection(self, strip: Strip, line: int) -> Strip:
@@ -187,7 +190,7 @@ class Transcript(ScrollView, can_focus=True):
             number = bisect_right(self._starts, line) - 1
             strips = self._items[number].strips(width, self._showing_now())
             row = line - self._starts[number]
-            text = " " * INDENT + strips[row].text if row < len(strips) else ""
+            text = strips[row].text if row < len(strips) else ""
             span = selection.get_span(line)
             if span is not None:
                 start, end = span
@@ -203,15 +206,16 @@ class Transcript(ScrollView, can_focus=True):
     # Heights
 
     def _showing_now(self) -> Showing:
-        look = Look.of(self.app)
-        now = self._showing
-        if now is None or (now.look, now.tokens, now.rejected) != (
-            look,
-            self.tokens,
-            self.rejected,
-        ):
-            now = self._showing = Showing(look, self.tokens, self.rejected)
-        return now
+        if self._showing is None:
+            self._showing = Showing(Look.of(self.app), self.tokens, self.rejected)
+        return self._showing
+
+    @property
+    def _ground(self) -> Style:
+        """The widget's own style, which takes long to work out for each line."""
+        if self._style is None:
+            self._style = self.rich_style
+        return self._style
 
     def _estimate_all(self) -> None:
         width = self.scrollable_content_region.width
@@ -304,15 +308,23 @@ class Transcript(ScrollView, can_focus=True):
             self._settle()
 
     def watch_tokens(self) -> None:
+        self._showing = None
         self._redraw()
 
     def watch_rejected(self) -> None:
+        self._showing = None
         self._redraw()
 
     def notify_style_update(self) -> None:
-        """The theme has changed."""
+        """The theme has changed, or the focus."""
         super().notify_style_update()
-        if self.is_attached and self._items:
+        before, self._showing, self._style = self._showing, None, None
+        if not (self.is_attached and self._items):
+            return
+        if before is not None and self._showing_now() == before:
+            self._showing = before  # what was drawn for it is still right
+            self.refresh()
+        else:
             self._redraw()
 
     def on_resize(self, _event: events.Resize) -> None:
@@ -354,6 +366,16 @@ class Transcript(ScrollView, can_focus=True):
 
     def action_scroll_home(self) -> None:
         self._scroll(0)
+
+    def action_page_up(self) -> None:
+        self._scroll(max(0, self.scroll_offset.y - self._page))
+
+    def action_page_down(self) -> None:
+        self._scroll(min(self.scroll_offset.y + self._page, self._starts[-1] - self._page))
+
+    @property
+    def _page(self) -> int:
+        return self.scrollable_content_region.height
 
     def action_act(self, action: str) -> None:
         """Ask for something to be done with the selected message."""
