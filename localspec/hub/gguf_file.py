@@ -98,6 +98,14 @@ class Array(Sequence[Scalar]):
         start = self._offsets()[index]
         return self.raw[start + 8 : start + 8 + _U64.unpack_from(self.raw, start)[0]]
 
+    def all_bytes(self) -> Iterator[bytes]:
+        """All texts as the file has them."""
+        raw, at, unpack = self.raw, 0, _U64.unpack_from
+        for _ in range(self._length):
+            end = at + 8 + unpack(raw, at)[0]
+            yield raw[at + 8 : end]
+            at = end
+
     def head(self, count: int) -> bytes:
         """The bytes of the first elements, to be compared with another array's."""
         if count >= self._length:
