@@ -84,13 +84,14 @@ def judge(target: Path, draft: Path, *, context: int | None = None) -> PairRepor
         context: tokens that it is to work with; None asks for as many as the target was trained
             on.
     """
-    files: list[GGUFFile] = []
-    for what, path in (("target", target), ("draft", draft)):
-        try:
-            files.append(read_gguf(path))
-        except LocalspecError as error:
-            return PairReport((_no_model(what, printable(str(error), 400)),))
-    return judge_files(*files, context=context)
+    what = "target"
+    try:
+        mine = read_gguf(target)
+        what = "draft"
+        other = read_gguf(draft)
+    except LocalspecError as error:
+        return PairReport((_no_model(what, printable(str(error), 400)),))
+    return judge_files(mine, other, context=context)
 
 
 def judge_files(target: GGUFFile, draft: GGUFFile, *, context: int | None = None) -> PairReport:

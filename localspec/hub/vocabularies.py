@@ -116,13 +116,7 @@ class VocabularyFacts:
 
     def find(self, text: str) -> int | None:
         """The id of a token, None where there is none of that text."""
-        if self.tokens is None:
-            return None
-        data = text.encode()
-        entry = len(data).to_bytes(8, "little") + data
-        if entry not in self.tokens.raw:  # a quick look before the thorough one
-            return None
-        return next((i for i in range(self.size) if self.tokens.bytes_of(i) == data), None)
+        return None if self.tokens is None else self.tokens.index_of(text.encode())
 
     def beginning(self) -> int | None:
         """BOS, None where there is none."""
