@@ -238,7 +238,7 @@ class Dimensions:
             mask, scores = 4 * batch * self.cells, 4 * batch * self.cells * heads
         if self.file.architecture in RECURRENT:
             mask = scores = 0
-        layer = 4 * batch * (3 * inner + 4 * width)
+        layer = 4 * batch * 3 * (inner + width)
         rows = min(batch, ROWS) * 4 * (self.vocabulary + width)
         return mask + max(layer, rows, scores)
 
