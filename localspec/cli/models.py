@@ -86,7 +86,8 @@ def _table(entries: list[Entry]) -> str:
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     page = StringIO()
     RichConsole(file=page, width=width, color_system=None).print(table)
-    return "\n".join(line.rstrip() for line in page.getvalue().strip("\n").splitlines()) + "\n"
+    lines = [line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines()]
+    return "\n".join(line for line in lines if line) + "\n"
 
 
 def _parameters(entry: Entry) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -130,7 +130,8 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
                 raise UsageError(
                     f"{real} is a link to another place, {real.resolve()}. Remove it yourself."
                 )
-            return info, repository
+            # The client finds revisions by commit alone, which a copy of the repository shares.
+            return replace(info, repos=frozenset({repository})), repository
     if folder.exists():
         raise LocalspecError(
             f"What the cache has of {wanted.id} is damaged, so what belongs to it is not certain. "

@@ -11,6 +11,8 @@ import pytest
 from huggingface_hub import close_session, constants
 
 from localspec.hub import remote
+from tests.cli.conftest import _own_environment as _own_environment
+from tests.cli.conftest import cli as cli
 from tests.hub.pulled import content
 from tests.hub.server import Hub, Repo, running
 
