@@ -10,7 +10,13 @@ import typer
 from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.interrupts import sigterm_like_ctrl_c
+from localspec.cli.models import EXAMPLES as MODELS_EXAMPLES
+from localspec.cli.models import models
 from localspec.cli.output import Console, OutputLost, lost
+from localspec.cli.pull import EXAMPLES as PULL_EXAMPLES
+from localspec.cli.pull import pull
+from localspec.cli.rm import EXAMPLES as RM_EXAMPLES
+from localspec.cli.rm import rm
 from localspec.cli.run import EXAMPLES, run
 
 NAME = "localspec"
@@ -36,6 +42,9 @@ app = typer.Typer(
 )
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=BENCH_EXAMPLES)(bench)
+app.command(epilog=MODELS_EXAMPLES)(models)
+app.command(epilog=PULL_EXAMPLES)(pull)
+app.command(epilog=RM_EXAMPLES)(rm)
 
 
 def _version(wanted: bool) -> None:
