@@ -163,6 +163,19 @@ class Catalog:
                 return entry
         return None
 
+    def meant_by(self, reference: str) -> Entry | None:
+        """The entry that a reference is about: by its name, or by the repository.
+
+        Raises:
+            ModelNotFound, UsageError: the reference names nothing.
+        """
+        from localspec.hub.reference import Repository, parse
+
+        wanted = parse(reference)
+        if not isinstance(wanted, Repository):
+            return None
+        return self.find(reference.partition(":")[0]) or self.of_repository(wanted.id)
+
 
 def shipped_file() -> Path:
     """The catalogue that comes with localspec."""

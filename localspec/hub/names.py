@@ -32,6 +32,14 @@ def printable(text: str, longest: int = 200) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
+def gigabytes(count: int) -> str:
+    """Bytes for people."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
 def is_repository(text: str) -> bool:
     """Whether this is `user/repo`, as Hugging Face allows it."""
     if ".." in text or "--" in text or text.endswith((".git", ".ipynb", "-", ".")):
