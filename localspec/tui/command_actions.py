@@ -190,7 +190,9 @@ class CommandActions:
 
     def _title(self, argument: str) -> None:
         if not argument:
-            raise UsageError("/title needs a title.")
+            self._app.conversing.ask_for_title()
+            self._app.stage.tell("The model is asked for a title.")
+            return
         self._app.conversing.rename(argument)
         self._app.stage.show_conversation()
         self._app.shelf.list()

@@ -88,7 +88,7 @@ class MessageLines:
         mine = message.role == "user"
         name = "You" if mine else harmless(message.model or "Assistant")
         head = Text(no_wrap=True, overflow="ellipsis", end="")
-        head.append(name, look.style("secondary" if mine else "primary", bold=True))
+        head.append(name, look.style("accent" if mine else "primary", bold=True))
         number, count = self.place
         if count > 1:
             head.append(f"  ‹ {number}/{count} ›", look.style("warning"))

@@ -61,6 +61,7 @@ def legend(look: Look, sources: Sequence[str], *, rejected: bool) -> Text:
     if rejected:
         line.append("  ")
         line.append("rejected", look.fallen)
+        line.append(" struck through", look.faint)
     return line
 
 
