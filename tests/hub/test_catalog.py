@@ -72,7 +72,9 @@ def test_sizes_are_plausible() -> None:
     """Of what is quantized to about 4 or 8 bits, per weight."""
     for one in catalog.load().entries:
         if one.size is not None:
+            # Embeddings weigh more in small models, and are quantized less.
             low, high = (0.95, 1.3) if one.quant == "Q8_0" else (0.5, 0.85)
+            high += 0.2 * (one.parameters < 1e9)
             assert low < one.size / one.parameters < high, one.name
 
 
