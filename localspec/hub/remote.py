@@ -6,7 +6,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
@@ -27,7 +27,7 @@ from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-d
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.hub.cache import COMMIT
-from localspec.hub.names import printable, stays_inside
+from localspec.hub.names import is_repository, printable, stays_inside
 from localspec.hub.reference import Repository
 
 WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)
@@ -135,6 +135,9 @@ def listing(repository: Repository) -> Listing:
         )
     names = tuple(name for name, _, _ in files if stays_inside(name))
     known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    if info.id.casefold() == repository.id.casefold() and is_repository(info.id):
+        # One folder in the cache, however the name was typed.
+        repository = replace(repository, id=info.id)
     return Listing(repository, commit, names, len(files) - len(names), known, checksums)
 
 

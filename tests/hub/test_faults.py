@@ -92,6 +92,14 @@ def test_a_server_that_sends_too_much(hub: Hub, model: bytes, cache: Path) -> No
         assert finished_files(cache) == []
 
 
+def test_a_server_that_sends_another_range(hub: Hub, model: bytes, cache: Path) -> None:
+    hub.faults = [Fault(cut=9_000), Fault(shift=1)]
+    with pytest.raises(LocalspecError, match="not of the size"):
+        pull("user/repo")
+    assert finished_files(cache) == []
+    assert pull("user/repo").path.read_bytes() == model
+
+
 def test_a_server_that_falls_silent(
     hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
