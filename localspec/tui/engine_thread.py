@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
 
@@ -56,7 +57,7 @@ class Opened:
 
     Attributes:
         pair: what was asked for.
-        model, draft: names; `model_size` and `draft_size` are bytes of weights.
+        model, draft: names; `model_memory` and `draft_memory` are bytes, caches included.
         model_path, draft_path: files.
         why_no_draft: where there is none.
         context_length: tokens.
@@ -66,10 +67,10 @@ class Opened:
     pair: Pair
     model: str
     model_path: str
-    model_size: int
+    model_memory: int
     draft: str | None
     draft_path: str | None
-    draft_size: int
+    draft_memory: int
     why_no_draft: str | None
     context_length: int
     notices: tuple[str, ...] = ()
@@ -285,14 +286,32 @@ class EngineThread:
             pair,
             model.name,
             str(model.path),
-            model.size,
+            self._memory(model.path, model.size, engine.context_length),
             None if draft is None else draft.name,
             None if engine.draft_path is None else str(engine.draft_path),
-            0 if draft is None else draft.size,
+            0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
             engine.why_no_draft,
             engine.context_length,
             engine.notices,
         )
+
+    def _memory(self, path: Path, weights: int, context: int) -> int:
+        """Bytes that a model takes with its caches; its weights alone where that is not known."""
+        from localspec.hub.gguf import read_gguf
+        from localspec.hub.memory import predict
+
+        options = self._options or ModelOptions()
+        try:
+            need = predict(
+                read_gguf(path),
+                context=context,
+                kv_type_k=options.kv_type_k,
+                kv_type_v=options.kv_type_v,
+                batch=options.batch,
+            )
+        except (LocalspecError, OSError):
+            return weights
+        return need.total
 
     def _try_unknown(self, pair: Pair) -> None:
         """Let a child process meet a file first that nobody has opened here yet."""
