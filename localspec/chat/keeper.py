@@ -120,9 +120,10 @@ class Keeper:
                     return found
             if not self._mend(disk, failure, READING):
                 break
-        if self.trouble is None:
+        found = self._troubles.get(READING) or self.trouble
+        if found is None:
             raise HistoryError("The history is closed. Open it again.")
-        raise HistoryError(self.trouble.text)
+        raise HistoryError(found.text)
 
     def write(self, change: Callable[[Store], None]) -> bool:
         """Change the file; False if that cannot be done, and `trouble` says why."""
@@ -171,6 +172,11 @@ class Keeper:
 
     def _mend(self, disk: Disk, error: Exception, side: str = WRITING) -> bool:
         """Do something about an error, if that can be done; True if it is worth another try."""
+        if "decode" in str(error):
+            for store in (disk.reader, disk.writer):
+                if store is not None:
+                    store.tolerate()
+            return True
         if kind_of(error, self._path) != CORRUPT or not self._repairs:
             self._note(error, side)
             return False
