@@ -9,7 +9,7 @@ import os
 import tempfile
 import time
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -83,7 +83,7 @@ def to_json(conversation: Conversation) -> str:
         "model": conversation.model,
         "draft": conversation.draft,
         "tip": conversation.tip,
-        "messages": [asdict(message) for message in conversation.messages.values()],
+        "messages": [_as_dict(message) for message in conversation.messages.values()],
     }
     return storable(json.dumps(_finite(found), ensure_ascii=False, indent=2, default=str)) + "\n"
 
@@ -282,6 +282,12 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(each) for each in value]
     return value
+
+
+def _as_dict(message: Message) -> dict[str, Any]:
+    names = [field.name for field in fields(message) if field.init]
+    found = {name: getattr(message, name) for name in names}
+    return found | {"attachments": [asdict(each) for each in message.attachments]}
 
 
 def _message(found: dict[str, Any]) -> Message:

@@ -170,7 +170,11 @@ class History:
             raise failure or HistoryError(
                 "The conversation is not in the history any more. Choose another one."
             )
-        return header.conversation(messages.values())
+        conversation = header.conversation(messages.values())
+        # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
+        if conversation.tip is not None:
+            conversation.select(conversation.tip)
+        return conversation
 
     def said(self, *, limit: int = 100) -> Strings:
         """What the user wrote last, oldest first."""

@@ -21,6 +21,11 @@ T = TypeVar("T")
 _ERRORS = (sqlite3.Error, OSError, NewerHistory, ForeignFile)
 READING, WRITING = "reading", "writing"
 """What there may be trouble with; a file that cannot be opened counts as one for writing."""
+_OURS = (
+    *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
+    *(sqlite3.DataError, sqlite3.IntegrityError),
+)
+"""Not the file's fault, but that of what was to be written."""
 _TRIES = 3
 """Of one read or write: damage to the index, then to the file, may be mended in between."""
 
@@ -120,9 +125,10 @@ class Keeper:
                     return found
             if not self._mend(disk, failure, READING):
                 break
-        if self.trouble is None:
+        found = self._troubles.get(READING) or self.trouble
+        if found is None:
             raise HistoryError("The history is closed. Open it again.")
-        raise HistoryError(self.trouble.text)
+        raise HistoryError(found.text)
 
     def write(self, change: Callable[[Store], None]) -> bool:
         """Change the file; False if that cannot be done, and `trouble` says why."""
@@ -171,6 +177,13 @@ class Keeper:
 
     def _mend(self, disk: Disk, error: Exception, side: str = WRITING) -> bool:
         """Do something about an error, if that can be done; True if it is worth another try."""
+        if isinstance(error, _OURS):
+            raise error
+        if "decode" in str(error):
+            for store in (disk.reader, disk.writer):
+                if store is not None:
+                    store.tolerate()
+            return True
         if kind_of(error, self._path) != CORRUPT or not self._repairs:
             self._note(error, side)
             return False

@@ -57,7 +57,7 @@ def connect(
     """
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     query += f"&vfs={vfs}" if vfs else ""
-    connection = sqlite3.connect(
+    return sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
         timeout=patience,
@@ -65,9 +65,6 @@ def connect(
         # The history's locks see to it that one thread has it at a time.
         check_same_thread=False,
     )
-    # Damaged bytes are to be seen, not to be an error that hides the rest.
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    return connection
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, patience: float) -> None:
@@ -221,7 +218,12 @@ def _try_writing(connection: sqlite3.Connection, patience: float) -> None:
     connection.execute("PRAGMA busy_timeout = 0")
     try:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        try:
+            # SQLite begins to write to a read-only file without a word; it is the first change
+            # that it refuses.
+            connection.execute(f"PRAGMA user_version = {_version(connection)}")
+        finally:
+            connection.execute("ROLLBACK")
     except sqlite3.OperationalError as error:
         if "locked" not in str(error):
             raise

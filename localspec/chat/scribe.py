@@ -186,8 +186,9 @@ class Scribe:
             if job.retry:
                 self._history.catch_up()
             elif job.remove:
+                count = self._history.delete(job.remove)
                 self._removed.update(job.remove)
-                job.removed.set_result(self._history.delete(job.remove))
+                job.removed.set_result(count)
             elif job.conversation in self._removed:
                 job.end(False)
             else:

@@ -46,7 +46,7 @@ class Hit:
 
 
 def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
-    """Titles that match, then messages, each newest first; see `query.expression`."""
+    """Titles that match, then messages, each begun last first; see `query.expression`."""
     found = _titles(connection, expression, limit)
     return found + _messages(connection, expression, limit - len(found))
 
@@ -74,9 +74,10 @@ def words(message: Message) -> str:
 
 def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
     rows = connection.execute(
+        # In the order that the index has: to sort all that match would take reading them.
         "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
-        "FROM titles JOIN conversations AS c ON c.seq = titles.rowid "
-        "WHERE titles MATCH ? ORDER BY c.updated DESC LIMIT ?",
+        "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
+        "WHERE titles MATCH ? ORDER BY titles.rowid DESC LIMIT ?",
         (query.MARK, query.END, SNIPPET, expression, limit),
     )
     return [_hit(row) for row in rows]

@@ -54,6 +54,13 @@ class Store:
         """Close the connection; the last one of all tidies the file up."""
         self.connection.close()
 
+    def tolerate(self) -> None:
+        """Read what is no UTF-8 as well: damaged bytes are to be seen, and not to hide the rest.
+
+        Not from the beginning, because it takes longer.
+        """
+        self.connection.text_factory = lambda data: data.decode("utf-8", "replace")
+
     def wait(self, seconds: float) -> None:
         """How long to wait for others that write."""
         self.connection.execute(f"PRAGMA busy_timeout = {round(1000 * seconds)}")
