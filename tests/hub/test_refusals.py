@@ -41,7 +41,10 @@ def test_the_server_may_name_the_wait(
     assert told[0].endswith("allows no more requests for now (429); trying again in 7 s.")
 
 
-def test_a_wait_that_is_too_long_is_told_instead(hub: Hub, model: bytes) -> None:
+def test_a_wait_that_is_too_long_is_told_instead(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.hub.remote.time.sleep", lambda _: pytest.fail("it waits"))
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "3600"})]
     with pytest.raises(LocalspecError, match=r"\(429\)\. Try again in 3600 s, or log in"):
         pull("user/repo")

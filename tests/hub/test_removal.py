@@ -32,14 +32,16 @@ def test_one_quantization(cached: Cached, cache: Path) -> None:
 
 def test_a_whole_repository_and_what_was_unfinished(cached: Cached, cache: Path) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf", "README.md")
-    cached("user/other", "m-Q4_K_M.gguf")  # at the same commit, as a copy of it would be
+    for number in range(20):  # at the same commit, as copies of it would be
+        cached(f"user/copy{number}", "m-Q4_K_M.gguf")
     blobs = snapshot.parents[1] / "blobs"
     (blobs / "abc.incomplete").write_bytes(bytes(1000))
     size = sum(path.stat().st_size for path in blobs.iterdir())
     planned = plan("user/repo")
     assert planned.freed == size
     planned.execute()
-    assert [path.name for path in cache.iterdir()] == ["models--user--other"]
+    left = {f"models--user--copy{number}" for number in range(20)}
+    assert {path.name for path in cache.iterdir()} == left
 
 
 def test_only_an_unfinished_download(cache: Path) -> None:
