@@ -67,7 +67,7 @@ def test_the_most_promising_draft_is_taken(here: Path, target: Path) -> None:
     model(here / "large.gguf", width=448, layers=8)
     good = model(here / "good.gguf", width=128)
     model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
-    model(here / "stranger.gguf", width=128, name="Crow", template=None)
+    model(here / "stranger.gguf", width=128, add_bos=False)
     choice = decided(target)
     assert choice.draft == good
     assert choice.why.startswith("good.gguf drafts, which promises most of the models here")
