@@ -291,6 +291,15 @@ class Engine:
             for context in self._contexts:
                 context.cancel()
 
+    def calibrate(self) -> float:
+        """Measure what passes cost where that is not known, or no longer true, and return the
+        seconds it took. An answer does it by itself before it begins."""
+        with self._lock:
+            self._check_open()
+            for context in self._contexts:
+                context.resume()
+            return self._calibrate(())
+
     def forget(self) -> None:
         """Drop what was measured and learned, here and on disk, as if this pair were new."""
         with self._lock:

@@ -17,7 +17,7 @@ from localspec.store import KnowledgeStore, file_identity, machine
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from localspec.hub.auto import Choice
+    from localspec.hub.choice import Choice
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -64,11 +64,8 @@ def load(
     why_no_draft: str | None = None
     why_draft: str | None = None
     automatic = draft == "auto"
-    # Looking around takes a while, and the embedded target has its own draft.
-    if automatic and path.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
-        draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    elif automatic:
-        choice = _choice(path, options)
+    if automatic:
+        choice = choose_draft(path, options)
         draft = choice.draft
         if draft is None:
             why_no_draft = choice.why
@@ -136,8 +133,13 @@ def load(
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 
 
-def _choice(target: Path, options: ModelOptions) -> Choice:
+def choose_draft(target: Path, options: ModelOptions) -> Choice:
     """What -d auto means for a target."""
+    from localspec.hub.choice import Choice
+
+    # Looking around takes a while, and the embedded target has its own draft.
+    if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
+        return Choice(paths.embedded(paths.EMBEDDED_DRAFT), "")
     from localspec.hub.auto import choose
     from localspec.llama import library
 

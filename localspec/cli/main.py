@@ -9,6 +9,8 @@ import typer
 
 from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
+from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
+from localspec.cli.doctor import doctor
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.list import EXAMPLES as LIST_EXAMPLES
 from localspec.cli.list import list_models
@@ -46,6 +48,7 @@ app = typer.Typer(
 )
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=BENCH_EXAMPLES)(bench)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command("list", epilog=LIST_EXAMPLES)(list_models)
 app.command(epilog=SHOW_EXAMPLES)(show)
 app.command(epilog=MODELS_EXAMPLES)(models)

@@ -7,12 +7,13 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from localspec import paths
 from localspec.errors import LocalspecError
+from localspec.hub.choice import Choice
 from localspec.hub.drafts import Candidate, candidates
 from localspec.hub.forecast import Forecast
 from localspec.hub.gguf import GGUFFile, read_gguf
@@ -25,19 +26,6 @@ from localspec.store import file_identity, fingerprint
 FORMAT = 1
 
 logger = logging.getLogger("localspec.hub")
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """What to draft with.
-
-    Attributes:
-        draft: None for the n-gram alone.
-        why: half a sentence, without a full stop; empty where nothing need be said.
-    """
-
-    draft: Path | None
-    why: str
 
 
 def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) -> Choice:

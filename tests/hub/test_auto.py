@@ -12,7 +12,8 @@ import pytest
 import localspec
 from localspec import ModelOptions, paths
 from localspec.hub import auto, forecast, places
-from localspec.hub.auto import Choice, choose, decide
+from localspec.hub.auto import choose, decide
+from localspec.hub.choice import Choice
 from localspec.hub.forecast import CPU_CURVE, GPU_CURVE, Forecast, best
 from localspec.hub.gguf import read_gguf
 from localspec.hub.local import LocalModel, local_models
