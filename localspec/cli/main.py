@@ -12,6 +12,8 @@ from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
 from localspec.cli.chat import chat, open_chat
+from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
+from localspec.cli.doctor import doctor
 from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.list import EXAMPLES as LIST_EXAMPLES
@@ -54,6 +56,7 @@ app.command(epilog=CHAT_EXAMPLES)(chat)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 app.add_typer(history)
 app.command()(paths)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command("list", epilog=LIST_EXAMPLES)(list_models)
 app.command(epilog=SHOW_EXAMPLES)(show)
 app.command(epilog=MODELS_EXAMPLES)(models)

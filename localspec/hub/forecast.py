@@ -117,7 +117,7 @@ def active_bytes(file: GGUFFile) -> int:
 def likely_acceptance(cost: float, report: PairReport) -> float:
     """A guess: larger drafts are right more often, relatives more often than strangers."""
     guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
-    worse = {"family": 0.15, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
+    worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
     worse |= {"special tokens": 0.03, "pre-tokenizer": 0.03}
     for check in report.checks:
         if check.verdict == WARN:

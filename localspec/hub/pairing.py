@@ -18,6 +18,7 @@ from localspec.hub.vocabularies import Difference, VocabularyFacts, compare, sha
 
 THROUGH_TEXT = False
 """Whether a draft of another vocabulary works through text; if not, it cannot draft at all."""
+# To be what `localspec.opening` does; a test compares the two.
 
 OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 
@@ -129,7 +130,7 @@ def _checks(target: GGUFFile, draft: GGUFFile, context: int | None) -> Iterator[
 
 
 def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check]:
-    found = compare(mine, other)
+    found = compare(mine, other, reads_all=THROUGH_TEXT)
     same = found.different is None
     if mine.model == other.model:
         yield Check("tokenizer model", OK, f"Both have {mine.model}")

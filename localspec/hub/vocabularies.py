@@ -13,8 +13,9 @@ from types import MappingProxyType
 from localspec.hub.gguf import Array, GGUFFile
 from localspec.hub.names import printable
 
-CONTROL = 3
-"""Type of tokens that are no text (`<|…|>`): models of a family may name these differently."""
+CONTROL, UNUSED = 3, 5
+"""Types of tokens that are no text (`<|…|>`; models of a family may name these differently), and
+of those that only fill up the vocabulary."""
 
 _ENDS = frozenset(
     """
@@ -101,6 +102,13 @@ class VocabularyFacts:
         types = self._types
         return types is not None and token < len(types) and types[token] == CONTROL
 
+    def unused(self, token: int) -> bool:
+        """Whether it is padding, or a placeholder that no text contains."""
+        types = self._types
+        if types is not None and token < len(types) and types[token] == UNUSED:
+            return True
+        return b"unused" in self.bytes_of(token) and self.control(token)
+
     def _is_normal_after_all(self, text: str) -> bool:
         """`</s>` in Gemma 4 and PLaMo, `<|end|>` in gpt-oss and Solar."""
         if text == "</s>":
@@ -160,10 +168,16 @@ class Comparison:
     n_controls: int
 
 
-def compare(target: VocabularyFacts, draft: VocabularyFacts) -> Comparison:
-    """Whether ids mean the same to both, by the rules of `Vocabulary.require_shared_with`.
+def compare(
+    target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
+) -> Comparison:
+    """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`.
 
     Control tokens may have other names, and either may have more tokens at the end (padding).
+
+    Args:
+        reads_all: the draft has to have every token that the target uses; else it is not asked
+            where it meets one that it lacks.
     """
     mine, other = target.tokens, draft.tokens
     if mine is None or other is None:
@@ -179,6 +193,11 @@ def compare(target: VocabularyFacts, draft: VocabularyFacts) -> Comparison:
             return Comparison(found, controls, n_controls)
         controls = controls or found
         n_controls += 1
+    if reads_all:
+        for token in range(draft.size, target.size):
+            if not target.unused(token):
+                found = Difference(token, target.text(token), "none")
+                return Comparison(found, controls, n_controls)
     return Comparison(None, controls, n_controls)
 
 

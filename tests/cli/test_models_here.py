@@ -11,7 +11,7 @@ from localspec.hub import places
 from tests.cli.conftest import Cli
 from tests.hub.pairs import TOKENS, model
 from tests.hub.raw import STRING, gguf, key, text
-from tests.support.ggufs import tiny_bert, tiny_llama
+from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
 
@@ -103,7 +103,7 @@ def test_show_the_embedded_model(cli: Cli) -> None:
 
 def test_show_as_json(cli: Cli, here: Path) -> None:
     tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
-    tiny_llama(here / "large.gguf", dim=1024, heads=16, layers=6, ff=4096)
+    sized_llama(here / "large.gguf", layers=2)
     told = cli("show", "demo", "--json", "--ctx", "4096", "--kv-type", "q8_0").json
     assert (told["trained_context"], told["vocabulary"]["tokens"]) == (2048, 8192)
     memory = told["memory"]
@@ -119,7 +119,7 @@ def test_show_as_json(cli: Cli, here: Path) -> None:
 
 
 def test_the_embedded_target_is_no_demo_as_a_draft(cli: Cli, here: Path) -> None:
-    tiny_llama(here / "large.gguf", dim=1024, heads=16, layers=6, ff=4096)
+    sized_llama(here / "large.gguf", layers=3)
     drafts = cli("show", "large.gguf", "--json").json["drafts"]
     assert {draft["name"] for draft in drafts if draft["usable"]} == {
         "demo (tale-13m)",

@@ -18,6 +18,7 @@ from localspec.hub.pairing import Check, PairReport, active_parameters, judge
 from localspec.hub.vocabularies import VocabularyFacts, compare
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.llama.vocabulary import Vocabulary
 from tests.hub.pairs import CONTROLS, TOKENS, model
 from tests.hub.raw import ARRAY, STRING, array, gguf, key, text
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
@@ -155,6 +156,19 @@ def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairReport], whi
     assert "the first 14 tokens" in the(report, "token ids").evidence
 
 
+def test_tokens_that_only_the_target_has_are_too_many_for_a_draft_that_reads_text(
+    pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", True)
+    more = (*TOKENS, "<unused1>", "new")
+    report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)})
+    assert (
+        "token 15 is 'new' in the target and none in the draft" in the(report, "token ids").evidence
+    )
+    assert not_ok(pair(target={"tokens": more[:-1], "controls": (*CONTROLS, 14)})) == []
+    assert not_ok(pair(tokens=more)) == []
+
+
 def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
     dense = read_gguf(model(tmp_path / "a.gguf"))
     mixture = read_gguf(model(tmp_path / "b.gguf", experts=(8, 2)))
@@ -263,15 +277,16 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
         tiny_llama(tmp_path / "last.gguf", swap_tokens=(8190, 8191)),
     ]
     options = ModelOptions(threads=1, gpu_layers=0)
+    assert hasattr(Vocabulary, "difference") == pairing.THROUGH_TEXT  # how it is opened
     opened = [Model(path, options, weight_buffers=False) for path in files]
     facts = [VocabularyFacts(read_gguf(path)) for path in files]
     try:
         for a, b in itertools.product(range(len(files)), repeat=2):
-            found = compare(facts[a], facts[b]).different
+            found = compare(facts[a], facts[b], reads_all=pairing.THROUGH_TEXT).different
             if found is None:
                 opened[a].vocabulary.require_shared_with(opened[b].vocabulary)
                 continue
-            with pytest.raises(DraftMismatch, match=f"token {found.token} is"):
+            with pytest.raises(DraftMismatch, match=f"token {found.token} "):
                 opened[a].vocabulary.require_shared_with(opened[b].vocabulary)
         for one, fact in zip(opened, facts, strict=True):
             vocabulary = one.vocabulary
