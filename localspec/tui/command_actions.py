@@ -276,8 +276,11 @@ class CommandActions:
         from localspec.hub.local import local_models
         from localspec.hub.pairing import judge
 
+        opened = self._app.conversing.opened
+        beside = [] if opened is None else [Path(opened.model_path).parent]
+
         def find() -> list[LocalModel]:
-            self._models = local_models()
+            self._models = local_models(beside)
             return self._models
 
         picker = ModelPicker(find, judge, self._pair(), draft_only=draft_only)

@@ -281,6 +281,7 @@ class EngineThread:
             progress=progress,
         )
         model, draft = engine.model, engine.draft
+        chosen = engine.why_draft if pair.draft == "auto" else None
         self._engine = engine
         self._opened = Opened(
             pair,
@@ -292,7 +293,7 @@ class EngineThread:
             0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
             engine.why_no_draft,
             engine.context_length,
-            engine.notices,
+            engine.notices if chosen is None else (*engine.notices, f"-d auto: {chosen}."),
         )
 
     def _memory(self, path: Path, weights: int, context: int) -> int:
