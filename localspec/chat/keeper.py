@@ -125,10 +125,10 @@ class Keeper:
                     return found
             if not self._mend(disk, failure, READING):
                 break
-        found = self._troubles.get(READING) or self.trouble
-        if found is None:
+        why = self._troubles.get(READING) or self.trouble
+        if why is None:
             raise HistoryError("The history is closed. Open it again.")
-        raise HistoryError(found.text)
+        raise HistoryError(why.text)
 
     def write(self, change: Callable[[Store], None]) -> bool:
         """Change the file; False if that cannot be done, and `trouble` says why."""
