@@ -149,7 +149,7 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
     """
     if form is not None and form not in FORMATS:
         raise UsageError(f"There is no format '{form}'. Choose one of {', '.join(FORMATS)}.")
-    if where.is_dir():
+    if os.path.isdir(where):  # unlike Path's own, it takes any name
         form = form or "md"
         where = where / f"{slug(conversation.title)}.{form}"
     else:
@@ -159,6 +159,8 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
         return _write_new(where, data)
     except OSError as error:
         raise LocalspecError(_explained(where, error)) from None
+    except ValueError:  # a NUL in it
+        raise UsageError(f"{where} is no name of a file. Name another one.") from None
 
 
 def _write_new(where: Path, data: bytes) -> Path:

@@ -98,7 +98,7 @@ def list_(context: typer.Context, limit: Limit = 50, json: o.PrintJson = False) 
         _print_json(console, {"total": total, "conversations": [_record(each) for each in found]})
         return 0
     if not found:
-        console.say("There are no conversations yet. `localspec chat` begins one.")
+        console.notice("There are no conversations yet. `localspec chat` begins one.")
         return 0
     console.answer(conversations(found, terminal=sys.stdout.isatty()))
     if total > len(found):
@@ -128,7 +128,7 @@ def search(
     elif found:
         console.answer(hits(found, terminal=sys.stdout.isatty()))
     else:
-        console.say("Nothing is found. Try fewer words, or the beginning of one.")
+        console.notice("Nothing is found. Try fewer words, or the beginning of one.")
     return 0
 
 

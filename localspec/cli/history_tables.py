@@ -15,6 +15,9 @@ from localspec.chat.query import parts
 ID = 8
 """Characters of an id that are shown; hardly ever two conversations begin alike."""
 
+_LEAST = 16
+"""Cells of the last column, below which others make room for it."""
+
 _STEERING = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], "\ufffd")
 _STEERING |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
 # They turn the direction of what stands behind them.
@@ -50,7 +53,12 @@ def conversations(found: Sequence[Summary], *, terminal: bool) -> str:
     ]
     if not terminal:
         return "".join("\t".join(row) + "\n" for row in rows)
-    return _columns(("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE"), rows, right={0, 3})
+    return _columns(
+        ("#", "ID", "UPDATED", "MESSAGES", "MODEL", "TITLE"),
+        rows,
+        right={"#", "MESSAGES"},
+        spare="MODEL",
+    )
 
 
 def hits(found: Sequence[Hit], *, terminal: bool) -> str:
@@ -67,25 +75,43 @@ def hits(found: Sequence[Hit], *, terminal: bool) -> str:
     ]
     if not terminal:
         return "".join("\t".join(row) + "\n" for row in rows)
-    return _columns(("ID", "UPDATED", "WHERE", "TITLE", "TEXT"), rows, right=set())
+    return _columns(("ID", "UPDATED", "WHERE", "TITLE", "TEXT"), rows, right=set(), spare="UPDATED")
 
 
-def _columns(heading: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: set[int]) -> str:
+def _columns(
+    heading: tuple[str, ...], rows: Sequence[tuple[str, ...]], *, right: set[str], spare: str
+) -> str:
+    """Columns as wide as the terminal: the last one has what is left, and the one called `spare`
+    goes where that would be too little."""
     total = shutil.get_terminal_size().columns
-    widths = [max(map(cell_len, column)) for column in zip(heading, *rows, strict=True)]
-    # The last column has what is left; the one before it at most a third of the line.
-    widths[-2] = min(widths[-2], max(8, total // 3))
-    widths[-1] = max(10, total - sum(widths[:-1]) - 2 * (len(widths) - 1))
+    table = [heading, *rows]
+    if total - _width(table, total) < _LEAST and spare in heading:
+        at = heading.index(spare)
+        table = [row[:at] + row[at + 1 :] for row in table]
+    widths = _widths(table, total)
+    widths[-1] = max(_LEAST, total - _width(table, total))
     lines = []
-    for row in (heading, *rows):
+    for row in table:
         cells = []
-        for number, (text, width) in enumerate(zip(row, widths, strict=True)):
+        for name, text, width in zip(table[0], row, widths, strict=True):
             if cell_len(text) > width:
                 text = set_cell_size(text, width - 1).rstrip() + "…"
             blank = " " * (width - cell_len(text))
-            cells.append(blank + text if number in right else text + blank)
+            cells.append(blank + text if name in right else text + blank)
         lines.append("  ".join(cells).rstrip())
     return "\n".join(lines) + "\n"
+
+
+def _widths(table: Sequence[tuple[str, ...]], total: int) -> list[int]:
+    """What each column needs; the one before the last has at most a quarter of the line."""
+    widths = [max(map(cell_len, column)) for column in zip(*table, strict=True)]
+    widths[-2] = min(widths[-2], max(len(table[0][-2]), total // 4))
+    return widths
+
+
+def _width(table: Sequence[tuple[str, ...]], total: int) -> int:
+    """What all but the last column take, with the blanks behind them."""
+    return sum(width + 2 for width in _widths(table, total)[:-1])
 
 
 def _when(seconds: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from localspec.chat.naming import NEW, SLUG_LENGTH, TITLE_LENGTH, one_line, slug, title_from
@@ -41,6 +41,7 @@ def test_titles(text: str, title: str | None) -> None:
     assert title_from(text) == (text if title is None else title)
 
 
+@settings(deadline=None)
 @given(st.text(alphabet=st.characters(), max_size=300))
 def test_any_text_gives_a_title_that_can_be_shown(text: str) -> None:
     title = title_from(text)
