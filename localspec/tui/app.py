@@ -123,6 +123,7 @@ class ChatApp(App[None]):
         self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
         self.attached: list[Attachment] = []
         self.editing: str | None = None
+        self._put_aside = ""
         self._commands = CommandActions(self)
         self._interrupted = -TWICE
 
@@ -209,7 +210,8 @@ class ChatApp(App[None]):
             return
         self.prompt.accepted(text)
         attached, self.attached = self.attached, []
-        instead_of, self.editing = self.editing, None
+        instead_of = self.editing
+        self.leave_edit()
         self.draw_attached()
         self._send(commands.unescaped(text), attached, instead_of)
 
@@ -279,12 +281,28 @@ class ChatApp(App[None]):
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.editing = None
+        self.leave_edit()
         self.conversing.begin(conversation)
         self.transcript.select_message(message)
         if self.screen.has_class("-narrow"):
             self._fold(Sidebar, None)
         self.prompt.focus()
+
+    def begin_edit(self, message: str, text: str) -> None:
+        """Have a message written anew; what was being written waits meanwhile."""
+        if self.editing is None:
+            self._put_aside = self.prompt.text
+        self.editing = message
+        self.prompt.put(text)
+        self.prompt.focus()
+        self.draw_attached()
+
+    def leave_edit(self) -> None:
+        """Go on with what was being written before."""
+        if self.editing is not None:
+            self.editing = None
+            self.prompt.put(self._put_aside)
+            self.draw_attached()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""
@@ -312,8 +330,7 @@ class ChatApp(App[None]):
             completions.offer(())
             self.prompt.completing = False
         elif self.editing is not None:
-            self.editing = None
-            self.draw_attached()
+            self.leave_edit()
         elif self.stage.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
         elif self.screen.has_class("-narrow") and (

@@ -244,10 +244,7 @@ class CommandActions:
     def _begin_edit(self, message: Message) -> None:
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._app.editing = message.id
-        self._app.prompt.put(message.content)
-        self._app.prompt.focus()
-        self._app.draw_attached()
+        self._app.begin_edit(message.id, message.content)
 
     def _copy_code(self, message: Message) -> None:
         blocks = code_blocks(message.content)
