@@ -26,7 +26,7 @@ from localspec.tui.completions import Completions
 from localspec.tui.conversing import Conversing
 from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
-from localspec.tui.engine_thread import EngineThread, Event, Loader, Pair
+from localspec.tui.engine_thread import EngineThread, Event, Loader, Opened, Pair
 from localspec.tui.figures_panel import FiguresPanel
 from localspec.tui.keys_screen import KeysScreen, keys_of
 from localspec.tui.prompt_input import PromptInput
@@ -123,6 +123,7 @@ class ChatApp(App[None]):
         self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
         self.attached: list[Attachment] = []
         self.editing: str | None = None
+        self.chosen: Pair | None = None
         self._put_aside = ""
         self._commands = CommandActions(self)
         self._interrupted = -TWICE
@@ -190,7 +191,11 @@ class ChatApp(App[None]):
 
     @on(EngineEvent)
     def _engine_event(self, message: EngineEvent) -> None:
-        self.conversing.on_event(message.event)
+        event = message.event
+        self.conversing.on_event(event)
+        # Only what could be opened is worth opening next time.
+        if isinstance(event, Opened) and event.pair == self.chosen:
+            self.remember(model=event.pair.model, draft=event.pair.draft)
 
     # From the input
 

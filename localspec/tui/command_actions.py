@@ -284,8 +284,8 @@ class CommandActions:
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return
+        self._app.chosen = pair
         self._app.engine.open(pair)
-        self._app.remember(model=pair.model, draft=pair.draft)
 
     def _settings(self, to: str) -> None:
         conversation = self._app.conversing.conversation
