@@ -165,7 +165,7 @@ class Scripted:
         if model in self.troubles:
             raise self.troubles[model]
         progress(1.0)
-        return cast(Engine, ScriptedEngine(self, model or "tale", draft))
+        return cast("Engine", ScriptedEngine(self, model or "tale", draft))
 
 
 class ScriptedEngine:
@@ -232,7 +232,7 @@ class ScriptedEngine:
             return self._steps(said, ending, max_tokens, stats.prompt_tokens)
 
         assembler = TextAssembler(self.token_bytes, ())
-        return Stream(self, cast(Session, ending), assembler, stats, start)
+        return Stream(self, cast("Session", ending), assembler, stats, start)
 
     # As the holder of a stream
 
@@ -265,8 +265,7 @@ class ScriptedEngine:
     ) -> Generator[Step, None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)
-        number = 0
-        for each in _first_then(said.passes):
+        for number, each in enumerate(_first_then(said.passes), start=1):
             if not words or left <= 0:
                 break
             right = 0 if each is None or each.source is None else each.right
@@ -274,7 +273,6 @@ class ScriptedEngine:
             left -= len(taken)
             step = self._step(each, taken, length)
             length += len(taken)
-            number += 1
             yield step
             self._wait(said, number, lambda: None)
         if said.error is not None:
