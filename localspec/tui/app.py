@@ -277,8 +277,7 @@ class ChatApp(App[None]):
 
     @on(Sidebar.Left)
     def _sidebar_left(self) -> None:
-        if self.screen.has_class("-narrow"):
-            self._fold(Sidebar, None)
+        self.uncover()
         self.prompt.focus()
 
     def show(self, conversation: Conversation, message: str | None = None) -> None:
@@ -289,8 +288,7 @@ class ChatApp(App[None]):
         self.leave_edit()
         self.conversing.begin(conversation)
         self.transcript.select_message(message)
-        if self.screen.has_class("-narrow"):
-            self._fold(Sidebar, None)
+        self.uncover()
         self.prompt.focus()
 
     def begin_edit(self, message: str, text: str) -> None:
@@ -338,12 +336,8 @@ class ChatApp(App[None]):
             self.leave_edit()
         elif self.stage.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
-        elif self.screen.has_class("-narrow") and (
-            self.sidebar.has_class("open") or self.part(FiguresPanel).has_class("open")
-        ):
-            self._fold(Sidebar, None)
-            self._fold(FiguresPanel, None)
         else:
+            self.uncover()
             self.prompt.focus()
 
     def action_interrupt(self) -> None:
@@ -406,7 +400,7 @@ class ChatApp(App[None]):
     def action_search(self) -> None:
         """Put the cursor into the search, opening the list if need be."""
         if not self.sidebar.display:
-            self._fold(Sidebar, True)
+            self.action_sidebar()
         self.sidebar.focus_search()
 
     def action_keys(self) -> None:
@@ -449,20 +443,32 @@ class ChatApp(App[None]):
                 f"/{command.name}", command.about, partial(self._commands.begin, command)
             )
 
-    def _toggle(self, kind: type[Any], name: str) -> None:
+    def _toggle(self, kind: type[Widget], name: str) -> None:
         panel = self.part(kind)
         show = not panel.display
-        self._fold(kind, show)
-        # On a narrow terminal it only lies over the conversation for a moment.
-        if not self.screen.has_class("-narrow"):
+        if self.is_narrow:
+            panel.set_class(show, "over")
+        else:
+            self._fold(kind, show)
             self.remember(**{name: show})
         if not show and not self.prompt.has_focus:
             self.prompt.focus()
 
-    def _fold(self, kind: type[Any], show: bool | None) -> None:
+    def _fold(self, kind: type[Widget], show: bool | None) -> None:
+        """Open or shut a panel beside the conversation; None goes by the width."""
         panel = self.part(kind)
         panel.set_class(show is True, "open")
         panel.set_class(show is False, "shut")
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether panels lie over the conversation."""
+        return self.screen_stack[0].has_class("-narrow")
+
+    def uncover(self) -> None:
+        """Take away what lies over the conversation."""
+        self.sidebar.remove_class("over")
+        self.part(FiguresPanel).remove_class("over")
 
 
 def _first_theme() -> str:

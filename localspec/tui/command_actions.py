@@ -177,20 +177,22 @@ class CommandActions:
             raise UsageError("/copy takes answer, code, or conversation.")
 
     def _export(self, argument: str) -> None:
-        from localspec.chat.export import write_export
+        from localspec.chat.export import FORMATS, write_export
 
-        kind, _, name = argument.partition(" ")
-        if kind not in ("md", "json"):
-            kind, name = ("json" if argument.endswith(".json") else "md"), argument
+        form, _, name = argument.partition(" ")
+        if form not in FORMATS:
+            form, name = "", argument
         if not self._app.conversing.conversation.messages:
             raise UsageError("There is nothing to export yet.")
-        path = Path(name.strip()).expanduser() if name.strip() else None
-        written = write_export(self._app.conversing.conversation, kind, path)
-        self._app.stage.tell(f"Written to {written}.")
+        where = Path(name.strip() or ".").expanduser()
+        written = write_export(self._app.conversing.conversation, where, form=form or None)
+        self._app.stage.tell(f"Written to {written.absolute()}.")
 
     def _title(self, argument: str) -> None:
         if not argument:
-            raise UsageError("/title needs a title.")
+            self._app.conversing.ask_for_title()
+            self._app.stage.tell("The model is asked for a title.")
+            return
         self._app.conversing.rename(argument)
         self._app.stage.show_conversation()
         self._app.shelf.list()

@@ -17,8 +17,10 @@ from rich import markdown as rich_markdown
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
+from textual.strip import Strip
 
 from localspec.tui.look import Look
+from localspec.tui.strips import strip_of
 
 Line = list[Segment]
 
@@ -33,10 +35,10 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Lines of one top-level element, and where in the text it begins (a character)."""
+    """One top-level element as it is painted, and where in the text it begins (a character)."""
 
     start: int
-    lines: list[Line]
+    strips: list[Strip]
 
 
 class MarkdownLines:
@@ -47,21 +49,22 @@ class MarkdownLines:
         self._blocks: list[_Block] = []
         self._for: tuple[int, Look] | None = None
 
-    def render(self, text: str, width: int, look: Look) -> list[Line]:
-        """Lines of at most `width` cells; an empty one between two blocks."""
+    def render(self, text: str, width: int, look: Look) -> list[Strip]:
+        """Lines `width` cells wide, behind the margin; an empty one between two blocks."""
         if self._for != (width, look) or not text.startswith(self._text):
             self._blocks = []
         self._for, self._text = (width, look), text
         # The last block may go on in what has come; all before it is settled.
         start = self._blocks.pop().start if self._blocks else 0
         for at, tokens in _blocks(text[start:]):
-            self._blocks.append(_Block(start + at, _rendered(tokens, width, look)))
-        lines: list[Line] = []
+            lines = _rendered(tokens, width, look)
+            self._blocks.append(_Block(start + at, [strip_of(line, width) for line in lines]))
+        strips: list[Strip] = []
         for block in self._blocks:
-            if lines and block.lines:
-                lines.append([])
-            lines.extend(block.lines)
-        return lines
+            if strips and block.strips:
+                strips.append(strip_of([], width))
+            strips.extend(block.strips)
+        return strips
 
 
 def code_blocks(text: str) -> list[CodeBlock]:

@@ -114,9 +114,7 @@ class ModelPicker(ModalScreen[Pair | None]):
 
     def _is_now(self, model: LocalModel) -> bool:
         now = self._now.model
-        if now is None:
-            return model.source == "embedded"
-        return now in (model.reference, str(model.path))
+        return (now or "demo") in (model.reference, str(model.path))
 
     @on(Input.Changed, "#filter")
     def _filter(self, event: Input.Changed) -> None:
