@@ -26,7 +26,7 @@ from localspec.tui.completions import Completions
 from localspec.tui.conversing import Conversing
 from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
-from localspec.tui.engine_thread import EngineThread, Event, Loader, Pair
+from localspec.tui.engine_thread import EngineThread, Event, Loader, Opened, Pair
 from localspec.tui.figures_panel import FiguresPanel
 from localspec.tui.keys_screen import KeysScreen, keys_of
 from localspec.tui.prompt_input import PromptInput
@@ -123,6 +123,8 @@ class ChatApp(App[None]):
         self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
         self.attached: list[Attachment] = []
         self.editing: str | None = None
+        self.chosen: Pair | None = None
+        self._put_aside = ""
         self._commands = CommandActions(self)
         self._interrupted = -TWICE
 
@@ -189,7 +191,11 @@ class ChatApp(App[None]):
 
     @on(EngineEvent)
     def _engine_event(self, message: EngineEvent) -> None:
-        self.conversing.on_event(message.event)
+        event = message.event
+        self.conversing.on_event(event)
+        # Only what could be opened is worth opening next time.
+        if isinstance(event, Opened) and event.pair == self.chosen:
+            self.remember(model=event.pair.model, draft=event.pair.draft)
 
     # From the input
 
@@ -209,7 +215,8 @@ class ChatApp(App[None]):
             return
         self.prompt.accepted(text)
         attached, self.attached = self.attached, []
-        instead_of, self.editing = self.editing, None
+        instead_of = self.editing
+        self.leave_edit()
         self.draw_attached()
         self._send(commands.unescaped(text), attached, instead_of)
 
@@ -278,11 +285,27 @@ class ChatApp(App[None]):
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.editing = None
+        self.leave_edit()
         self.conversing.begin(conversation)
         self.transcript.select_message(message)
         self.uncover()
         self.prompt.focus()
+
+    def begin_edit(self, message: str, text: str) -> None:
+        """Have a message written anew; what was being written waits meanwhile."""
+        if self.editing is None:
+            self._put_aside = self.prompt.text
+        self.editing = message
+        self.prompt.put(text)
+        self.prompt.focus()
+        self.draw_attached()
+
+    def leave_edit(self) -> None:
+        """Go on with what was being written before."""
+        if self.editing is not None:
+            self.editing = None
+            self.prompt.put(self._put_aside)
+            self.draw_attached()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""
@@ -310,8 +333,7 @@ class ChatApp(App[None]):
             completions.offer(())
             self.prompt.completing = False
         elif self.editing is not None:
-            self.editing = None
-            self.draw_attached()
+            self.leave_edit()
         elif self.stage.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
         else:

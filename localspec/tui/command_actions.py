@@ -246,10 +246,7 @@ class CommandActions:
     def _begin_edit(self, message: Message) -> None:
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._app.editing = message.id
-        self._app.prompt.put(message.content)
-        self._app.prompt.focus()
-        self._app.draw_attached()
+        self._app.begin_edit(message.id, message.content)
 
     def _copy_code(self, message: Message) -> None:
         blocks = code_blocks(message.content)
@@ -292,8 +289,8 @@ class CommandActions:
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return
+        self._app.chosen = pair
         self._app.engine.open(pair)
-        self._app.remember(model=pair.model, draft=pair.draft)
 
     def _settings(self, to: str) -> None:
         conversation = self._app.conversing.conversation
