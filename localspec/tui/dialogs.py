@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import LocalspecError
-from localspec.tui.markdown_lines import CodeBlock
 from localspec.tui.question import QuestionScreen
 
 if TYPE_CHECKING:
     from localspec.tui.app import ChatApp
+    from localspec.tui.markdown_lines import CodeBlock
 
 
 class Dialogs:

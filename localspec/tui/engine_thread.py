@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.chat.template import Message
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError
 from localspec.tui.answer import Answer
+
+if TYPE_CHECKING:
+    # The engine and its company import numpy, and the screen is painted before that.
+    from localspec import Drafting, Engine, ModelOptions, SamplingParams
+    from localspec.chat.template import Message
 
 KEEP_EVERY = 0.4
 """Seconds between two times that a growing answer is handed on to be kept."""
@@ -153,7 +157,7 @@ class Overflowed:
 
 
 Event = Opened | Opening | NotOpened | Measuring | Reading | Began | Ended | Failed | Overflowed
-Loader = Callable[..., Engine]
+Loader = Callable[..., "Engine"]
 Trier = Callable[..., None]
 
 
@@ -299,8 +303,8 @@ class EngineThread:
         """Let a child process meet a file first that nobody has opened here yet."""
         if self._loader is not None:
             return
-        from localspec.llama.trial import require_survivable
         from localspec.hub.reference import resolve
+        from localspec.llama.trial import require_survivable
 
         for reference in (pair.model, pair.draft):
             if reference is not None and reference not in ("auto", "none"):

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.segment import Segment
 from rich.style import Style
@@ -18,8 +19,10 @@ from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
 from localspec.tui.look import Look
-from localspec.tui.markdown_lines import Line, MarkdownLines
-from localspec.tui.token_lines import token_lines
+from localspec.tui.token_lines import Line, token_lines
+
+if TYPE_CHECKING:
+    from localspec.tui.markdown_lines import MarkdownLines
 
 INDENT = 2
 """Cells left of a message: one for the bar of the selected one, one empty."""
@@ -55,7 +58,7 @@ class MessageLines:
         self.place = place
         self.rejected: Sequence[Rejected] = ()
         self.note: str | None = None
-        self._markdown = MarkdownLines()
+        self._markdown: MarkdownLines | None = None
         self._drawn: tuple[int, Showing] | None = None
         self._strips: list[Strip] = []
 
@@ -119,7 +122,15 @@ class MessageLines:
                 look,
             )
         else:
-            yield from self._markdown.render(harmless(message.content), width, look)
+            yield from self._rendered(harmless(message.content), width, look)
+
+    def _rendered(self, text: str, width: int, look: Look) -> Iterable[Line]:
+        if self._markdown is None:
+            # With its parser and highlighter, which the first paint need not wait for.
+            from localspec.tui.markdown_lines import MarkdownLines
+
+            self._markdown = MarkdownLines()
+        return self._markdown.render(text, width, look)
 
     def _foot(self, look: Look) -> Iterable[Text]:
         message = self.message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import on
@@ -15,9 +15,11 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from localspec.chat.history import Hit, Summary
 from localspec.text import harmless
 from localspec.tui.look import Look
+
+if TYPE_CHECKING:
+    from localspec.chat.history import Hit, Summary
 
 
 class Sidebar(Vertical):
