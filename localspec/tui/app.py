@@ -89,6 +89,8 @@ class ChatApp(App[None]):
         Binding("f2", "why", "Why this speed", show=False),
         Binding("question_mark", "keys", "Keys", show=False),
         Binding("ctrl+c", "interrupt", "Copy, stop, or leave", show=False, priority=True),
+        # In the input it takes back what was written, as long as there is something.
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
         Binding("ctrl+q", "quit", "Quit", priority=True),
     ]
 

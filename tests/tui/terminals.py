@@ -10,11 +10,15 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pexpect  # type: ignore[import-untyped]
 import pyte
+
+from localspec import paths
+from localspec.bench.scale import scale_model
 
 TIMEOUT = 60.0
 """Seconds until a test gives up; many times what anything here takes."""
@@ -69,6 +73,10 @@ class Terminal:
     def words(self) -> str:
         """The same with single spaces for all white space, as lines break anywhere."""
         return " ".join(self.text.split())
+
+    def column(self, first: int, end: int) -> list[str]:
+        """The lines of a part of the screen, by its cells."""
+        return [line[first:end].strip() for line in self.screen.display]
 
     @property
     def alternate(self) -> bool:
@@ -128,6 +136,16 @@ class Terminal:
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal to the program."""
         os.kill(self.child.pid, number)
+
+
+@cache
+def slow_model(folder: Path) -> Path:
+    """What the embedded target says, at a hundred tokens per second or less: a file of 160 MB,
+    written in some four seconds."""
+    path = folder / "slow.gguf"
+    source = paths.embedded(paths.EMBEDDED_TARGET)
+    scale_model(source, path, dim=1024, layers=12, feed_forward=2816, quant="Q8_0")
+    return path
 
 
 def _signals_arrive() -> None:
