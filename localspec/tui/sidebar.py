@@ -107,7 +107,8 @@ class Sidebar(Vertical):
 
     def focus_search(self) -> None:
         """Put the cursor into the search field."""
-        self.query_one(Input).focus()
+        # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
+        self.screen.set_focus(self.query_one(Input))
 
     def search_for(self, query: str) -> None:
         """Search as if it were typed."""
