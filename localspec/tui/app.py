@@ -218,7 +218,13 @@ class ChatApp(App[None]):
 
     @work(group="send")
     async def _send(self, text: str, attached: list[Attachment], instead_of: str | None) -> None:
-        await self.conversing.send(text, attached, instead_of=instead_of)
+        try:
+            await self.conversing.send(text, attached, instead_of=instead_of)
+        except LocalspecError as error:
+            # Sent in the same moment as another one: it was too early to know.
+            self.stage.tell(str(error), error=True)
+            if not self.prompt.text:
+                self.prompt.put(text)
         self.shelf.list()
 
     @on(TextArea.Changed, "#input")

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pexpect  # type: ignore[import-untyped]
+import pexpect
 import pyte
 
 from localspec import paths
