@@ -70,13 +70,14 @@ class Drafting:
         return self.drafter != "auto" or self.shaped
 
     def __post_init__(self) -> None:
-        from localspec.drafters import REGISTRY
+        if self.drafter not in ("auto", "none"):
+            from localspec.drafters import REGISTRY
 
-        known = ("auto", "none", *REGISTRY)
-        if self.drafter not in known:
-            raise UsageError(
-                f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
-            )
+            known = ("auto", "none", *REGISTRY)
+            if self.drafter not in known:
+                raise UsageError(
+                    f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
+                )
         if self.depth is not None and not 1 <= self.depth <= MAX_DEPTH:
             raise UsageError(
                 f"depth is {self.depth}. Give 1 to {MAX_DEPTH}, or turn drafting off with "

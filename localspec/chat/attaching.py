@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 from localspec.chat.conversation import Attachment
@@ -20,14 +22,10 @@ def read_attachment(name: str) -> Attachment:
     """
     path = Path(name).expanduser()
     try:
-        if path.is_dir():
-            raise UsageError(f"{path} is a folder. Name a text file in it.")
-        if path.stat().st_size > MOST:
-            raise UsageError(
-                f"{path} is larger than {MOST >> 20} MiB, which fits no context. "
-                "Cut out what matters."
-            )
+        _check(path, path.stat())
         data = path.read_bytes()
+    except UsageError:
+        raise
     except FileNotFoundError:
         raise UsageError(f"There is no file {path}. Check the path.") from None
     except (OSError, ValueError) as error:
@@ -37,3 +35,15 @@ def read_attachment(name: str) -> Attachment:
     if not text.strip():
         raise UsageError(f"{path} is empty. Name a file with some text.")
     return Attachment(path.name, text)
+
+
+def _check(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{path} is a folder. Name a text file in it.")
+    if not stat.S_ISREG(status.st_mode):
+        # A pipe or a device may have no end, or nothing to say for ever.
+        raise UsageError(f"{path} is no file, but a pipe or a device. Name a text file.")
+    if status.st_size > MOST:
+        raise UsageError(
+            f"{path} is larger than {MOST >> 20} MiB, which fits no context. Cut out what matters."
+        )

@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localspec.decoding.loop import Step
-from localspec.decoding.stats import GenerationStats
+if TYPE_CHECKING:
+    # They import numpy, and the chat is on the screen before that.
+    from localspec.decoding.loop import Step
+    from localspec.decoding.stats import GenerationStats
 
 RECENT = 1.5
 """Seconds of decoding that "now" looks back on."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import codecs
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from localspec.decoding.loop import TARGET, Step
-from localspec.decoding.tree import ROOT
+if TYPE_CHECKING:
+    from localspec.decoding.loop import Step
 
 Span = tuple[int, str]
 """A run of text: how many characters, and its source: a drafter's name, or "target"."""
@@ -71,6 +72,9 @@ class Provenance:
 
     def _reject(self, step: Step) -> None:
         """What hung below the last accepted token along the main branch."""
+        # Here, as they import numpy: the chat is on the screen before that.
+        from localspec.decoding.tree import ROOT
+
         tree = step.tree
         node, tokens = (step.path[-1] if step.path else ROOT), []
         sources = []
@@ -85,6 +89,8 @@ class Provenance:
 
 def fitted(spans: Sequence[Span], length: int) -> list[Span]:
     """Spans that cover exactly `length` characters."""
+    from localspec.decoding.loop import TARGET
+
     found: list[Span] = []
     for count, source in spans:
         if length <= 0:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from localspec import Drafting, ModelOptions, SamplingParams
+from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.cli import prompt
-from localspec.decoding.rules import acceptance_rule
-from localspec.drafters import REGISTRY
 from localspec.errors import UsageError
-from localspec.settings import FLAGS, Settings, load_settings
+
+if TYPE_CHECKING:
+    from localspec.settings import Settings
 
 Record = TypeVar("Record")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Flags:
+    """What options alone say of `localspec.settings.Settings`."""
+
+    model: str | None = None
+    draft: str = "auto"
+    drafter: str | None = None
+    ctx: int | None = None
+    threads: int | None = None
+    gpu_layers: int | None = None
+    kv_type: str | None = None
+    temperature: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +92,7 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
     Raises:
         UsageError: a value that cannot be meant.
     """
-    settings = load_settings(**{name: said[name] for name in FLAGS})
+    settings = _settings(said)
     drafting = _drafting(said, settings)
     sampling = _record(
         SamplingParams,
@@ -85,7 +100,10 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
         temperature=settings.temperature,
         logit_bias=_logit_bias(said["logit_bias"]),
     )
-    acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+    if said["rule"] is not None or said["rule_threshold"] is not None:
+        from localspec.decoding.rules import acceptance_rule
+
+        acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
     # Engine.stream checks this too, but only once the model is loaded.
     if said["max_tokens"] is not None and said["max_tokens"] < 1:
         raise UsageError(f"max-tokens is {said['max_tokens']}. Give 1 or more.")
@@ -125,7 +143,22 @@ def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Reco
     return kind(**{name: value for name, value in values.items() if value is not None})
 
 
-def _drafting(said: Mapping[str, Any], settings: Settings) -> Drafting:
+def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
+    """What options, variables and the config file say.
+
+    What reads the latter two takes as long to load as all of the chat up to its first paint. Where
+    there are none it is left out: the records check the values of options by themselves.
+    """
+    flags = {field.name: said[field.name] for field in dataclasses.fields(_Flags)}
+    own = (name for name, value in os.environ.items() if name.startswith("LOCALSPEC_") and value)
+    if paths.config_file().exists() or any(name != "LOCALSPEC_HOME" for name in own):
+        from localspec.settings import load_settings
+
+        return load_settings(**flags)
+    return _Flags(**{name: value for name, value in flags.items() if value is not None})
+
+
+def _drafting(said: Mapping[str, Any], settings: Settings | _Flags) -> Drafting:
     return _record(
         Drafting,
         said,
@@ -135,7 +168,7 @@ def _drafting(said: Mapping[str, Any], settings: Settings) -> Drafting:
     )
 
 
-def _draft(settings: Settings, drafting: Drafting) -> str:
+def _draft(settings: Settings | _Flags, drafting: Drafting) -> str:
     """A draft model that nobody asked for is not loaded for a drafter that does without one."""
     unneeded = settings.draft == "auto" and not uses_model(drafting.drafter)
     return "none" if unneeded else settings.draft
@@ -143,7 +176,11 @@ def _draft(settings: Settings, drafting: Drafting) -> str:
 
 def uses_model(drafter: str) -> bool:
     """Whether the drafter of that name has a use for a draft model."""
-    return drafter == "auto" or (drafter in REGISTRY and REGISTRY[drafter].needs_model)
+    if drafter == "auto":
+        return True
+    from localspec.drafters import REGISTRY
+
+    return drafter in REGISTRY and REGISTRY[drafter].needs_model
 
 
 def _logit_bias(values: list[str] | None) -> dict[int, float] | None:

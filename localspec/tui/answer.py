@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from localspec import Chunk, GenerationStats
 from localspec.chat.figures import Figures, Meter
 from localspec.chat.provenance import Provenance, Rejected, Span
+
+if TYPE_CHECKING:
+    from localspec import Chunk, GenerationStats
 
 
 class Answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
@@ -16,7 +16,6 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Footer, Static, TextArea
 
-from localspec import Drafting, ModelOptions
 from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.text import harmless
@@ -28,13 +27,15 @@ from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
 from localspec.tui.engine_thread import EngineThread, Event, Loader, Opened, Pair
 from localspec.tui.figures_panel import FiguresPanel
-from localspec.tui.keys_screen import KeysScreen, keys_of
 from localspec.tui.prompt_input import PromptInput
 from localspec.tui.records import Records
 from localspec.tui.shelf import Shelf
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.status_line import StatusLine
 from localspec.tui.transcript import Transcript
+
+if TYPE_CHECKING:
+    from localspec import Drafting, ModelOptions
 
 W = TypeVar("W", bound=Widget)
 
@@ -88,6 +89,8 @@ class ChatApp(App[None]):
         Binding("f2", "why", "Why this speed", show=False),
         Binding("question_mark", "keys", "Keys", show=False),
         Binding("ctrl+c", "interrupt", "Copy, stop, or leave", show=False, priority=True),
+        # In the input it takes back what was written, as long as there is something.
+        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
         Binding("ctrl+q", "quit", "Quit", priority=True),
     ]
 
@@ -222,7 +225,13 @@ class ChatApp(App[None]):
 
     @work(group="send")
     async def _send(self, text: str, attached: list[Attachment], instead_of: str | None) -> None:
-        await self.conversing.send(text, attached, instead_of=instead_of)
+        try:
+            await self.conversing.send(text, attached, instead_of=instead_of)
+        except LocalspecError as error:
+            # Sent in the same moment as another one: it was too early to know.
+            self.stage.tell(str(error), error=True)
+            if not self.prompt.text:
+                self.prompt.put(text)
         self.shelf.list()
 
     @on(TextArea.Changed, "#input")
@@ -405,6 +414,8 @@ class ChatApp(App[None]):
 
     def action_keys(self) -> None:
         """The keys that apply where the focus is."""
+        from localspec.tui.keys_screen import KeysScreen, keys_of
+
         self.push_screen(KeysScreen(keys_of(self.screen, self.get_key_display)))
 
     def copy(self, text: str) -> None:

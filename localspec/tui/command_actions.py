@@ -15,14 +15,12 @@ from localspec.errors import UsageError
 from localspec.tui import commands
 from localspec.tui.commands import MAX_TOKENS, Command
 from localspec.tui.engine_thread import Pair
-from localspec.tui.markdown_lines import code_blocks
-from localspec.tui.model_picker import ModelPicker
-from localspec.tui.reading_screen import ReadingScreen
-from localspec.tui.settings_screen import Chosen, SettingsScreen
 
+# What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
     from localspec.tui.app import ChatApp
+    from localspec.tui.settings_screen import Chosen
 
 
 class CommandActions:
@@ -249,6 +247,8 @@ class CommandActions:
         self._app.begin_edit(message.id, message.content)
 
     def _copy_code(self, message: Message) -> None:
+        from localspec.tui.markdown_lines import code_blocks
+
         blocks = code_blocks(message.content)
         if not blocks:
             raise UsageError("There is no code block in this message.")
@@ -260,6 +260,8 @@ class CommandActions:
     def _explain(self, message: Message) -> None:
         if not message.stats:
             raise UsageError("Only answers have figures. Choose one of them.")
+        from localspec.tui.reading_screen import ReadingScreen
+
         text = words.explain(
             Figures.from_dict(message.stats), model=message.model, draft=message.draft
         )
@@ -272,6 +274,7 @@ class CommandActions:
     def _pick(self, *, draft_only: bool) -> None:
         from localspec.hub.local import local_models
         from localspec.hub.pairing import judge
+        from localspec.tui.model_picker import ModelPicker
 
         opened = self._app.conversing.opened
         beside = [] if opened is None else [Path(opened.model_path).parent]
@@ -293,6 +296,8 @@ class CommandActions:
         self._app.engine.open(pair)
 
     def _settings(self, to: str) -> None:
+        from localspec.tui.settings_screen import SettingsScreen
+
         conversation = self._app.conversing.conversation
         values = dict(conversation.sampling)
         if conversation.max_tokens is not None:

@@ -175,9 +175,13 @@ def checked(**sampling: float | int) -> SamplingParams:
     """The parameters as a record.
 
     Raises:
-        UsageError: a value out of its range.
+        UsageError: an unknown name, or a value out of its range.
     """
-    return SamplingParams(**sampling)  # type: ignore[arg-type]
+    try:
+        return SamplingParams(**sampling)  # type: ignore[arg-type]
+    except TypeError:  # they may come from a file
+        said = ", ".join(f"{name} {value!r}" for name, value in sampling.items())
+        raise UsageError(f"Not all of this can be set: {said}. /set changes it.") from None
 
 
 def _files(begun: str) -> list[str]:

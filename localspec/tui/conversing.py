@@ -317,14 +317,23 @@ class Conversing:
 
         if self._naming is not None:
             self.thread.stop()  # a title can wait
+        asked = conversation.messages[running.to]
+        try:
+            # A conversation may be from a file, with anything in it.
+            sampling = commands.checked(**conversation.sampling)
+        except UsageError as error:
+            self._note(asked, f"✗ {error}")
+            self._over()
+            self.view.tell(str(error), error=True)
+            return
         self.view.answering(True)
         if self.opened is None:
-            self._note(conversation.messages[running.to], "waiting for the model …")
+            self._note(asked, "waiting for the model …")
         self.thread.ask(
             Question(
                 running.to,
                 conversation.for_model(upto=running.to),
-                commands.checked(**conversation.sampling),
+                sampling,
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
                 keep,

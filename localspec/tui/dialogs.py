@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import TYPE_CHECKING, Any
 
 from localspec.errors import LocalspecError
-from localspec.tui.markdown_lines import CodeBlock
 from localspec.tui.question import QuestionScreen
 
 if TYPE_CHECKING:
     from localspec.tui.app import ChatApp
+    from localspec.tui.markdown_lines import CodeBlock
 
 
 class Dialogs:
@@ -85,7 +85,13 @@ class Dialogs:
         self._app.shelf.list()
 
     def _ask(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self._app.run_worker(ask(), group="dialog")
+        async def asked() -> None:
+            try:
+                await ask()
+            except LocalspecError as error:
+                self._app.stage.tell(str(error), error=True)
+
+        self._app.run_worker(asked(), group="dialog")
 
     async def _answer(self, text: str, answers: Sequence[tuple[str, str]]) -> str | None:
         return await self._app.push_screen_wait(QuestionScreen(text, answers))

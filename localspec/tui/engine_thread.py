@@ -13,11 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
+from typing import TYPE_CHECKING
 
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.chat.template import Message
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError
 from localspec.tui.answer import Answer
+
+if TYPE_CHECKING:
+    # The engine and its company import numpy, and the screen is painted before that.
+    from localspec import Drafting, Engine, ModelOptions, SamplingParams
+    from localspec.chat.template import Message
 
 KEEP_EVERY = 0.4
 """Seconds between two times that a growing answer is handed on to be kept."""
@@ -155,7 +159,7 @@ class Overflowed:
 
 
 Event = Opened | Opening | NotOpened | Measuring | Reading | Began | Ended | Failed | Overflowed
-Loader = Callable[..., Engine]
+Loader = Callable[..., "Engine"]
 Trier = Callable[..., None]
 
 
@@ -298,6 +302,7 @@ class EngineThread:
 
     def _memory(self, path: Path, weights: int, context: int) -> int:
         """Bytes that a model takes with its caches; its weights alone where that is not known."""
+        from localspec import ModelOptions
         from localspec.hub.gguf import read_gguf
         from localspec.hub.memory import predict
 

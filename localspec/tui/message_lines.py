@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 from textual.strip import Strip
@@ -16,9 +17,11 @@ from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
 from localspec.tui.look import Look
-from localspec.tui.markdown_lines import MarkdownLines
 from localspec.tui.strips import INDENT, strip_of, wrapped
 from localspec.tui.token_lines import token_lines
+
+if TYPE_CHECKING:
+    from localspec.tui.markdown_lines import MarkdownLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class MessageLines:
         self.place = place
         self.rejected: Sequence[Rejected] = ()
         self.note: str | None = None
-        self._markdown = MarkdownLines()
+        self._markdown: MarkdownLines | None = None
         self._drawn: tuple[int, Showing] | None = None
         self._strips: list[Strip] = []
 
@@ -113,7 +116,15 @@ class MessageLines:
                 look,
             )
         else:
-            yield from self._markdown.render(harmless(message.content), width, look)
+            yield from self._rendered(harmless(message.content), width, look)
+
+    def _rendered(self, text: str, width: int, look: Look) -> Iterable[Strip]:
+        if self._markdown is None:
+            # With its parser and highlighter, which the first paint need not wait for.
+            from localspec.tui.markdown_lines import MarkdownLines
+
+            self._markdown = MarkdownLines()
+        return self._markdown.render(text, width, look)
 
     def _foot(self, look: Look) -> Iterable[Text]:
         message = self.message

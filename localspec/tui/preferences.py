@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from localspec import paths
+from localspec.tui.commands import checked
 
 
 class Preferences(BaseModel):
@@ -33,8 +35,15 @@ class Preferences(BaseModel):
     """System prompt of new conversations."""
     sampling: dict[str, float | int] = {}
     """Sampling parameters of new conversations, by name."""
-    max_tokens: int | None = None
+    max_tokens: int | None = Field(default=None, ge=1)
     """Longest answer of new conversations."""
+
+    @field_validator("sampling")
+    @classmethod
+    def _can_be_meant(cls, sampling: dict[str, float | int]) -> dict[str, float | int]:
+        # Every answer of every new conversation would fail over it.
+        checked(**sampling)
+        return sampling
 
 
 def file() -> Path:
@@ -58,10 +67,13 @@ def save(preferences: Preferences) -> str | None:
     path = file()
     partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        # With the system prompt in it, it is nobody else's business.
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial.touch(mode=0o600)
         partial.write_text(preferences.model_dump_json(exclude_none=True), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
-        partial.unlink(missing_ok=True)
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
         return f"The settings of the chat are not kept: {error.strerror}. Make room for {path}."
     return None

@@ -79,6 +79,13 @@ class PromptInput(TextArea):
         if self.text == text:
             self.text = ""
 
+    def action_undo(self) -> None:
+        before = self.text
+        super().action_undo()
+        # With nothing to take back it is what it is in every other program of a terminal.
+        if not before and not self.text:
+            self.app.action_suspend_process()
+
     def action_newline(self) -> None:
         self.insert("\n")
 

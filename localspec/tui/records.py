@@ -5,11 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from typing import TYPE_CHECKING
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.chat.history import History, Hit, Summary
-from localspec.chat.scribe import Scribe
 from localspec.errors import LocalspecError
+
+if TYPE_CHECKING:
+    # SQLite is not needed before the first paint.
+    from localspec.chat.history import History, Hit, Summary
+    from localspec.chat.scribe import Scribe
 
 PAGE = 100
 """Conversations that are listed at a time."""
@@ -27,7 +31,7 @@ class Records:
         self, tell: Callable[[str], None], *, make: Callable[[], History] | None = None
     ) -> None:
         self._tell = tell
-        self._make = make or History
+        self._make = make
         self._history: History | None = None
         self._scribe: Scribe | None = None
         self._lock = threading.Lock()
@@ -35,7 +39,10 @@ class Records:
 
     def open(self) -> None:
         """Open the store; takes long where it is locked. `tell` is told what is wrong with it."""
-        history = self._make()
+        from localspec.chat.history import History
+        from localspec.chat.scribe import Scribe
+
+        history = (self._make or History)()
         scribe = Scribe(history, on_trouble=self._tell)
         with self._lock:
             self._history, self._scribe = history, scribe

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from localspec.chat.history import Hit, Summary
 from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
+    from localspec.chat.history import Hit, Summary
     from localspec.tui.app import ChatApp
 
 

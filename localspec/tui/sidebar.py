@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from rich.text import Text
 from textual import on
@@ -15,9 +15,11 @@ from textual.message import Message
 from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
-from localspec.chat.history import Hit, Summary
 from localspec.text import harmless
 from localspec.tui.look import Look
+
+if TYPE_CHECKING:
+    from localspec.chat.history import Hit, Summary
 
 
 class Sidebar(Vertical):
@@ -105,7 +107,8 @@ class Sidebar(Vertical):
 
     def focus_search(self) -> None:
         """Put the cursor into the search field."""
-        self.query_one(Input).focus()
+        # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
+        self.screen.set_focus(self.query_one(Input))
 
     def search_for(self, query: str) -> None:
         """Search as if it were typed."""

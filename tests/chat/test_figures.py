@@ -1,0 +1,195 @@
+"""An answer in figures, from made-up steps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
+from localspec.decoding.loop import PROMPT, TARGET, Step
+from localspec.decoding.planner import Plan
+from localspec.decoding.stats import GenerationStats
+from localspec.decoding.tree import TokenTree
+
+
+def first() -> Step:
+    """The prompt's own pass: 0.5 s, one token."""
+    return Step([7], [TARGET], PROMPT, TokenTree(), [], [], 10, 0.5, 0.4, 0.0)
+
+
+def plain(
+    *, at: int = 11, seconds: float = 0.1, draft_seconds: float = 0.0, reason: str = "it never pays"
+) -> Step:
+    plan = Plan(None, reason=reason)
+    return Step([7], [TARGET], plan, TokenTree(), [], [], at, seconds, seconds, draft_seconds)
+
+
+def drafted(
+    tokens: Sequence[int], accepted: int, *, at: int = 11, seconds: float = 0.2, by: str = "ngram"
+) -> Step:
+    """A chain of which so many tokens were accepted, and the next one (if any) rejected."""
+    tree = TokenTree.chain(tokens, by)
+    path = list(range(accepted))
+    tests = list(range(min(accepted + 1, len(tokens))))
+    got = [*tokens[:accepted], 99]
+    sources = [*[by] * accepted, TARGET]
+    plan = Plan(by, depth=len(tokens))
+    return Step(got, sources, plan, tree, path, tests, at, seconds, 0.15, 0.03)
+
+
+def metered(
+    steps: Sequence[Step], *, cost: float | None = 0.1, context_length: int = 512
+) -> Figures:
+    stats = GenerationStats(prompt_tokens=10, cached_tokens=4)
+    meter = Meter(stats, lambda _: cost, context_length)
+    for step in steps:
+        stats.add(step)
+        meter.add(step)
+    return meter.figures()
+
+
+def test_nothing_yet() -> None:
+    figures = metered([])
+    assert (figures.tokens, figures.passes, figures.speed, figures.speed_now) == (0, 0, 0.0, 0.0)
+    assert figures.speed_up is None
+    assert figures.saved_seconds is None
+    assert figures.acceptance is None
+    assert figures.tokens_per_pass == 0.0
+    assert figures.context_used == 10
+
+
+def test_the_prompts_pass_is_no_decoding() -> None:
+    figures = metered([first()])
+    assert figures.prompt_seconds == 0.5
+    assert figures.decode_seconds == 0.0
+    assert figures.plain_seconds is None
+    assert figures.context_used == 11
+
+
+def test_speed_up_is_plain_cost_by_time() -> None:
+    # 3 tokens in 0.2 s that cost 0.1 s each plainly.
+    figures = metered([first(), drafted([1, 2, 3], 2)])
+    assert figures.tokens == 4
+    assert figures.plain_seconds == pytest.approx(0.3)
+    assert figures.speed_up == pytest.approx(1.5)
+    assert figures.saved_seconds == pytest.approx(0.1)
+    assert figures.speed == pytest.approx(15.0)
+    assert figures.tokens_per_pass == 2.0
+
+
+def test_a_plain_step_is_as_fast_as_plain_decoding() -> None:
+    figures = metered([first(), plain(seconds=0.3)], cost=0.1)
+    assert figures.speed_up == pytest.approx(1.0)
+
+
+def test_asking_the_draft_model_in_vain_is_lost_time() -> None:
+    figures = metered([first(), plain(seconds=0.3, draft_seconds=0.1)])
+    assert figures.plain_seconds == pytest.approx(0.2)
+    assert figures.speed_up == pytest.approx(2 / 3)
+
+
+def test_without_a_measured_cost_there_is_nothing_to_compare_with() -> None:
+    figures = metered([first(), drafted([1, 2], 2), plain()], cost=None)
+    assert figures.plain_seconds is None
+    assert figures.speed_up is None
+
+
+def test_the_cost_is_asked_for_at_the_length_of_the_context() -> None:
+    asked: list[int] = []
+
+    def cost(length: int) -> float:
+        asked.append(length)
+        return 0.1
+
+    meter = Meter(GenerationStats(), cost, 512)
+    for at in (20, 30):
+        meter.add(drafted([1], 1, at=at))
+    assert asked == [20, 30]
+
+
+def test_acceptance_by_drafter_and_position() -> None:
+    figures = metered([first(), drafted([1, 2, 3], 1), drafted([4, 5], 2, by="model")])
+    # Behind the first rejected token nothing is tested.
+    assert (figures.drafted, figures.tested, figures.accepted) == (5, 4, 3)
+    assert figures.acceptance == pytest.approx(0.75)
+    assert figures.by_drafter == {"ngram": (1, 2), "model": (2, 2)}
+    assert figures.by_position == ((2, 2), (1, 2))
+
+
+def test_positions_where_nothing_was_accepted_are_there() -> None:
+    assert metered([first(), drafted([1, 2], 0)]).by_position == ((0, 1),)
+
+
+def test_now_looks_back_on_the_last_moments() -> None:
+    slow = [plain(seconds=1.0)] * 3
+    fast = [plain(seconds=0.01)] * (round(RECENT / 0.01) + 2)
+    figures = metered([first(), *slow, *fast])
+    assert figures.speed_now == pytest.approx(100, rel=0.05)
+    assert figures.speed < 40
+
+
+def test_now_is_the_last_step_however_long_it_took() -> None:
+    assert metered([first(), plain(seconds=10 * RECENT)]).speed_now == pytest.approx(
+        1 / (10 * RECENT)
+    )
+
+
+def test_histories() -> None:
+    steps = [drafted([1, 2, 3, 4], 1, seconds=BUCKET), plain(seconds=BUCKET)]
+    figures = metered([first(), *steps])
+    assert figures.speeds == pytest.approx((2 / BUCKET, 1 / BUCKET))
+    assert figures.depths == (4.0, 0.0)
+
+
+def test_off_is_told_after_some_steps_and_taken_back_with_the_next_draft() -> None:
+    steps = [plain(reason="no use")] * OFF_AFTER
+    assert metered([first(), *steps[1:]]).off is None
+    assert metered([first(), *steps]).off == "no use"
+    assert metered([first(), *steps, drafted([1], 1)]).off is None
+    assert metered([first(), *steps]).reasons == {"no use": OFF_AFTER}
+
+
+def test_as_json_and_back() -> None:
+    figures = metered([first(), drafted([1, 2, 3], 1), *[plain(seconds=BUCKET)] * OFF_AFTER])
+    stored = json.loads(json.dumps(figures.as_dict()))
+    assert Figures.from_dict(stored) == figures
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        None,
+        {},
+        {"by_position": 3},
+        {"by_position": [[1]]},
+        {"by_drafter": [1, 2]},
+        {"by_drafter": {"ngram": "many"}},
+        {"speeds": None},
+        {"from a later version": 1},
+    ],
+)
+def test_what_a_record_lacks_keeps_its_default(stored: dict[str, object] | None) -> None:
+    assert Figures.from_dict(stored) == Figures()
+
+
+def test_an_error_beside_the_figures_does_no_harm() -> None:
+    assert Figures.from_dict({"tokens": 3, "error": "gone"}) == Figures(tokens=3)
+
+
+def test_totals_of_a_conversation() -> None:
+    fast = metered([first(), drafted([1, 2, 3], 2)])
+    unmeasured = metered([first(), plain()], cost=None)
+    by_hand = Totals().plus(fast).plus(unmeasured)
+    assert by_hand.tokens == fast.tokens + unmeasured.tokens
+    assert by_hand.plain_seconds - by_hand.seconds == pytest.approx(0.1)
+    stored = [fast.as_dict(), None, unmeasured.as_dict(), {"error": "none"}]
+    assert Totals.of(stored) == by_hand
+
+
+def test_an_answer_without_a_comparison_counts_as_even() -> None:
+    figures = Figures(tokens=5, decode_seconds=2.0, plain_seconds=None)
+    assert Totals().plus(figures) == Totals(2.0, 2.0, 5)
+    assert Totals.of([{"tokens": 5, "decode_seconds": 2.0}]) == Totals(2.0, 2.0, 5)
+    assert Totals.of([{"tokens": 5, "decode_seconds": "long"}]) == Totals()

@@ -1,0 +1,120 @@
+"""Which part of a text is whose."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.chat.provenance import Provenance, Rejected, Span, fitted
+from localspec.decoding.loop import TARGET, Step
+from localspec.decoding.planner import Plan
+from localspec.decoding.tree import ROOT, TokenTree
+
+PIECES = {
+    1: b"one",
+    2: b" two",
+    3: b" three",
+    4: "é".encode()[:1],
+    5: "é".encode()[1:],
+    6: b"",
+    7: "\N{FOX FACE}".encode()[:2],
+    8: "\N{FOX FACE}".encode()[2:],
+}
+
+
+def step(tokens: list[int], sources: list[str], tree: TokenTree, path: list[int]) -> Step:
+    plan = Plan("model", depth=4)
+    return Step(tokens, sources, plan, tree, path, path, 0, 0.1, 0.1, 0.0)
+
+
+def plain(*tokens: int) -> list[Step]:
+    return [step([token], [TARGET], TokenTree(), []) for token in tokens]
+
+
+def followed(*steps: Step) -> Provenance:
+    provenance = Provenance(PIECES.__getitem__)
+    for each in steps:
+        provenance.add(each)
+    return provenance
+
+
+def test_a_text_without_drafts_is_the_targets() -> None:
+    assert followed(*plain(1, 2, 3)).spans == [(13, TARGET)]
+
+
+def test_runs_by_source() -> None:
+    chain = TokenTree.chain([1, 2], "ngram")
+    provenance = followed(step([1, 2, 3], ["ngram", "ngram", TARGET], chain, [0, 1]))
+    assert provenance.spans == [(7, "ngram"), (6, TARGET)]
+    assert provenance.rejected == []
+
+
+def test_a_character_belongs_to_the_token_that_completes_it() -> None:
+    chain = TokenTree.chain([4], "model")
+    provenance = followed(step([4, 5], ["model", TARGET], chain, [0]))
+    assert provenance.spans == [(1, TARGET)]
+    chain = TokenTree.chain([8], "model")
+    provenance = followed(*plain(1, 7), step([8, 1], ["model", TARGET], chain, [0]))
+    assert provenance.spans == [(3, TARGET), (1, "model"), (3, TARGET)]
+
+
+def test_what_was_rejected_stands_where_it_fell() -> None:
+    chain = TokenTree.chain([1, 2, 3], "model")
+    provenance = followed(*plain(1), step([1, 3], ["model", TARGET], chain, [0]))
+    assert provenance.rejected == [Rejected(6, " two three", "model")]
+
+
+def test_all_of_a_draft_may_fall() -> None:
+    chain = TokenTree.chain([2, 3], "ngram")
+    assert followed(step([1], [TARGET], chain, [])).rejected == [Rejected(0, " two three", "ngram")]
+
+
+def test_of_a_tree_the_first_branch_is_what_fell() -> None:
+    tree = TokenTree()
+    root = tree.add(1, ROOT, "model")
+    tree.add(2, root, "cascade")
+    tree.add(3, root, "model")
+    provenance = followed(step([1, 1], ["model", TARGET], tree, [0]))
+    assert provenance.rejected == [Rejected(3, " two", "cascade")]
+
+
+def test_a_draft_cut_off_by_the_end_of_the_answer_did_not_fall() -> None:
+    """The end came with an accepted token: nothing was decided on the rest."""
+    chain = TokenTree.chain([1, 2, 3], "model")
+    assert followed(step([1, 2], ["model", "model"], chain, [0, 1])).rejected == []
+
+
+def test_half_a_character_at_the_end_of_what_fell() -> None:
+    chain = TokenTree.chain([4], "model")
+    assert followed(step([1], [TARGET], chain, [])).rejected == [Rejected(0, "\ufffd", "model")]
+
+
+def test_cut() -> None:
+    provenance = followed(
+        *plain(1), step([2, 3], ["ngram", TARGET], TokenTree.chain([2], "ngram"), [0])
+    )
+    assert provenance.cut(5) == [(3, TARGET), (2, "ngram")]
+    assert provenance.cut(100) == [(3, TARGET), (4, "ngram"), (6, TARGET), (87, TARGET)]
+    assert provenance.cut(0) == []
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(1, 9), st.sampled_from(["ngram", "model", TARGET]))),
+    length=st.integers(0, 60),
+)
+def test_fitted_spans_cover_the_text_exactly(spans: list[Span], length: int) -> None:
+    found = fitted(spans, length)
+    assert sum(count for count, _ in found) == length
+    assert all(count > 0 for count, _ in found)
+
+    def flat(runs: list[Span]) -> list[str]:
+        return [source for count, source in runs for _ in range(count)]
+
+    covered = flat(spans)[:length]
+    assert flat(found) == covered + [TARGET] * (length - len(covered))
+
+
+@pytest.mark.parametrize("tokens", [[6], [6, 6]])
+def test_tokens_without_text_make_no_span(tokens: list[int]) -> None:
+    assert followed(*plain(*tokens)).spans == []

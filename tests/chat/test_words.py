@@ -1,0 +1,148 @@
+"""Figures in words."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.chat import words
+from localspec.chat.figures import Figures
+
+
+def figures(**changed: object) -> Figures:
+    """120 tokens in 2 s, 1.5 times as fast as plainly."""
+    values: dict[str, object] = {
+        "tokens": 121,
+        "passes": 61,
+        "prompt_tokens": 30,
+        "prompt_seconds": 0.04,
+        "decode_seconds": 2.0,
+        "draft_seconds": 0.2,
+        "verify_seconds": 1.7,
+        "overhead_seconds": 0.1,
+        "speed": 60.0,
+        "speed_now": 75.04,
+        "plain_seconds": 3.0,
+        "drafted": 120,
+        "tested": 100,
+        "accepted": 61,
+        "by_drafter": {"ngram": (11, 20), "model": (50, 80)},
+        "by_position": ((40, 60), (15, 30), (6, 10)),
+        "rule": "auto",
+    }
+    return Figures(**(values | changed))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0, "0.0"), (9.96, "10.0"), (99.94, "99.9"), (100, "100"), (1234.5, "1,234")],
+)
+def test_rates(value: float, said: str) -> None:
+    assert words.rate(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (0, "0 ms"),
+        (0.0994, "99 ms"),
+        (0.1, "0.1 s"),
+        (-2.34, "-2.3 s"),
+        (99.94, "99.9 s"),
+        (100, "1 min 40 s"),
+        (-125, "-2 min 5 s"),
+    ],
+)
+def test_times(value: float, said: str) -> None:
+    assert words.seconds(value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(0, "0 B"), (1023, "1023 B"), (13 << 20, "13 MiB"), (3 << 29, "1.5 GiB")],
+)
+def test_sizes(value: int, said: str) -> None:
+    assert words.size(value) == said
+
+
+def test_shares() -> None:
+    assert words.share(1, 3) == "33 %"
+    assert words.share(0, 0) == "–"
+
+
+def test_the_line_below_an_answer() -> None:
+    assert words.line(figures()) == "60.0 tok/s · 1.50× plain · accepted 61 % · 121 tokens"
+    assert words.line(figures(), now=True).startswith("75.0 tok/s")
+
+
+def test_the_line_says_what_is_not_known_by_leaving_it_out() -> None:
+    assert words.line(Figures()) == ""
+    assert words.line(Figures(prompt_tokens=1200)) == "1,200 tokens read"
+    assert words.line(Figures(tokens=1, passes=1)) == "1 token"
+    undrafted = figures(
+        plain_seconds=None, drafted=0, tested=0, accepted=0, reasons={"none was asked for": 60}
+    )
+    assert words.line(undrafted) == "60.0 tok/s · not drafted · 121 tokens"
+
+
+def test_a_lossy_rule_is_told_in_the_line_and_in_words() -> None:
+    lossy = figures(lossless=False, rule="typical")
+    assert words.line(lossy).endswith("lossy (typical)")
+    assert "**Rule typical is lossy**" in words.explain(lossy)
+    assert "lossy" not in words.explain(figures())
+
+
+def test_off() -> None:
+    assert words.off(figures()) is None
+    assert words.off(figures(off="it does not pay")) == "Drafting is off: it does not pay."
+
+
+def test_why() -> None:
+    told = words.explain(
+        figures(reasons={"nothing likely": 2, "too short": 3}, notices=("By the way.",)),
+        model="big",
+        draft="small",
+    ).split("\n\n")
+    assert told == [
+        "**big** gave 121 tokens in 61 passes, 1.98 tokens per pass, at 60.0 tokens per second. "
+        "That is **1.50 times** as fast as plain decoding, which would have taken 1.0 s longer.",
+        "Of 120 tokens proposed, 100 were tested and 61 accepted (61 %); the rest stood behind a "
+        "rejected one. The n-gram index was right in 11 of 20 (55 %), the draft model (small) was "
+        "right in 50 of 80 (62 %). The first token of a draft was accepted in 67 %, the third in "
+        "60 %.",
+        "5 of 61 passes had no draft:",
+        "- 3 ×: too short\n- 2 ×: nothing likely",
+        "Of 2.0 s of decoding, 85 % went to the model's passes, 10 % to the draft model's, and 5 % "
+        "to localspec itself.",
+        "The prompt has 30 tokens. The first token came after 40 ms.",
+        "Nothing of this changes what the model says (rule auto, lossless).",
+        "By the way.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("plain_seconds", "said"),
+    [
+        (2.0, "Plain decoding would have been as fast (1.00×)."),
+        (
+            1.5,
+            "Plain decoding would have been faster: this was 0.75 times its speed and lost 0.5 s",
+        ),
+        (None, "What plain decoding costs here was not measured"),
+    ],
+)
+def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
+    assert said in words.explain(figures(plain_seconds=plain_seconds))
+
+
+def test_why_of_nothing() -> None:
+    assert words.explain(Figures()) == "There are no figures yet: this answer has no tokens."
+    assert words.explain(Figures(tokens=1, passes=1)).startswith("The model gave 1 token.")
+
+
+def test_why_tells_what_the_cache_still_held() -> None:
+    assert "; 12 were still in the cache." in words.explain(figures(cached_tokens=12))
+
+
+def test_an_unknown_drafter_has_a_name_too() -> None:
+    told = words.explain(figures(by_drafter={"oracle": (1, 2)}))
+    assert "Drafter 'oracle' was right in 1 of 2 (50 %)." in told

@@ -1,0 +1,181 @@
+"""`localspec` on a pseudo-terminal, and what a person would see there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pexpect
+import pyte
+
+from localspec import paths
+from localspec.bench.scale import scale_model
+
+TIMEOUT = 60.0
+"""Seconds until a test gives up; many times what anything here takes."""
+LOCALSPEC = (sys.executable, "-m", "localspec")
+QUIET = 0.05
+"""Seconds without output after which the screen counts as drawn."""
+
+
+class Terminal:
+    """A program on a terminal of its own.
+
+    Attributes:
+        screen: what it shows.
+        raw: everything that was written to it.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        *,
+        home: Path,
+        columns: int = 100,
+        lines: int = 30,
+        **environment: str,
+    ) -> None:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith("LOCALSPEC_")}
+        for name in ("NO_COLOR", "COLORTERM", "TEXTUAL", "COLUMNS", "LINES"):
+            kept.pop(name, None)
+        # One thread: two on a machine that is busy wait for each other most of the time.
+        said = {"TERM": "xterm-256color", "LOCALSPEC_HOME": str(home), "LOCALSPEC_THREADS": "1"}
+        self.raw = b""
+        self.screen = pyte.Screen(columns, lines)
+        self._stream = pyte.ByteStream(self.screen)
+        self.child: Any = pexpect.spawn(
+            command[0],
+            list(command[1:]),
+            dimensions=(lines, columns),
+            env={**kept, **said, **environment},
+            timeout=TIMEOUT,
+            # What a shell in the background ignores, its children would.
+            preexec_fn=_signals_arrive,
+        )
+        self.child.delaybeforesend = None
+        self.before: list[Any] = termios.tcgetattr(self.child.child_fd)
+
+    @property
+    def text(self) -> str:
+        """What the screen shows, line by line."""
+        return "\n".join(line.rstrip() for line in self.screen.display)
+
+    @property
+    def words(self) -> str:
+        """The same with single spaces for all white space, as lines break anywhere."""
+        return " ".join(self.text.split())
+
+    def column(self, first: int, end: int) -> list[str]:
+        """The lines of a part of the screen, by its cells."""
+        return [line[first:end].strip() for line in self.screen.display]
+
+    @property
+    def alternate(self) -> bool:
+        """Whether the program has the terminal's other screen, and the user sees nothing else."""
+        return self.raw.rfind(b"\x1b[?1049h") > self.raw.rfind(b"\x1b[?1049l")
+
+    @property
+    def cursor_shown(self) -> bool:
+        """Whether the terminal's cursor is shown."""
+        return self.raw.rfind(b"\x1b[?25h") >= self.raw.rfind(b"\x1b[?25l")
+
+    @property
+    def modes(self) -> list[Any]:
+        """How the terminal treats what is typed; see termios."""
+        return list(termios.tcgetattr(self.child.child_fd))
+
+    def type(self, text: str) -> None:
+        """Press keys."""
+        self.child.send(text)
+
+    def take(self, timeout: float = QUIET) -> bool:
+        """Take in what is written within that time; False where the program is gone."""
+        try:
+            data = self.child.read_nonblocking(65536, timeout)
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        self.raw += data
+        self._stream.feed(data)
+        return True
+
+    def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
+        """Wait until something holds, or a text is shown (however its lines break)."""
+        deadline = time.monotonic() + timeout
+        wanted = condition
+        while not (wanted in self.words if isinstance(wanted, str) else wanted()):
+            alive = self.take()
+            assert alive or (wanted in self.words if isinstance(wanted, str) else wanted()), (
+                f"gone before {wanted!r}, last seen:\n{self.text}"
+            )
+            assert time.monotonic() < deadline, f"never {wanted!r}, but:\n{self.text}"
+
+    def ended(self) -> int:
+        """Wait for the end; the exit code, negative for a signal."""
+        while self.take():
+            pass
+        self.child.wait()
+        status = self.child.exitstatus
+        return -self.child.signalstatus if status is None else int(status)
+
+    def resize(self, columns: int, lines: int) -> None:
+        """As if somebody pulled at the window's corner."""
+        self.child.setwinsize(lines, columns)
+        self.screen.resize(lines, columns)
+
+    def kill(self, number: int = signal.SIGKILL) -> None:
+        """Send a signal to the program."""
+        os.kill(self.child.pid, number)
+
+
+@cache
+def slow_model(folder: Path) -> Path:
+    """What the embedded target says, at a hundred tokens per second or less: a file of 160 MB,
+    written in some four seconds."""
+    path = folder / "slow.gguf"
+    source = paths.embedded(paths.EMBEDDED_TARGET)
+    scale_model(source, path, dim=1024, layers=12, feed_forward=2816, quant="Q8_0")
+    return path
+
+
+def _signals_arrive() -> None:
+    for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+@contextmanager
+def chat(
+    *arguments: str, home: Path, command: Sequence[str] = (*LOCALSPEC, "chat"), **options: Any
+) -> Iterator[Terminal]:
+    """`localspec chat` on a terminal, killed at the end if it still runs."""
+    terminal = Terminal([*command, *arguments], home=home, **options)
+    try:
+        yield terminal
+    finally:
+        if terminal.child.isalive():
+            terminal.kill()
+            terminal.ended()
+        terminal.child.close(force=True)
+
+
+def finished(*arguments: str, home: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """`localspec` with pipes instead of a terminal."""
+    return subprocess.run(
+        [*LOCALSPEC, *arguments],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT,
+        check=False,
+        env={**os.environ, "LOCALSPEC_HOME": str(home), **environment},
+    )

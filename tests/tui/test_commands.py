@@ -1,0 +1,169 @@
+"""Slash commands: what a line means, and how it can go on."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from localspec import SamplingParams
+from localspec.errors import UsageError
+from localspec.tui import commands
+from localspec.tui.command_actions import CommandActions
+from localspec.tui.commands import (
+    BY_NAME,
+    COMMANDS,
+    Completion,
+    complete,
+    parse,
+    setting,
+    unescaped,
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "name", "argument"),
+    [
+        ("/help", "help", ""),
+        ("/HELP", "help", ""),
+        ("/model a b", "model", "a b"),
+        ("/set  temperature 0.5 ", "set", "temperature 0.5"),
+        ("/system Be brief.\nAnd kind.", "system", "Be brief.\nAnd kind."),
+    ],
+)
+def test_a_command(line: str, name: str, argument: str) -> None:
+    assert parse(line) == (BY_NAME[name], argument)
+
+
+@pytest.mark.parametrize(
+    "line", ["hello", "", " /help", "//help", "/usr/bin/env", "/usr/bin/env python", "/a\nb"]
+)
+def test_text_to_send(line: str) -> None:
+    assert parse(line) is None
+
+
+def test_two_slashes_send_one() -> None:
+    assert unescaped("//help me") == "/help me"
+    assert unescaped("/usr/bin") == "/usr/bin"
+    assert unescaped("a // b") == "a // b"
+
+
+@pytest.mark.parametrize("line", ["/nothing", "/", "/ help", "/hel"])
+def test_no_command(line: str) -> None:
+    with pytest.raises(UsageError, match="There is no command /"):
+        parse(line)
+
+
+def test_every_command_can_be_carried_out() -> None:
+    for command in COMMANDS:
+        assert callable(getattr(CommandActions, f"_{command.name}"))
+        assert command.about
+    assert len(BY_NAME) == len(COMMANDS)
+
+
+def test_every_sampling_parameter_can_be_set() -> None:
+    names = {field.name for field in fields(SamplingParams)} - {"logit_bias"}
+    assert {*commands.SETTINGS} == names | {"max_tokens"}
+
+
+def texts(line: str, **known: list[str]) -> list[str]:
+    completers = {name: (lambda values=values: values) for name, values in known.items()}
+    return [completion.text for completion in complete(line, completers)]
+
+
+def test_names_are_completed() -> None:
+    assert texts("/") == [f"/{c.name}{' ' if c.arguments else ''}" for c in COMMANDS]
+    assert texts("/se") == ["/set ", "/search "]
+    assert texts("/SE") == ["/set ", "/search "]
+    assert texts("/zzz") == []
+    assert complete("/ti", {}) == [Completion("/title ", "/title TEXT", "name the conversation")]
+
+
+@pytest.mark.parametrize("line", ["hello", "//he", "/help\nme", "/title a", "/nothing a"])
+def test_nothing_to_complete(line: str) -> None:
+    assert texts(line) == []
+
+
+def test_values_are_completed() -> None:
+    assert texts("/tokens ") == ["/tokens on", "/tokens off", "/tokens rejected"]
+    assert texts("/tokens o") == ["/tokens on", "/tokens off"]
+    assert texts("/tokens on") == []
+    assert texts("/set pena") == [
+        "/set repeat_penalty",
+        "/set frequency_penalty",
+        "/set presence_penalty",
+        "/set penalty_last_n",
+    ]
+    assert texts("/set top_k 4") == []
+
+
+def test_values_known_elsewhere_come_after_the_fixed_ones() -> None:
+    assert texts("/draft ", drafts=["small.gguf", "none"]) == [
+        "/draft auto",
+        "/draft none",
+        "/draft small.gguf",
+    ]
+    assert texts("/model SMALL", models=["small.gguf", "big.gguf"]) == ["/model small.gguf"]
+
+
+def test_paths_are_completed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("notes.txt", "novel.txt", ".hidden", "with space.txt"):
+        (tmp_path / name).touch()
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "deep.txt").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert texts("/attach ") == [
+        "/attach more/",
+        "/attach notes.txt",
+        "/attach novel.txt",
+        "/attach with space.txt",
+    ]
+    assert texts("/attach no") == ["/attach notes.txt", "/attach novel.txt"]
+    assert texts("/attach .h") == ["/attach .hidden"]
+    assert texts("/attach with sp") == ["/attach with space.txt"]
+    assert texts("/attach more/") == ["/attach more/deep.txt"]
+    assert texts("/attach ~/mo") == ["/attach ~/more/"]
+    assert texts(f"/attach {tmp_path}/nov") == [f"/attach {tmp_path}/novel.txt"]
+    assert texts("/attach none/x") == []
+
+
+@pytest.mark.parametrize("begun", ["~nobody/x", "\0", "a" * 5000])
+def test_paths_that_cannot_be(begun: str) -> None:
+    assert texts(f"/attach {begun}") == []
+
+
+@pytest.mark.parametrize(
+    ("argument", "expected"),
+    [
+        ("temperature 0.5", ("temperature", 0.5)),
+        ("temp 0", ("temperature", 0.0)),
+        ("Top-K=40", ("top_k", 40)),
+        ("top_k = 40", ("top_k", 40)),
+        ("n 100", ("max_tokens", 100)),
+        ("seed default", ("seed", None)),
+        ("seed", ("seed", None)),
+        ("min_p none", ("min_p", None)),
+    ],
+)
+def test_settings(argument: str, expected: tuple[str, float | None]) -> None:
+    assert setting(argument) == expected
+
+
+@pytest.mark.parametrize(
+    ("argument", "sentence"),
+    [
+        ("warmth 1", "There is no setting 'warmth'. Choose from temperature, "),
+        ("temperature hot", "temperature is 'hot'. Give a number, or 'default'."),
+        ("temperature nan", "temperature"),
+        ("temperature -1", "temperature"),
+        ("top_k 1.5", "top_k is '1.5'. Give a whole number, or 'default'."),
+        ("max_tokens 0", "max_tokens is 0. Give 1 or more, or 'default'."),
+        ("logit_bias 1", "There is no setting 'logit_bias'."),
+    ],
+)
+def test_settings_that_cannot_be_meant(argument: str, sentence: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        setting(argument)
+    assert str(caught.value).startswith(sentence)

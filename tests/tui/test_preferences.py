@@ -1,0 +1,123 @@
+"""What the chat remembers."""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from localspec.tui import preferences
+from localspec.tui.preferences import Preferences
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+
+
+def written(data: bytes) -> Path:
+    path = preferences.file()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+    return path
+
+
+def test_there_are_none_at_first() -> None:
+    assert preferences.load() == (Preferences(), None)
+
+
+def test_they_are_kept() -> None:
+    kept = Preferences(
+        theme="nord",
+        sidebar=False,
+        tokens=True,
+        model="big.gguf",
+        draft="none",
+        system="Bitte auf Deutsch.",
+        sampling={"temperature": 0.5, "top_k": 40},
+        max_tokens=100,
+    )
+    assert preferences.save(kept) is None
+    assert preferences.load() == (kept, None)
+    assert os.listdir(preferences.file().parent) == ["chat.json"]
+
+
+def test_what_a_later_version_added_is_left_alone_by_reading() -> None:
+    written(b'{"theme": "nord", "later": [1, 2]}')
+    assert preferences.load() == (Preferences(theme="nord"), None)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{",
+        b"[1]",
+        b"null",
+        b"\xff\xfe",
+        b'{"tokens": "perhaps"}',
+        b'{"sampling": {"temperature": "hot"}}',
+        b"[" * 100_000,
+        b'{"max_tokens": 1e400}',
+    ],
+)
+def test_a_broken_file_is_told_and_survived(data: bytes) -> None:
+    path = written(data)
+    found, trouble = preferences.load()
+    assert found == Preferences()
+    assert trouble == f"{path} could not be read, so the chat starts with its defaults."
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"sampling": {"temperature": -1}},
+        {"sampling": {"warmth": 1}},
+        {"max_tokens": 0},
+        {"max_tokens": -5},
+    ],
+)
+def test_values_that_cannot_be_meant_are_no_preferences(said: dict[str, object]) -> None:
+    """Somebody wrote them by hand: every answer would fail over them."""
+    written(json.dumps(said).encode())
+    found, trouble = preferences.load()
+    assert found == Preferences()
+    assert trouble is not None
+
+
+def test_a_folder_in_its_place() -> None:
+    preferences.file().mkdir(parents=True)
+    found, trouble = preferences.load()
+    assert found == Preferences()
+    assert trouble is not None
+    told = preferences.save(found)
+    assert told is not None
+    assert told.startswith("The settings of the chat are not kept: ")
+
+
+def test_where_they_cannot_be_kept(tmp_path: Path) -> None:
+    (tmp_path / "home").write_text("a file where the folder should be")
+    told = preferences.save(Preferences())
+    assert told is not None
+    assert told.startswith("The settings of the chat are not kept: ")
+
+
+def test_a_write_that_fails_leaves_the_old_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    preferences.save(Preferences(theme="nord"))
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", full)
+    told = preferences.save(Preferences(theme="gruvbox"))
+    assert told is not None
+    assert "No space left on device" in told
+    assert preferences.load() == (Preferences(theme="nord"), None)
+
+
+def test_nobody_else_reads_the_system_prompt() -> None:
+    preferences.save(Preferences(system="secret"))
+    assert stat.S_IMODE(preferences.file().stat().st_mode) == 0o600

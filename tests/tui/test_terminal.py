@@ -1,0 +1,175 @@
+"""`localspec chat` on a real terminal: how it is opened, left, suspended and resized."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.tui.terminals import LOCALSPEC, Terminal, chat, finished, slow_model
+
+ASK = "Tell me a story about a fox.\r"
+CTRL_C, CTRL_Q, CTRL_Z = "\x03", "\x11", "\x1a"
+ANSWERING = "Once upon a time"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return slow_model(tmp_path_factory.getbasetemp())
+
+
+@pytest.fixture
+def answering(model: Path, tmp_path: Path) -> Iterator[Terminal]:
+    """A chat in mid-answer; the answer takes some seconds."""
+    with chat("-m", str(model), "--drafter", "none", "--temp", "0", home=tmp_path) as terminal:
+        terminal.until("no draft model")
+        terminal.type(ASK)
+        terminal.until("tok/s")
+        yield terminal
+
+
+def restored(terminal: Terminal) -> bool:
+    """Whether the terminal is as it was before."""
+    return terminal.modes == terminal.before and not terminal.alternate and terminal.cursor_shown
+
+
+def test_a_message_is_answered(tmp_path: Path) -> None:
+    with chat(home=tmp_path) as terminal:
+        terminal.until("tale-13m + tale-3m")
+        assert terminal.alternate
+        terminal.type(ASK)
+        terminal.until(lambda: "■" in terminal.text and "tok/s" in terminal.text)
+        assert ASK.strip() in terminal.words
+        assert ANSWERING in terminal.words
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+        assert restored(terminal)
+
+
+def test_ctrl_q_leaves_in_mid_answer(answering: Terminal) -> None:
+    answering.type(CTRL_Q)
+    assert answering.ended() == 0
+    assert restored(answering)
+
+
+def test_ctrl_c_stops_and_leaves_when_pressed_twice_more(answering: Terminal) -> None:
+    answering.type(CTRL_C)
+    answering.until("■ stopped")
+    answering.type(CTRL_C)
+    answering.until("Ctrl+C again leaves")
+    answering.type(CTRL_C)
+    assert answering.ended() == 130
+    assert restored(answering)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signals) -> None:
+    answering.kill(number)
+    assert answering.ended() == 128 + number
+    assert restored(answering)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_leaves_while_nothing_happens(tmp_path: Path, number: signal.Signals) -> None:
+    with chat(home=tmp_path) as terminal:
+        terminal.until("tale-13m + tale-3m")
+        terminal.kill(number)
+        assert terminal.ended() == 128 + number
+        assert restored(terminal)
+        assert not list((tmp_path / "cache").glob("chat-*.running"))
+
+
+def test_ctrl_z_and_fg(tmp_path: Path) -> None:
+    shell = ("bash", "--norc", "--noprofile", "-i")
+    with chat(command=shell, home=tmp_path, PS1="shell> ") as terminal:
+        terminal.until("shell>")
+        before = terminal.modes
+        terminal.type(f"{' '.join(LOCALSPEC)} chat\r")
+        terminal.until("tale-13m + tale-3m")
+        terminal.type(CTRL_Z)
+        terminal.until(lambda: not terminal.alternate)
+        terminal.until("Stopped")
+        assert terminal.modes == before
+        assert terminal.cursor_shown
+        terminal.type("fg\r")
+        terminal.until(lambda: terminal.alternate)
+        terminal.type(ASK)
+        terminal.until(lambda: "■" in terminal.text and "tok/s" in terminal.text)
+        terminal.type(CTRL_Q)
+        terminal.until(lambda: not terminal.alternate)
+        terminal.type("echo left with $?\r")
+        terminal.until("left with 0")
+
+
+def test_ctrl_z_takes_back_what_was_written(tmp_path: Path) -> None:
+    with chat(home=tmp_path) as terminal:
+        terminal.until("Write a message")
+        terminal.type("some words")
+        terminal.until("some words")
+        terminal.type(CTRL_Z)
+        terminal.until("Write a message")
+        assert terminal.alternate
+
+
+def test_resizing_while_it_answers(answering: Terminal) -> None:
+    for columns, lines in ((20, 5), (10, 3), (4, 1), (200, 60), (100, 30)):
+        answering.resize(columns, lines)
+        answering.until(lambda: True)
+        answering.take(0.5)
+    answering.until(ANSWERING)
+    answering.until("no draft model")
+    answering.type("\x1b")  # Esc
+    answering.until("■")
+    answering.type(CTRL_Q)
+    assert answering.ended() == 0
+    assert restored(answering)
+
+
+def test_nothing_but_the_name_opens_it(tmp_path: Path) -> None:
+    with chat(command=LOCALSPEC, home=tmp_path) as terminal:
+        terminal.until("tale-13m + tale-3m")
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0
+
+
+def test_nothing_but_the_name_prints_help_into_a_pipe(tmp_path: Path) -> None:
+    result = finished(home=tmp_path)
+    assert result.returncode == 2
+    assert "Usage: localspec" in result.stdout
+    assert result.stderr == ""
+
+
+def test_without_a_terminal(tmp_path: Path) -> None:
+    result = finished("chat", home=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        "localspec: localspec chat needs a terminal. "
+        "Use localspec run for one answer to piped text.\n"
+    )
+
+
+def test_a_dumb_terminal(tmp_path: Path) -> None:
+    with chat(home=tmp_path, TERM="dumb") as terminal:
+        assert terminal.ended() == 2
+        assert b"TERM=dumb" in terminal.raw
+        assert b"\x1b" not in terminal.raw
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--depth", "999"), "depth is 999."),
+        (("--temp", "-1"), "temperature"),
+        (("-n", "0"), "max-tokens is 0."),
+        (("--rule", "none-such"), "There is no acceptance rule 'none-such'."),
+    ],
+)
+def test_an_option_that_cannot_be_meant(
+    arguments: tuple[str, ...], sentence: str, tmp_path: Path
+) -> None:
+    with chat(*arguments, home=tmp_path) as terminal:
+        assert terminal.ended() == 2
+        assert sentence in terminal.words
+        assert b"?1049h" not in terminal.raw
