@@ -246,6 +246,17 @@ def test_a_file_that_vanishes_gets_the_whole_conversation_again(
     assert "removed or replaced" in told[0]
 
 
+def test_giving_up_waiting_changes_nothing(history: History, scribe: Scribe) -> None:
+    conversation = conversation_of("one")
+    with history._writing:
+        written = scribe.sent(conversation, conversation.path()[0])
+        removed = scribe.delete(["nobody"])
+        assert not written.cancel()
+        assert not removed.cancel()
+    assert written.result(SOON)
+    assert removed.result(SOON) == 0
+
+
 def test_closed_it_takes_nothing(history: History, told: list[str]) -> None:
     scribe = Scribe(history, on_trouble=told.append)
     assert scribe.close()
