@@ -22,8 +22,7 @@ from localspec.chat.history import History
 from localspec.chat.scribe import Scribe
 from localspec.chat.trouble import KEPT_AGAIN
 from localspec.errors import HistoryError
-from tests.chat.histories import conversation_of, rows
-from tests.chat.test_history_trouble import locked
+from tests.chat.histories import conversation_of, locked, rows
 
 SOON = 30.0
 """Seconds; far more than anything here takes."""
