@@ -80,6 +80,13 @@ def test_a_revision_that_is_none(hub: Hub, model: bytes) -> None:
         pull("https://huggingface.co/user/repo/blob/v9/m-Q4_K_M.gguf")
 
 
+def test_a_file_that_is_gone(hub: Hub, model: bytes) -> None:
+    gone = Fault(status=404, headers={"X-Error-Code": "EntryNotFound"})
+    hub.api_faults = [Fault(), gone]
+    with pytest.raises(ModelNotFound, match="The file is not in user/repo any more"):
+        pull("user/repo")
+
+
 def test_a_gated_repository(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.repos["user/repo"].gated = True
     page = f"{hub.url}/user/repo"
