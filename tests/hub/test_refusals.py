@@ -67,7 +67,7 @@ def test_what_does_not_pass_is_told(hub: Hub, model: bytes, status: int, why: st
 
 
 def test_a_repository_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    why = r"has no repository user/repo, or it is private\. .* set HF_TOKEN to a token"
+    why = r"has no repository user/repo, or it is private\. .* a private one, set HF_TOKEN to"
     with pytest.raises(ModelNotFound, match=why):
         pull("user/repo")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
