@@ -129,7 +129,10 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
         why,
     )
     if draft is not None:
-        findings.checks += judge_files(target, draft, context=options.context or None).checks
+        report = judge_files(
+            target, draft, context=options.context or None, kv_type=options.kv_type_k
+        )
+        findings.checks += report.checks
     use = Use(
         context=options.context,
         kv_type_k=options.kv_type_k,

@@ -78,12 +78,15 @@ class PairReport:
         return tuple(check for check in self.checks if check.verdict == WARN)
 
 
-def judge(target: Path, draft: Path, *, context: int | None = None) -> PairReport:
+def judge(
+    target: Path, draft: Path, *, context: int | None = None, kv_type: str = "f16"
+) -> PairReport:
     """Judge a pair from its files' metadata; loads no weights.
 
     Args:
         context: tokens that it is to work with; None asks for as many as the target was trained
             on.
+        kv_type: element type of its caches, for the memory that they take.
     """
     what = "target"
     try:
@@ -92,16 +95,18 @@ def judge(target: Path, draft: Path, *, context: int | None = None) -> PairRepor
         other = read_gguf(draft)
     except LocalspecError as error:
         return PairReport((_no_model(what, printable(str(error), 400)),))
-    return judge_files(mine, other, context=context)
+    return judge_files(mine, other, context=context, kv_type=kv_type)
 
 
-def judge_files(target: GGUFFile, draft: GGUFFile, *, context: int | None = None) -> PairReport:
+def judge_files(
+    target: GGUFFile, draft: GGUFFile, *, context: int | None = None, kv_type: str = "f16"
+) -> PairReport:
     """The same for files that have been read."""
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
             return PairReport((_no_model(what, problem),))
-    return PairReport(tuple(_checks(target, draft, context)))
+    return PairReport(tuple(_checks(target, draft, context, kv_type)))
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -110,7 +115,9 @@ def _no_model(what: str, problem: str) -> Check:
     return Check(what, FAIL, evidence, step or "Choose a GGUF of a chat or completion model.")
 
 
-def _checks(target: GGUFFile, draft: GGUFFile, context: int | None) -> Iterator[Check]:
+def _checks(
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
+) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
     yield from _vocabulary(mine, other)
     yield _turns(mine, other)
@@ -126,7 +133,7 @@ def _checks(target: GGUFFile, draft: GGUFFile, context: int | None) -> Iterator[
         )
     yield _family(target, draft)
     yield _template(target, draft)
-    yield _memory(target, draft, context)
+    yield _memory(target, draft, context, kv_type)
 
 
 def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check]:
@@ -322,15 +329,14 @@ def _related(mine: set[str], other: set[str]) -> bool:
     )
 
 
-def _memory(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
+def _memory(target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str) -> Check:
     """In main memory; what devices add to that is known only when llama.cpp is asked."""
     rule = "memory"
-    mine, other = memory_of_pair(target, draft, context)
-    assert other is not None
+    mine, other = memory_of_pair(target, draft, context, kv_type)
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (
-        f"{shown(mine.total)} and {shown(other.total)} with caches for {tokens} tokens; "
+        f"{shown(mine.total)} and {shown(other.total)} with {kv_type} caches for {tokens} tokens; "
         f"{shown(free)} of {shown(whole)} are available"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."

@@ -11,7 +11,7 @@ import pytest
 
 import localspec
 from localspec import ModelOptions, paths
-from localspec.hub import auto, forecast, places
+from localspec.hub import auto, forecast
 from localspec.hub.auto import choose, decide
 from localspec.hub.choice import Choice
 from localspec.hub.forecast import CPU_CURVE, GPU_CURVE, Forecast, best
@@ -22,24 +22,14 @@ from localspec.hub.recommendations import Recommendation, folder, of_target, sto
 from localspec.llama.options import ModelOptions as Options
 from tests.hub.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
+from tests.support.homes import move_to
 
 OPTIONS = Options()
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, a home without models, and caches of its own."""
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("OLLAMA_MODELS", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
-    monkeypatch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+    return move_to(tmp_path, monkeypatch)
 
 
 @pytest.fixture

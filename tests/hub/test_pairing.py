@@ -133,6 +133,7 @@ def test_memory(pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(pairing, "available", lambda: (available, total))
 
     assert the(pair(), "memory").verdict == "ok"
+    assert "f16 caches for 2048 tokens" in the(pair(), "memory").evidence
     has(1 << 20, 1 << 40)
     assert the(pair(), "memory").verdict == "warn"
     has(1 << 20, 1 << 20)
