@@ -138,6 +138,7 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
         kv_type_k=options.kv_type_k,
         kv_type_v=options.kv_type_v,
         batch=options.batch,
+        rewritten=devices.rewritten_types(),
     )
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
