@@ -148,7 +148,10 @@ def test_a_damaged_manifest_is_passed_over(home: Path, manifest: str) -> None:
 def test_a_manifest_cannot_name_files_elsewhere(home: Path) -> None:
     root = home / ".ollama" / "models"
     tiny_llama(home / "secret")
-    in_ollama(root, "registry.ollama.ai/library/evil/latest", "sha256:../../../secret")
+    (root / "blobs" / "sha256-x").mkdir(parents=True)
+    digest = "sha256:x/../../../../secret"
+    assert (root / "blobs" / digest.replace(":", "-")).is_file()
+    in_ollama(root, "registry.ollama.ai/library/evil/latest", digest)
     assert found() == []
 
 
