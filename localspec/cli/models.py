@@ -22,7 +22,7 @@ Examples:
   localspec models qwen3 apache
   localspec models eagle-3 --json"""
 
-_WIDTH = 110
+_WIDTH = 120
 
 Words = Annotated[
     list[str] | None,
@@ -70,9 +70,11 @@ def _table(entries: list[Entry]) -> str:
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
     for title in ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS"):
-        table.add_column(title, justify="right" if title in ("PARAMETERS", "DOWNLOAD") else "left")
+        whole = title != "HEADS"  # half a name cannot be typed
+        right = title in ("PARAMETERS", "DOWNLOAD")
+        table.add_column(title, justify="right" if right else "left", no_wrap=whole)
     for entry in entries:
         heads = ", ".join(dict.fromkeys(head.kind for head in entry.heads))
         draft = entry.drafts[0] if entry.drafts else ""
@@ -85,13 +87,16 @@ def _table(entries: list[Entry]) -> str:
     # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     page = StringIO()
-    RichConsole(file=page, width=width, color_system=None).print(table)
+    console = RichConsole(file=page, color_system=None, width=width)
+    # A terminal that is too narrow for that wraps lines; better than a name cut short.
+    console.width = max(width, console.measure(table).minimum)
+    console.print(table)
     lines = [line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines()]
     return "\n".join(line for line in lines if line) + "\n"
 
 
 def _parameters(entry: Entry) -> str:
-    active = "" if entry.active is None else f", {_count(entry.active)} active"
+    active = "" if entry.active is None else f" ({_count(entry.active)} active)"
     return f"{_count(entry.parameters)}{active}"
 
 

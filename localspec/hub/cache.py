@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import UsageError
@@ -50,8 +51,14 @@ def cache_folder() -> Path:
 
 
 def repository_folder(repository: str) -> Path:
-    """Where the files of `user/repo` are, if any."""
-    return cache_folder() / f"models--{repository.replace('/', '--')}"
+    """Where the files of `user/repo` are, if any; its name may be typed in capitals or not."""
+    cache, name = cache_folder(), f"models--{repository.replace('/', '--')}"
+    if not (cache / name).exists():
+        with suppress(OSError):
+            for path in cache.iterdir():
+                if path.name.casefold() == name.casefold():
+                    return path
+    return cache / name
 
 
 def snapshots(repository: str, revision: str) -> list[Path]:

@@ -119,7 +119,7 @@ def pull(
         chosen = _chosen(wanted, found, notify)
         files = [patience.call(partial(found.file, name)) for name in chosen.files]
         with _disk_errors():
-            folder = cache.repository_folder(wanted.id)
+            folder = cache.repository_folder(found.repository.id)
             _require_room(folder, files)
             arrived = 0
             for number, file in enumerate(files, start=1):
@@ -129,8 +129,8 @@ def pull(
             _write_ref(folder, wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
     return Pulled(
-        reference=f"{wanted.id}:{chosen.quant or chosen.name}",
-        repository=wanted.id,
+        reference=_exactly(found, chosen),
+        repository=found.repository.id,
         commit=found.commit,
         path=snapshot / chosen.name,
         files=tuple(snapshot / name for name in chosen.files),
@@ -185,6 +185,16 @@ def _chosen(wanted: Repository, found: Listing, notify: Callable[[str], None]) -
     return chosen
 
 
+def _exactly(found: Listing, chosen: Weights) -> str:
+    """The shortest reference to this model and no other one of the repository."""
+    if chosen.quant:
+        models = weights_among(found.names)
+        same = choose(models, quant=chosen.quant, file=None)
+        if same is not None and same.name == chosen.name:
+            return f"{found.repository.id}:{chosen.quant}"
+    return f"{found.repository.id}:{chosen.name}"
+
+
 def _teller(
     progress: Callable[[Progress], None], file: RemoteFile, number: int, of: int
 ) -> Callable[[int, Literal["download", "check"]], None]:
@@ -216,7 +226,8 @@ def _fetch(
             arrived = _download(file, part, patience, tell)
             _check(file, part, tell)
             part.replace(blob)
-        _point(pointer, blob)
+        if not _is_whole(pointer, file):  # another process may have been quicker
+            _point(pointer, blob)
     return arrived
 
 
@@ -266,7 +277,7 @@ def _check(file: RemoteFile, part: Path, tell: Tell) -> None:
     git = len(file.checksum) == 40  # small files are git's own, with a header
     digest = hashlib.sha1(f"blob {file.size}\0".encode()) if git else hashlib.sha256()
     done = 0
-    with part.open("rb") as content:
+    with part.open("r+b") as content:  # Windows flushes only what may be written
         os.fsync(content.fileno())
         while block := content.read(_BLOCK):
             digest.update(block)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import constants, get_session, hf_raise_for_status
 from huggingface_hub.file_download import xet_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
-from huggingface_hub.utils._runtime import is_xet_available
 
 from localspec.errors import LocalspecError
 from localspec.hub.names import printable
@@ -91,7 +91,8 @@ def goes_by_xet(file: RemoteFile) -> bool:
     """
     return (
         file.xet is not None
-        and is_xet_available()
+        and find_spec("hf_xet") is not None
+        and not constants.HF_HUB_DISABLE_XET
         and (file.size > constants.MAX_HTTP_DOWNLOAD_SIZE or constants.HF_XET_HIGH_PERFORMANCE)
     )
 

@@ -35,6 +35,7 @@ class Fault:
         stall: send nothing more after the cut, and keep the connection.
         unframed: without Content-Length, so that the end of the connection is that of the file.
         extra: send more than was announced.
+        shift: begin that many bytes before the range, and say so.
     """
 
     cut: int | None = None
@@ -47,6 +48,7 @@ class Fault:
     stall: bool = False
     unframed: bool = False
     extra: int = 0
+    shift: int = 0
 
 
 @dataclass
@@ -196,6 +198,10 @@ class _HubHandler(_Handler):
             name, revision, file = found.groups()
         else:
             return self.reply(404)
+        if name not in self.hub.repos:
+            for other in self.hub.repos:
+                if other.casefold() == name.casefold():
+                    return self.reply(307, b"", Location=self.path.replace(name, other, 1))
         repo = self.hub.repos.get(name)
         if repo is None or (repo.private and not token):
             return self.reply(401 if not token else 404, X_Error_Code="RepoNotFound")
@@ -276,7 +282,7 @@ class _CdnHandler(_Handler):
         if fault.corrupt:
             content = bytes([content[0] ^ 1]) + content[1:]
         wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
-        start = int(wanted[1]) if wanted and not fault.whole else 0
+        start = int(wanted[1]) - fault.shift if wanted and not fault.whole else 0
         if start >= len(content) > 0:
             return self.reply(416, Content_Range=f"bytes */{len(content)}")
         body = content[start:] + b"x" * fault.extra

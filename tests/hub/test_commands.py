@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from localspec.cli.output import Console
 from localspec.cli.pull_display import Display
 from localspec.hub.download import Progress
 from tests.cli.conftest import Cli
-from tests.cli.process import LOCALSPEC, environment, finished, on_terminal, running
+from tests.cli.process import finished, line, on_terminal, running
 from tests.hub.conftest import COMMIT, Cached
 from tests.hub.pulled import SIZE, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo
@@ -95,7 +96,6 @@ def catalogue() -> Iterator[None]:
 @pytest.mark.parametrize("reference", ["big", "Big:Q4_K_M", "user/repo", "hf.co/User/Repo:Q4_K_M"])
 def test_the_draft_of_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference: str) -> None:
     hub.repos["user/draft"] = Repo({"d-Q8_0.gguf": b"draft", "d-Q4_K_M.gguf": b"not this one"})
-    hub.repos["User/Repo"] = hub.repos["user/repo"]
     result = cli("pull", reference, "--draft", "auto")
     first, second = (Path(line) for line in result.out.splitlines())
     assert (first.read_bytes(), second.read_bytes()) == (model, b"draft")
@@ -170,6 +170,16 @@ def test_the_variables_of_the_client_count(model: bytes, cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("hub_environment")
+def test_the_cache_may_be_in_hf_home(
+    model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    done = finished("pull", "user/repo")
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "home" / "hub")
+
+
+@pytest.mark.usefixtures("hub_environment")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_what_has_arrived(
     hub: Hub, model: bytes, cache: Path, number: signal.Signals
@@ -181,6 +191,7 @@ def test_ctrl_c_keeps_what_has_arrived(
         assert sent.wait(60)
         while sum(path.stat().st_size for path in unfinished(cache)) < 200_000:
             assert process.poll() is None
+            time.sleep(0.01)
         process.send_signal(number)
         out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
@@ -200,6 +211,7 @@ def test_a_killed_pull_is_resumed(hub: Hub, model: bytes, cache: Path) -> None:
     with running("pull", "user/repo") as process:
         while sum(path.stat().st_size for path in unfinished(cache)) < 100_000:
             assert process.poll() is None
+            time.sleep(0.01)
         process.kill()
     assert finished_files(cache) == []
     done = finished("pull", "user/repo")
@@ -207,24 +219,24 @@ def test_a_killed_pull_is_resumed(hub: Hub, model: bytes, cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("hub_environment")
-def test_two_pulls_at_once_fetch_it_once(hub: Hub, model: bytes) -> None:
-    hub.faults = [Fault(cut=200_000, stall=True), Fault(), Fault()]
-    environment_ = environment(HF_HUB_DOWNLOAD_TIMEOUT="2")
-    processes = [
-        subprocess.Popen(
-            [*LOCALSPEC, "pull", "user/repo", "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment_,
-        )
-        for _ in range(2)
-    ]
-    results = [process.communicate(timeout=120) for process in processes]
-    assert [process.returncode for process in processes] == [0, 0]
-    fetched = sorted(json.loads(out)["model"]["downloaded"] for out, _ in results)
-    assert fetched == [0, SIZE]
+def test_two_pulls_at_once_fetch_it_once(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
+    hub.faults = [Fault(cut=200_000, stall=True)]
+    sent = threading.Event()
+    hub.on_sent = lambda count: sent.set() if count >= 200_000 else None
+    with running("pull", "user/repo", "--json") as first:
+        assert sent.wait(60)
+        with running("pull", "user/repo", "--json") as second:
+            told = ""
+            while "by another process; waiting for it." not in told:
+                told = line(second.stderr)
+                assert told
+            hub.released.set()  # the first one's connection breaks, and it goes on
+            results = [process.communicate()[0] for process in (first, second)]
+    assert [json.loads(out)["model"]["downloaded"] for out in results] == [SIZE, 0]
     assert hub.sent == SIZE
-    assert any(b"by another process; waiting for it" in err for _, err in results)
 
 
 @pytest.mark.usefixtures("hub_environment")

@@ -43,6 +43,21 @@ def test_what_is_here_is_not_fetched_again(hub: Hub, model: bytes) -> None:
     assert len(hub.downloads()) == 1
 
 
+def test_a_name_in_capitals_is_the_same_repository(hub: Hub, model: bytes, cache: Path) -> None:
+    done = pull("USER/Repo")
+    assert (done.repository, done.reference) == ("user/repo", "user/repo:Q4_K_M")
+    assert [path.name for path in cache.glob("models--*")] == ["models--user--repo"]
+    assert resolve("User/REPO") == resolve("user/repo") == done.path
+
+
+def test_the_reference_names_no_other_file(hub: Hub, cache: Path) -> None:
+    hub.repos["user/repo"] = Repo({"a-Q8_0.gguf": b"a", "b-Q8_0.gguf": b"b", "plain.gguf": b"p"})
+    for name, reference in (("a-Q8_0", "Q8_0"), ("b-Q8_0", "b-Q8_0.gguf"), ("plain", "plain.gguf")):
+        done = pull(f"user/repo:{name}.gguf")
+        assert done.reference == f"user/repo:{reference}"
+        assert resolve(done.reference) == done.path
+
+
 def test_another_commit_with_the_same_file_costs_nothing(hub: Hub, model: bytes) -> None:
     first = pull("user/repo")
     hub.repos["user/repo"].commit = "e" * 40

@@ -72,6 +72,13 @@ def test_an_unframed_answer_that_ends_early(hub: Hub, model: bytes) -> None:
     assert hub.sent == SIZE
 
 
+def test_a_server_that_sends_nothing_again_and_again_is_given_up(hub: Hub, model: bytes) -> None:
+    hub.faults = [Fault(cut=0, unframed=True)] * 100
+    with pytest.raises(LocalspecError, match=r"broke \(0 of 300000 bytes came\)"):
+        pull("user/repo")
+    assert len(hub.faults) == 94
+
+
 def test_a_server_that_begins_anew_each_time_is_given_up(hub: Hub, model: bytes) -> None:
     hub.faults = [Fault(cut=9_000, whole=True)] * 100
     with pytest.raises(LocalspecError, match="broke"):
@@ -90,6 +97,14 @@ def test_a_server_that_sends_too_much(hub: Hub, model: bytes, cache: Path) -> No
         with pytest.raises(LocalspecError, match="not of the size"):
             pull("user/repo")
         assert finished_files(cache) == []
+
+
+def test_a_server_that_sends_another_range(hub: Hub, model: bytes, cache: Path) -> None:
+    hub.faults = [Fault(cut=9_000), Fault(shift=1)]
+    with pytest.raises(LocalspecError, match="not of the size"):
+        pull("user/repo")
+    assert finished_files(cache) == []
+    assert pull("user/repo").path.read_bytes() == model
 
 
 def test_a_server_that_falls_silent(

@@ -41,7 +41,10 @@ def test_the_server_may_name_the_wait(
     assert told[0].endswith("allows no more requests for now (429); trying again in 7 s.")
 
 
-def test_a_wait_that_is_too_long_is_told_instead(hub: Hub, model: bytes) -> None:
+def test_a_wait_that_is_too_long_is_told_instead(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("localspec.hub.remote.time.sleep", lambda _: pytest.fail("it waits"))
     hub.api_faults = [Fault(status=429, headers={"Retry-After": "3600"})]
     with pytest.raises(LocalspecError, match=r"\(429\)\. Try again in 3600 s, or log in"):
         pull("user/repo")
@@ -64,7 +67,7 @@ def test_what_does_not_pass_is_told(hub: Hub, model: bytes, status: int, why: st
 
 
 def test_a_repository_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    why = r"has no repository user/repo, or it is private\. .* set HF_TOKEN to a token"
+    why = r"has no repository user/repo, or it is private\. .* a private one, set HF_TOKEN to"
     with pytest.raises(ModelNotFound, match=why):
         pull("user/repo")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -75,6 +78,13 @@ def test_a_repository_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_revision_that_is_none(hub: Hub, model: bytes) -> None:
     with pytest.raises(ModelNotFound, match="user/repo has no revision 'v9'"):
         pull("https://huggingface.co/user/repo/blob/v9/m-Q4_K_M.gguf")
+
+
+def test_a_file_that_is_gone(hub: Hub, model: bytes) -> None:
+    gone = Fault(status=404, headers={"X-Error-Code": "EntryNotFound"})
+    hub.api_faults = [Fault(), gone]
+    with pytest.raises(ModelNotFound, match="The file is not in user/repo any more"):
+        pull("user/repo")
 
 
 def test_a_gated_repository(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

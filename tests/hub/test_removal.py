@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -32,14 +33,16 @@ def test_one_quantization(cached: Cached, cache: Path) -> None:
 
 def test_a_whole_repository_and_what_was_unfinished(cached: Cached, cache: Path) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf", "README.md")
-    cached("user/other", "m-Q4_K_M.gguf")  # at the same commit, as a copy of it would be
+    for number in range(20):  # at the same commit, as copies of it would be
+        cached(f"user/copy{number}", "m-Q4_K_M.gguf")
     blobs = snapshot.parents[1] / "blobs"
     (blobs / "abc.incomplete").write_bytes(bytes(1000))
     size = sum(path.stat().st_size for path in blobs.iterdir())
     planned = plan("user/repo")
     assert planned.freed == size
     planned.execute()
-    assert [path.name for path in cache.iterdir()] == ["models--user--other"]
+    left = {f"models--user--copy{number}" for number in range(20)}
+    assert {path.name for path in cache.iterdir()} == left
 
 
 def test_only_an_unfinished_download(cache: Path) -> None:
@@ -190,12 +193,28 @@ def test_a_damaged_cache_is_left_alone(cached: Cached) -> None:
         plan("user/repo")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do anything")
-def test_what_may_not_be_removed(cached: Cached) -> None:
+def test_what_may_not_be_removed(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf", "other.gguf")
-    snapshot.chmod(0o500)
-    try:
-        with pytest.raises(LocalspecError, match="cannot be removed"):
-            plan("user/repo:Q8_0").execute()
-    finally:
-        snapshot.chmod(0o700)
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    planned = plan("user/repo:Q8_0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(LocalspecError, match=r"m-Q8_0\.gguf cannot be removed: Permission den"):
+            planned.execute()
+    assert (snapshot / "m-Q8_0.gguf").exists()
+
+
+def test_what_the_client_only_logs_is_told(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached("user/repo", "m-Q8_0.gguf")
+    planned = plan("user/repo")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", refuse)
+        with pytest.raises(LocalspecError, match="cannot be removed: permission denied"):
+            planned.execute()
