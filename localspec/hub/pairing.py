@@ -99,14 +99,24 @@ def judge(
 
 
 def judge_files(
-    target: GGUFFile, draft: GGUFFile, *, context: int | None = None, kv_type: str = "f16"
+    target: GGUFFile,
+    draft: GGUFFile,
+    *,
+    context: int | None = None,
+    kv_type: str = "f16",
+    through_text: bool | None = None,
 ) -> PairReport:
-    """The same for files that have been read."""
+    """The same for files that have been read.
+
+    Args:
+        through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
+    """
+    through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
             return PairReport((_no_model(what, problem),))
-    return PairReport(tuple(_checks(target, draft, context, kv_type)))
+    return PairReport(tuple(_checks(target, draft, context, kv_type, through_text)))
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -116,10 +126,10 @@ def _no_model(what: str, problem: str) -> Check:
 
 
 def _checks(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, through_text: bool
 ) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield from _vocabulary(mine, other)
+    yield from _vocabulary(mine, other, through_text)
     yield _turns(mine, other)
     yield _context(target, draft, context)
     yield _smaller(target, draft)
@@ -136,8 +146,10 @@ def _checks(
     yield _memory(target, draft, context, kv_type)
 
 
-def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check]:
-    found = compare(mine, other, reads_all=THROUGH_TEXT)
+def _vocabulary(
+    mine: VocabularyFacts, other: VocabularyFacts, through_text: bool
+) -> Iterator[Check]:
+    found = compare(mine, other, reads_all=through_text)
     same = found.different is None
     if mine.model == other.model:
         yield Check("tokenizer model", OK, f"Both have {mine.model}")
@@ -155,7 +167,7 @@ def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check
             "cut up differently",
             _RELATED,
         )
-    yield _ids(mine, other, found.different)
+    yield _ids(mine, other, found.different, through_text)
     if found.controls is not None and same:
         first = found.controls
         yield Check(
@@ -171,7 +183,12 @@ def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check
         yield Check("special tokens", UNKNOWN, "Not compared, as the ids differ")
 
 
-def _ids(mine: VocabularyFacts, other: VocabularyFacts, different: Difference | None) -> Check:
+def _ids(
+    mine: VocabularyFacts,
+    other: VocabularyFacts,
+    different: Difference | None,
+    through_text: bool,
+) -> Check:
     if mine.tokens is None or other.tokens is None:
         which = "target" if mine.tokens is None else "draft"
         return Check("token ids", FAIL, f"The {which} lists no tokens", _ANOTHER)
@@ -189,7 +206,7 @@ def _ids(mine: VocabularyFacts, other: VocabularyFacts, different: Difference | 
         f"token {different.token} is {different.target} in the target and {different.draft} "
         "in the draft"
     )
-    if not THROUGH_TEXT:
+    if not through_text:
         return Check("token ids", FAIL, f"The vocabularies differ: {first}", _ANOTHER)
     share = shared_text(mine, other)
     return Check(
