@@ -14,7 +14,7 @@ import localspec
 from localspec import ModelOptions, paths
 from localspec.bench.suites import load_suites
 from localspec.cli import doctor as command
-from localspec.hub import checkup, recommendations
+from localspec.hub import checkup, pairing, recommendations
 from localspec.hub.checkup import Calibration, Kind, calibrate, cost_check, device_checks
 from localspec.hub.fit import layers_that_fit
 from localspec.hub.gguf import read_gguf
@@ -72,7 +72,10 @@ def test_as_text(cli: Cli) -> None:
     assert result.out.replace("\n", "").isprintable()
 
 
-def test_another_vocabulary_is_refused_with_the_token(cli: Cli, here: Path) -> None:
+def test_another_vocabulary_is_refused_with_the_token(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
     draft = tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
     result = cli("doctor", "-d", str(draft), "--json")
     assert result.code == 5

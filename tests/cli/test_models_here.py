@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.hub import pairing
 from tests.cli.conftest import Cli
 from tests.hub.pairs import TOKENS, model
 from tests.hub.raw import STRING, gguf, key, text
@@ -90,7 +91,8 @@ def test_show_the_embedded_model(cli: Cli) -> None:
         assert words in result.out
 
 
-def test_show_as_json(cli: Cli, here: Path) -> None:
+def test_show_as_json(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
     tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
     sized_llama(here / "large.gguf", layers=2)
     told = cli("show", "demo", "--json", "--ctx", "4096", "--kv-type", "q8_0").json

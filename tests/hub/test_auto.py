@@ -11,7 +11,7 @@ import pytest
 
 import localspec
 from localspec import ModelOptions, paths
-from localspec.hub import auto, forecast
+from localspec.hub import auto, forecast, pairing
 from localspec.hub.auto import choose, decide
 from localspec.hub.choice import Choice
 from localspec.hub.forecast import CPU_CURVE, GPU_CURVE, Forecast, best
@@ -73,12 +73,23 @@ def test_what_would_not_pay_is_not_taken(here: Path, target: Path) -> None:
     assert "half.gguf fits best, and would not make it faster" in choice.why
 
 
-def test_nothing_fits(here: Path, target: Path) -> None:
+def test_nothing_fits(here: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
     assert "no smaller model here fits" in decided(target).why
     model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
     choice = decided(target)
     assert choice.draft is None
     assert "other.gguf: the vocabularies differ: token 5 is 'c' in the target" in choice.why
+
+
+def test_another_vocabulary_will_do_if_nothing_better_is_here(
+    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", True)
+    other = model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    assert decided(target).draft == other
+    good = model(here / "good.gguf", width=128)
+    assert decided(target).draft == good
 
 
 def test_what_would_not_fit_into_memory_is_not_taken(
