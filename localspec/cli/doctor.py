@@ -129,12 +129,16 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
         why,
     )
     if draft is not None:
-        findings.checks += judge_files(target, draft, context=options.context or None).checks
+        report = judge_files(
+            target, draft, context=options.context or None, kv_type=options.kv_type_k
+        )
+        findings.checks += report.checks
     use = Use(
         context=options.context,
         kv_type_k=options.kv_type_k,
         kv_type_v=options.kv_type_v,
         batch=options.batch,
+        rewritten=devices.rewritten_types(),
     )
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)

@@ -64,7 +64,13 @@ def decide(
     accelerated: bool,
 ) -> Choice:
     """The same, of models that were found and pairs that were measured."""
-    found = candidates(target, models, context=options.context or None, accelerated=accelerated)
+    found = candidates(
+        target,
+        models,
+        context=options.context or None,
+        accelerated=accelerated,
+        through_text=_crosses(options),
+    )
     measured = {_real(one.draft): one for one in known if one.draft is not None}
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
     fitting.sort(key=lambda c: -_speed(c))
@@ -76,6 +82,11 @@ def decide(
             continue
         return Choice(candidate.model.path, _why(candidate))
     return Choice(None, _why_none(found, fitting))
+
+
+def _crosses(options: ModelOptions) -> bool:
+    """Whether drafts of another vocabulary are allowed."""
+    return bool(getattr(options, "cross_vocabulary", "auto") != "off")
 
 
 def _with_measured(candidate: Candidate, known: Recommendation | None) -> Candidate:
@@ -148,6 +159,7 @@ def _signature(
         "known": [[str(one.draft), one.speed_up] for one in known],
         "context": options.context,
         "accelerated": accelerated,
+        "crosses": _crosses(options),
     }
     return fingerprint(facts)
 
