@@ -163,6 +163,7 @@ class ChatApp(App[None]):
 
     async def on_unmount(self) -> None:
         self.engine.close(timeout=10.0)
+        self.conversing.leave()
         self.records.close()
 
     # Parts of the screen

@@ -172,12 +172,13 @@ def setting(argument: str) -> tuple[str, float | int | None]:
 
 
 def checked(**sampling: float | int) -> SamplingParams:
-    """The parameters as a record.
+    """The parameters as a record; names that only another version knows are left out.
 
     Raises:
         UsageError: a value out of its range.
     """
-    return SamplingParams(**sampling)  # type: ignore[arg-type]
+    known = {name: value for name, value in sampling.items() if name in SETTINGS}
+    return SamplingParams(**known)  # type: ignore[arg-type]
 
 
 def _files(begun: str) -> list[str]:
