@@ -78,6 +78,10 @@ class Terminal:
         """The lines of a part of the screen, by its cells."""
         return [line[first:end].strip() for line in self.screen.display]
 
+    def flow(self, first: int, end: int) -> str:
+        """The text of a part of the screen, with single spaces for all white space."""
+        return " ".join(" ".join(self.column(first, end)).split())
+
     @property
     def alternate(self) -> bool:
         """Whether the program has the terminal's other screen, and the user sees nothing else."""
