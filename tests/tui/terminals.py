@@ -113,6 +113,12 @@ class Terminal:
         self._stream.feed(data)
         return True
 
+    def rest(self, seconds: float) -> None:
+        """Take in all that is written for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.take():
+            pass
+
     def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
         """Wait until something holds, or a text is shown (however its lines break)."""
         deadline = time.monotonic() + timeout

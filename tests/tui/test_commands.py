@@ -11,7 +11,15 @@ from localspec import SamplingParams
 from localspec.errors import UsageError
 from localspec.tui import commands
 from localspec.tui.command_actions import CommandActions
-from localspec.tui.commands import BY_NAME, COMMANDS, Completion, complete, parse, setting, unescaped
+from localspec.tui.commands import (
+    BY_NAME,
+    COMMANDS,
+    Completion,
+    complete,
+    parse,
+    setting,
+    unescaped,
+)
 
 
 @pytest.mark.parametrize(

@@ -91,7 +91,12 @@ def test_nothing_that_a_terminal_would_obey_is_drawn(text: str) -> None:
     "entity", ["&#27;[31m", "&#x1b;]0;title&#7;", "&#13;", "&#8;", "&#x9b;31m", "&#12;", "&#0;"]
 )
 def test_control_characters_written_as_entities(entity: str) -> None:
-    for text in (f"a{entity}b", f"`a{entity}b`", f"[a{entity}b](x{entity}y)", f"```{entity}\na\n```"):
+    for text in (
+        f"a{entity}b",
+        f"`a{entity}b`",
+        f"[a{entity}b](x{entity}y)",
+        f"```{entity}\na\n```",
+    ):
         for line in MarkdownLines().render(text, 40, LOOK):
             for segment in line:
                 assert harmless(segment.text) == segment.text
