@@ -47,6 +47,7 @@ class Engine:
         draft: the draft model, None without one; `draft_path` is the file that was asked for, of
             which a lighter copy may be in use (see `localspec.llama.lighter`).
         why_no_draft: the reason, where there is none.
+        why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.
         knowledge: what passes cost here and how often drafts were right; the planner's.
     """
@@ -62,6 +63,7 @@ class Engine:
         drafting: Drafting,
         wait: bool,
         why_no_draft: str | None,
+        why_draft: str | None = None,
         notices: tuple[str, ...] = (),
     ) -> None:
         from localspec.llama.target import LlamaTarget
@@ -70,6 +72,7 @@ class Engine:
         self.draft: Model | None = draft.model if draft is not None else None
         self.draft_path = draft_path
         self.why_no_draft = why_no_draft
+        self.why_draft = why_draft
         self.notices = notices
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
@@ -299,6 +302,15 @@ class Engine:
         if self._active is stream:
             for context in self._contexts:
                 context.cancel()
+
+    def calibrate(self) -> float:
+        """Measure what passes cost where that is not known, or no longer true, and return the
+        seconds it took. An answer does it by itself before it begins."""
+        with self._lock:
+            self._check_open()
+            for context in self._contexts:
+                context.resume()
+            return self._calibrate(())
 
     def forget(self) -> None:
         """Drop what was measured and learned, here and on disk, as if this pair were new."""

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any
 from localspec import paths
 from localspec.drafting import Drafting
 from localspec.engine import Engine
+from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import reference
 from localspec.llama.options import ModelOptions
 from localspec.store import KnowledgeStore, file_identity, machine
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localspec.hub.choice import Choice
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -36,8 +40,9 @@ def load(
 
     Args:
         model: what to open; None is the embedded model.
-        draft: a reference, None or "none" for no draft model, "auto" for the one that belongs to
-            the target (known for the embedded model so far). The n-gram drafter needs none.
+        draft: a reference, None or "none" for no draft model, "auto" for the one among the local
+            files that promises most, if any does (see `localspec.hub.auto`). The n-gram drafter
+            needs none.
         options: where and how the models run.
         drafting: how to draft, unless a call says otherwise.
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
@@ -56,14 +61,16 @@ def load(
     options = options or ModelOptions()
     found = [reference.find(model, offline=offline)]
     path = found[0].path
-    embedded = paths.embedded(paths.EMBEDDED_TARGET)
     why_no_draft: str | None = None
-    if draft == "auto":
-        known = path.resolve() == embedded.resolve()
-        draft = paths.embedded(paths.EMBEDDED_DRAFT) if known else None
-        why_no_draft = (
-            None if known else "no draft model is known for this target; name one with --draft"
-        )
+    why_draft: str | None = None
+    automatic = draft == "auto"
+    if automatic:
+        choice = choose_draft(path, options)
+        draft = choice.draft
+        if draft is None:
+            why_no_draft = choice.why
+        else:
+            why_draft = choice.why or None
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
     if draft is not None:
@@ -91,9 +98,23 @@ def load(
                     opened.append(draft_model)
             draft_context = Context(draft_model, draft_options)
             opened.append(draft_context)
-    except BaseException:
+    except BaseException as error:
         for part in reversed(opened):
             part.close()
+        # Nobody asked for this draft model, and the target is fine.
+        if automatic and len(opened) >= 2 and isinstance(error, _NO_DRAFT):
+            engine = load(
+                model,
+                draft=None,
+                options=options,
+                drafting=drafting,
+                wait=wait,
+                progress=progress,
+                offline=offline,
+            )
+            why = str(error).rstrip(".")
+            engine.why_no_draft = f"the n-gram drafts alone: {found[1].path.name} fails: {why}"
+            return engine
         raise
     return Engine(
         target,
@@ -104,8 +125,25 @@ def load(
         drafting=drafting or Drafting(),
         wait=wait,
         why_no_draft=why_no_draft,
+        why_draft=why_draft,
         notices=tuple(notice for one in found for notice in one.notices),
     )
+
+
+_NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
+
+
+def choose_draft(target: Path, options: ModelOptions) -> Choice:
+    """What -d auto means for a target."""
+    from localspec.hub.choice import Choice
+
+    # Looking around takes a while, and the embedded target has its own draft.
+    if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
+        return Choice(paths.embedded(paths.EMBEDDED_DRAFT), "")
+    from localspec.hub.auto import choose
+    from localspec.llama import library
+
+    return choose(target, options, accelerated=options.gpu_layers != 0 and library.accelerated())
 
 
 def _identity(contexts: Sequence[Context | None], options: ModelOptions) -> dict[str, Any]:

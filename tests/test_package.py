@@ -63,6 +63,7 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     names = zipfile.ZipFile(wheel).namelist()
     assert "localspec/models/tale-13m-q8_0.gguf" in names
     assert "localspec/models/tale-3m-q8_0.gguf" in names
+    assert "localspec/models/catalog.toml" in names
     assert "localspec/py.typed" in names
     assert not any(name.startswith(("tests/", "bench/")) for name in names)
 

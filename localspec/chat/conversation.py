@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from types import EllipsisType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from localspec.chat.naming import NEW, one_line, title_from
 
@@ -51,6 +51,9 @@ class Message:
         stats: `GenerationStats.as_dict()`, and what the chat adds to it.
         spans: who proposed what: runs of (characters, source) over `content`, in its order.
         attachments: files that are part of it.
+
+    Of a message that was loaded, `stats` and `spans` are read when they are first asked for: they
+    are more work than all the rest, and of a long conversation hardly any are shown.
     """
 
     id: str
@@ -65,6 +68,37 @@ class Message:
     stats: dict[str, Any] | None = None
     spans: list[tuple[int, str]] | None = None
     attachments: list[Attachment] = field(default_factory=list)
+    _unread: Callable[[str], Any] | None = field(
+        default=None, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def unread(
+        cls,
+        id: str,
+        parent: str | None,
+        role: str,
+        content: str,
+        created: float,
+        state: str,
+        attachments: list[Attachment],
+        read: Callable[[str], Any],
+    ) -> Message:
+        """A message whose `stats` and `spans` are what `read` makes of these names."""
+        message = cls(id, parent, role, content, created, state, attachments=attachments)
+        message._unread = read
+        del message.stats, message.spans
+        return message
+
+    if not TYPE_CHECKING:  # or every attribute would exist
+
+        def __getattr__(self, name: str) -> Any:
+            """Only for what is not set."""
+            if name not in ("stats", "spans") or self._unread is None:
+                raise AttributeError(f"a message has no {name}")
+            value = self._unread(name)
+            setattr(self, name, value)
+            return value
 
 
 @dataclass(slots=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sqlite3
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from localspec.chat.schema import check, connect, prepare
 from localspec.chat.store import Store
@@ -102,21 +104,23 @@ def _open_for_reading(path: Path, patience: float, why: Exception) -> Disk:
         raise why
     # The file's companions, which even a reader needs, cannot be made in a read-only folder. It is
     # read without them then; what they hold (the last few messages) is not seen.
-    modes: tuple[str, ...] = ("ro", "immutable")
-    for mode in modes:
-        connection = connect(path, mode="ro" if mode == "ro" else "immutable", patience=patience)
-        try:
-            check(connection)
-        except sqlite3.Error:
-            connection.close()
-            if mode == modes[-1]:
-                raise
-            continue
-        except BaseException:
-            connection.close()
-            raise
-        return Disk(identity, Store(connection), writer=None, why_read_only=why)
-    raise AssertionError
+    try:
+        connection = _checked(path, "ro", patience)
+    except sqlite3.Error:
+        connection = _checked(path, "immutable", patience)
+    # Whatever SQLite called it.
+    read_only = PermissionError(errno.EACCES, getattr(why, "strerror", None) or str(why))
+    return Disk(identity, Store(connection), writer=None, why_read_only=read_only)
+
+
+def _checked(path: Path, mode: Literal["ro", "immutable"], patience: float) -> sqlite3.Connection:
+    connection = connect(path, mode=mode, patience=patience)
+    try:
+        check(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 def _has_content(path: Path) -> bool:

@@ -254,7 +254,9 @@ class Meter:
         if cost is None:
             self._unpriced = True
         else:
-            self._plain += cost * tokens
+            # No pass over several tokens is cheaper than one over a single token: a price above
+            # this pass's own was measured while the machine was busier.
+            self._plain += min(cost, step.target_seconds) * tokens
 
 
 class _Bucket:

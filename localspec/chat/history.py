@@ -15,12 +15,13 @@ from typing import TypeVar
 
 from localspec import paths
 from localspec.chat.backlog import Backlog
-from localspec.chat.conversation import Conversation, Message
-from localspec.chat.keeper import Keeper
+from localspec.chat.conversation import INTERRUPTED, Conversation, Message
+from localspec.chat.keeper import READING, WRITING, Keeper
 from localspec.chat.query import expression as as_expression
 from localspec.chat.records import UNTITLED, Header
-from localspec.chat.store import Hit, Store, Summary
-from localspec.chat.trouble import LOCKED, Trouble
+from localspec.chat.search import Hit, search
+from localspec.chat.store import Store, Summary
+from localspec.chat.trouble import Trouble
 from localspec.errors import HistoryError, UsageError
 
 __all__ = ["Header", "History", "Hit", "Summary", "Trouble"]
@@ -139,9 +140,9 @@ class History:
         expression = as_expression(query)
         if expression is None or limit < 1:
             return []
-        waiting = self._backlog.ask(lambda store: store.search(expression, limit)) or []
+        waiting = self._backlog.ask(lambda store: search(store.connection, expression, limit)) or []
         known = {(hit.conversation, hit.message) for hit in waiting}
-        found = self._ask(lambda store: store.search(expression, limit)) or []
+        found = self._ask(lambda store: search(store.connection, expression, limit)) or []
         found = waiting + [hit for hit in found if (hit.conversation, hit.message) not in known]
         return sorted(found, key=lambda hit: hit.message is not None)[:limit]
 
@@ -154,8 +155,10 @@ class History:
         header, messages = None, {}
         failure: HistoryError | None = None
         try:
-            header, found = self._keeper.read(lambda store: (store.header(id), store.messages(id)))
+            header, found = self._read(lambda store: (store.header(id), store.messages(id)))
             messages = {message.id: message for message in found}
+            if any(message.state == INTERRUPTED for message in found):
+                self._settle(id, messages)
         except HistoryError as error:
             failure = error
         waiting = self._backlog.ask(lambda store: (store.header(id), store.messages(id)))
@@ -167,7 +170,11 @@ class History:
             raise failure or HistoryError(
                 "The conversation is not in the history any more. Choose another one."
             )
-        return header.conversation(messages.values())
+        conversation = header.conversation(messages.values())
+        # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
+        if conversation.tip is not None:
+            conversation.select(conversation.tip)
+        return conversation
 
     def said(self, *, limit: int = 100) -> Strings:
         """What the user wrote last, oldest first."""
@@ -194,7 +201,7 @@ class History:
 
         ids: Strings = []
         if prefix:
-            ids = sorted({*(self._backlog.ask(ask) or ()), *self._keeper.read(ask)})
+            ids = sorted({*(self._backlog.ask(ask) or ()), *self._read(ask)})
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. `localspec history list` shows all."
@@ -252,7 +259,7 @@ class History:
                     )
 
                 if self._keeper.write(write):
-                    self._keeper.passed()
+                    self._keeper.passed(WRITING)
                     return True
                 self._tried = time.monotonic()
             self._backlog.put(
@@ -292,15 +299,25 @@ class History:
 
     # How either is done
 
+    def _read(self, question: Callable[[Store], T]) -> T:
+        """Ask the file; raises HistoryError where it cannot be read."""
+        found = self._keeper.read(question)
+        self._keeper.passed(READING)
+        return found
+
     def _ask(self, question: Callable[[Store], T]) -> T | None:
-        """What the file says, None where it cannot be read."""
+        """Ask the file; None where it cannot be read."""
         try:
-            found = self._keeper.read(question)
+            return self._read(question)
         except HistoryError:
             return None
-        if not self._backlog:
-            self._keeper.passed(LOCKED)
-        return found
+
+    def _settle(self, id: str, messages: dict[str, Message]) -> None:
+        """Write that answers were interrupted, which nobody did who could have known."""
+        rows = self._ask(lambda store: store.growing(id)) or ()
+        left = [messages[each] for each in rows if messages[each].state == INTERRUPTED]
+        if left:
+            self.put(id, messages=left)
 
     def _drain(self, *, now: bool = False) -> bool:
         """Write what waits, if it is time to try."""
@@ -324,7 +341,7 @@ class History:
                 self._backlog.drain(write)
         except _StillWrong:
             return False
-        self._keeper.passed()
+        self._keeper.passed(WRITING)
         return True
 
     def _merged(self, waiting: Summary, kept: Summary | None) -> Summary:

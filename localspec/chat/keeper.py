@@ -13,12 +13,19 @@ from localspec.chat import repair
 from localspec.chat.disk import Disk, identity_of, open_disk
 from localspec.chat.schema import ForeignFile, NewerHistory
 from localspec.chat.store import Store
-from localspec.chat.trouble import CORRUPT, KEPT_AGAIN, Trouble, kind_of, trouble
+from localspec.chat.trouble import CORRUPT, KEPT_AGAIN, READ_AGAIN, Trouble, kind_of, trouble
 from localspec.errors import HistoryError
 
 T = TypeVar("T")
 
 _ERRORS = (sqlite3.Error, OSError, NewerHistory, ForeignFile)
+READING, WRITING = "reading", "writing"
+"""What there may be trouble with; a file that cannot be opened counts as one for writing."""
+_OURS = (
+    *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
+    *(sqlite3.DataError, sqlite3.IntegrityError),
+)
+"""Not the file's fault, but that of what was to be written."""
 _TRIES = 3
 """Of one read or write: damage to the index, then to the file, may be mended in between."""
 
@@ -27,7 +34,6 @@ class Keeper:
     """The file, from any thread. Reading does not wait for writing.
 
     Attributes:
-        trouble: why the file takes nothing now; None where all is well.
         notices: what the user is to be told, to be taken away by whoever tells it.
 
     Args:
@@ -35,7 +41,6 @@ class Keeper:
     """
 
     def __init__(self, path: Path, *, repairs: bool, patience: float) -> None:
-        self.trouble: Trouble | None = None
         self.notices: list[str] = []
         self._path = path
         self._repairs = repairs
@@ -43,6 +48,7 @@ class Keeper:
         # Taken in this order by who needs both.
         self._writing = threading.RLock()
         self._reading = threading.RLock()
+        self._troubles: dict[str, Trouble] = {}
         self._disk: Disk | None = None
         self._index_rebuilt = False
         self._closed = False
@@ -78,6 +84,11 @@ class Keeper:
                 self._disk.close()
                 self._disk = None
 
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why the file cannot be used as it should now; None where all is well."""
+        return self._troubles.get(WRITING) or self._troubles.get(READING)
+
     @contextmanager
     def waiting(self, seconds: float) -> Iterator[None]:
         """Wait no longer than that for other programs."""
@@ -112,11 +123,12 @@ class Keeper:
                     failure = error
                 else:
                     return found
-            if not self._mend(disk, failure):
+            if not self._mend(disk, failure, READING):
                 break
-        if self.trouble is None:
+        why = self._troubles.get(READING) or self.trouble
+        if why is None:
             raise HistoryError("The history is closed. Open it again.")
-        raise HistoryError(self.trouble.text)
+        raise HistoryError(why.text)
 
     def write(self, change: Callable[[Store], None]) -> bool:
         """Change the file; False if that cannot be done, and `trouble` says why."""
@@ -136,11 +148,10 @@ class Keeper:
                     return True
         return False
 
-    def passed(self, kind: str | None = None) -> None:
-        """The trouble (of that kind) is over: tell it."""
-        if self.trouble is not None and kind in (None, self.trouble.kind):
-            self.trouble = None
-            self.notices.append(KEPT_AGAIN)
+    def passed(self, side: str) -> None:
+        """There is no trouble with reading, or with writing, any more: tell it."""
+        if self._troubles.pop(side, None) is not None:
+            self.notices.append(KEPT_AGAIN if side == WRITING else READ_AGAIN)
 
     def _opened(self) -> Disk:
         try:
@@ -164,10 +175,17 @@ class Keeper:
                     "What is said from now on goes into the file that is there now."
                 )
 
-    def _mend(self, disk: Disk, error: Exception) -> bool:
+    def _mend(self, disk: Disk, error: Exception, side: str = WRITING) -> bool:
         """Do something about an error, if that can be done; True if it is worth another try."""
+        if isinstance(error, _OURS):
+            raise error
+        if "decode" in str(error):
+            for store in (disk.reader, disk.writer):
+                if store is not None:
+                    store.tolerate()
+            return True
         if kind_of(error, self._path) != CORRUPT or not self._repairs:
-            self._note(error)
+            self._note(error, side)
             return False
         with self._writing, self._reading:
             if self._disk is not disk:
@@ -221,9 +239,9 @@ class Keeper:
             + (f"with the {saved:,} messages that could be read." if saved else "without it.")
         )
 
-    def _note(self, error: Exception) -> None:
+    def _note(self, error: Exception, side: str = WRITING) -> None:
         """Be in trouble, and tell it once."""
-        found = trouble(error, self._path)
-        if self.trouble is None or self.trouble.kind != found.kind:
+        found = trouble(error, self._path, reading=side == READING)
+        if all(known.kind != found.kind for known in self._troubles.values()):
             self.notices.append(found.text)
-        self.trouble = found
+        self._troubles[side] = found

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from localspec.chat.conversation import (
@@ -60,11 +61,11 @@ class Header:
             titled_by=conversation.titled_by,
             created=conversation.created,
             updated=conversation.updated,
-            system=None if conversation.system is None else storable(conversation.system),
+            system=_storable(conversation.system),
             sampling=as_json(conversation.sampling),
             max_tokens=conversation.max_tokens,
-            model=conversation.model,
-            draft=conversation.draft,
+            model=_storable(conversation.model),
+            draft=_storable(conversation.draft),
             tip=conversation.tip,
         )
 
@@ -121,8 +122,8 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
         message.role,
         message.created,
         message.state,
-        message.model,
-        message.draft,
+        _storable(message.model),
+        _storable(message.draft),
         message.finish_reason,
         None if message.stats is None else as_json(message.stats),
         None if message.spans is None else packed(message.spans),
@@ -136,44 +137,49 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
 def message_from(row: Sequence[Any]) -> Message:
     """From the columns MESSAGE; whatever a damaged file holds there."""
     id, _, parent, role, created, state, model, draft, finish, stats, spans, files, content = row
-    return Message(
-        id=_text(id) or "",
-        parent=_text(parent),
-        role=_text(role) or "",
-        content=_text(content) or "",
-        created=_number(created),
-        state=state if state in STATES else INTERRUPTED,
-        model=_text(model),
-        draft=_text(draft),
-        finish_reason=_text(finish),
-        stats=None if stats is None else _parsed(stats, dict, None),
-        spans=None if spans is None else unpacked(spans),
-        attachments=[] if files is None else _attachments(files),
+    message = Message.unread(
+        _text(id) or "",
+        _text(parent),
+        _text(role) or "",
+        _text(content) or "",
+        _number(created),
+        state if state in STATES else INTERRUPTED,
+        [] if files is None else _attachments(files),
+        partial(_read, stats, spans),
     )
+    message.model, message.draft = _text(model), _text(draft)
+    message.finish_reason = _text(finish)
+    return message
+
+
+def _read(stats: object, spans: object, name: str) -> Any:
+    if name == "stats":
+        return None if stats is None else _parsed(stats, dict, None)
+    return None if spans is None else unpacked(spans)
 
 
 def packed(spans: Iterable[tuple[int, str]]) -> str:
-    """Runs as JSON: the sources, then for each run its source's number and its length.
+    """Runs as JSON: the sources, and for each run its source's number, and its length.
 
     Nearly every run has another source than the one before, and the names would take more room
     than the text.
     """
     numbers: dict[str, int] = {}
-    flat: list[int] = []
+    lengths: list[int] = []
+    which: list[int] = []
     for length, source in spans:
-        flat += (numbers.setdefault(source, len(numbers)), length)
-    return json.dumps([list(numbers), *flat], separators=(",", ":"))
+        lengths.append(length)
+        which.append(numbers.setdefault(source, len(numbers)))
+    return json.dumps([list(numbers), which, lengths], separators=(",", ":"))
 
 
 def unpacked(text: object) -> list[tuple[int, str]] | None:
     """The runs that `packed` wrote; None where it did not."""
-    found = _parsed(text, list, None)
-    if not found or not isinstance(found[0], list):
-        return None
-    sources, *flat = found
     try:
+        sources, which, lengths = _parsed(text, list, [])
         return [
-            (length, sources[number]) for number, length in zip(flat[::2], flat[1::2], strict=True)
+            (int(length), str(sources[number]))
+            for length, number in zip(lengths, which, strict=True)
         ]
     except (IndexError, TypeError, ValueError):
         return None
@@ -186,6 +192,10 @@ def storable(text: str) -> str:
     except UnicodeEncodeError:
         return _SURROGATE.sub("\ufffd", text)
     return text
+
+
+def _storable(text: str | None) -> str | None:
+    return None if text is None else storable(text)
 
 
 def as_json(value: object) -> str:

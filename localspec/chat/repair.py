@@ -18,8 +18,12 @@ from localspec.chat.store import Store
 
 _STEP = 0.05
 """Seconds between two looks at whether another process is done."""
-_FURTHEST = 1 << 40
-"""Where the search for rows ends, if the table does not say what its last one is."""
+_EMPTY = 10.0
+"""Seconds after which nobody will sign an empty mark any more."""
+_SHORTEST = 20
+"""Bytes of a row, at least: a file has no more rows than that allows."""
+_TRIES = 20_000
+"""Stretches of rows that are tried; about a second."""
 
 
 @contextmanager
@@ -33,13 +37,13 @@ def alone(path: Path, *, patience: float) -> Iterator[bool]:
             descriptor = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
             break
         except FileExistsError:
-            waited = True
             if not _is_held(mark):
                 mark.unlink(missing_ok=True)
             elif time.monotonic() > deadline:
                 yield False
                 return
             else:
+                waited = True
                 time.sleep(_STEP)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
@@ -51,11 +55,11 @@ def alone(path: Path, *, patience: float) -> Iterator[bool]:
 
 def _is_held(mark: Path) -> bool:
     try:
-        holder = mark.read_text(encoding="ascii")
+        holder, age = mark.read_text(encoding="ascii"), time.time() - mark.stat().st_mtime
     except OSError:
         return False
     # It is empty for a moment at first.
-    return not holder or writer.lives(holder)
+    return writer.lives(holder) if holder else abs(age) < _EMPTY
 
 
 def is_sound(path: Path, *, patience: float) -> bool:
@@ -95,20 +99,23 @@ def salvage(aside: Path, into: Store, *, patience: float) -> int:
         sqlite3.Error: the new file cannot be written.
     """
     # Opened, an empty file would have its companions, which may hold everything, thrown away.
-    if aside.stat().st_size == 0:
+    size = aside.stat().st_size
+    if size == 0:
         return 0
+    most = size // _SHORTEST
     try:
         old = connect(aside, mode="ro", patience=patience)
     except sqlite3.Error:
         return 0
+    Store(old).tolerate()
     try:
         headers = {
             header.id: header
-            for header in map(Header.from_row, _rows(old, "conversations", HEADER))
+            for header in map(Header.from_row, _rows(old, "conversations", HEADER, most=most))
             if header.id
         }
         messages: dict[str, dict[str, Message]] = {}
-        for row in _rows(old, "messages", MESSAGE):
+        for row in _rows(old, "messages", MESSAGE, most=most):
             message, conversation = message_from(row), row[MESSAGE.index("conversation")]
             if message.id and isinstance(conversation, str) and conversation:
                 if message.state == STREAMING:
@@ -121,19 +128,26 @@ def salvage(aside: Path, into: Store, *, patience: float) -> int:
     return sum(map(len, messages.values()))
 
 
-def _rows(connection: sqlite3.Connection, table: str, columns: tuple[str, ...]) -> Iterator[Any]:
+def _rows(
+    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], *, most: int
+) -> Iterator[Any]:
     """The rows that can be read, in their order.
 
     Where a stretch of them cannot, its halves are tried, down to single rows: a bad page costs the
     rows that are on it, and no more.
     """
     sql = f"SELECT {', '.join(columns)} FROM {table} WHERE seq BETWEEN ? AND ? ORDER BY seq"
-    last = _FURTHEST
-    with suppress(sqlite3.Error, TypeError):
-        (last,) = connection.execute(f"SELECT max(seq) + 0 FROM {table}").fetchone()
-        last = min(int(last), _FURTHEST)
-    stretches = [(1, last)]
-    while stretches:
+    try:
+        (last,) = connection.execute(f"SELECT max(seq) FROM {table}").fetchone()
+        last = last if isinstance(last, int) else 0
+    except sqlite3.Error as error:
+        if "malformed" not in str(error):
+            return  # no database, or none with such a table
+        last = most
+    stretches = [(1, min(last, most))]
+    for _ in range(_TRIES):
+        if not stretches:
+            return
         low, high = stretches.pop()
         try:
             found = connection.execute(sql, (low, high)).fetchall()

@@ -57,7 +57,7 @@ def connect(
     """
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
     query += f"&vfs={vfs}" if vfs else ""
-    connection = sqlite3.connect(
+    return sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
         timeout=patience,
@@ -65,9 +65,6 @@ def connect(
         # The history's locks see to it that one thread has it at a time.
         check_same_thread=False,
     )
-    # Damaged bytes are to be seen, not to be an error that hides the rest.
-    connection.text_factory = lambda data: data.decode("utf-8", "replace")
-    return connection
 
 
 def prepare(connection: sqlite3.Connection, path: Path, *, patience: float) -> None:
@@ -78,6 +75,9 @@ def prepare(connection: sqlite3.Connection, path: Path, *, patience: float) -> N
         NewerHistory, ForeignFile: not ours to touch.
     """
     check(connection)
+    if _version(connection) == 0:
+        # Before the first table: afterwards it would take writing the file anew.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     wanted = "delete" if _on_network(path) else "wal"
     _set_journal(connection, wanted, patience)
     for pragma in (
@@ -91,9 +91,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, patience: float) -> N
     if _version(connection) < len(MIGRATIONS):
         migrate(connection)
     else:
-        # Finds out now whether it can be written.
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute("ROLLBACK")
+        _try_writing(connection, patience)
 
 
 def check(connection: sqlite3.Connection) -> None:
@@ -215,6 +213,23 @@ def _version(connection: sqlite3.Connection) -> int:
     return int(version)
 
 
+def _try_writing(connection: sqlite3.Connection, patience: float) -> None:
+    """Find out now whether the file is read-only; who else writes just now does not matter."""
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            # SQLite begins to write to a read-only file without a word; it is the first change
+            # that it refuses.
+            connection.execute(f"PRAGMA user_version = {_version(connection)}")
+        finally:
+            connection.execute("ROLLBACK")
+    except sqlite3.OperationalError as error:
+        if "locked" not in str(error):
+            raise
+    connection.execute(f"PRAGMA busy_timeout = {round(1000 * patience)}")
+
+
 def _set_journal(connection: sqlite3.Connection, wanted: str, patience: float) -> None:
     """Set how changes are kept apart until they are whole; what cannot be had stays as it is."""
     deadline = time.monotonic() + patience
@@ -233,6 +248,9 @@ def _set_journal(connection: sqlite3.Connection, wanted: str, patience: float) -
 
 
 def _on_network(path: Path) -> bool:
+    # On Windows, SQLite's own locks hold on network drives, and asking for them may take long.
+    if os.name != "posix":
+        return False
     import psutil
 
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import threading
 import time
@@ -54,6 +55,8 @@ class Scribe:
         self._busy = self._hurry = self._closing = False
         self._thread = threading.Thread(target=self._work, name="scribe", daemon=True)
         self._thread.start()
+        # A program that ends without closing it still has what it was told written.
+        atexit.register(self.close)
 
     def __enter__(self) -> Scribe:
         return self
@@ -79,9 +82,6 @@ class Scribe:
         """An answer has grown. Called as often as one likes; the newest state is written."""
         job = _job(conversation, message, growing=True)
         with self._wake:
-            known = self._growing.get(message.id)
-            if known is not None and known.header is not None and job.header is None:
-                job.header, job.everything = known.header, known.everything
             self._growing[message.id] = job
             self._wake.notify_all()
 
@@ -128,6 +128,7 @@ class Scribe:
 
     def close(self, timeout: float | None = 10.0) -> bool:
         """Write all there is, and end; returns as `flush` does."""
+        atexit.unregister(self.close)
         with self._wake:
             self._closing = True
             self._wake.notify_all()
@@ -185,8 +186,9 @@ class Scribe:
             if job.retry:
                 self._history.catch_up()
             elif job.remove:
+                count = self._history.delete(job.remove)
                 self._removed.update(job.remove)
-                job.removed.set_result(self._history.delete(job.remove))
+                job.removed.set_result(count)
             elif job.conversation in self._removed:
                 job.end(False)
             else:
@@ -245,12 +247,15 @@ def _job(
     copies = () if message is None else (_copy(message, growing=growing),)
     if isinstance(conversation, str):
         return _Job(conversation, messages=copies)
+    header = Header.of(conversation)
+    if growing:
+        return _Job(conversation.id, header, copies)
     # Messages that are done do not change any more, and the one that is not is copied.
     everything = (
         *(each for each in conversation.messages.values() if each is not message),
         *copies,
     )
-    return _Job(conversation.id, Header.of(conversation), copies, everything)
+    return _Job(conversation.id, header, copies, everything)
 
 
 def _copy(message: Message, *, growing: bool) -> Message:

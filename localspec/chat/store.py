@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Any
 
-from localspec.chat import query, writer
+from localspec.chat import search, writer
 from localspec.chat.conversation import INTERRUPTED, STREAMING, USER, Message
 from localspec.chat.naming import title_from
 from localspec.chat.records import (
@@ -31,13 +30,6 @@ _SUMMARY = (
     "FROM conversations AS c"
 )
 
-PER_CONVERSATION = 5
-"""Messages of one conversation that a search finds; a long one would hide all others."""
-LOOKED_AT = 5000
-"""Messages that a search goes through, newest first, to find those of many conversations."""
-SNIPPET = 24
-"""Words."""
-
 
 @dataclass(frozen=True, slots=True)
 class Summary:
@@ -48,31 +40,6 @@ class Summary:
     updated: float
     messages: int
     model: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """What a search found.
-
-    Attributes:
-        conversation: its id, and `title` its title.
-        message: id of the message, None where the title has the words.
-        role: whose message it is.
-        snippet: some words of it in one line; see `parts`.
-        updated: when the conversation was last added to.
-    """
-
-    conversation: str
-    title: str
-    message: str | None
-    role: str | None
-    snippet: str
-    updated: float
-
-    @property
-    def parts(self) -> list[tuple[str, bool]]:
-        """The snippet in pieces: text, and whether it is what was searched for."""
-        return query.parts(self.snippet)
 
 
 class Store:
@@ -86,6 +53,13 @@ class Store:
     def close(self) -> None:
         """Close the connection; the last one of all tidies the file up."""
         self.connection.close()
+
+    def tolerate(self) -> None:
+        """Read what is no UTF-8 as well: damaged bytes are to be seen, and not to hide the rest.
+
+        Not from the beginning, because it takes longer.
+        """
+        self.connection.text_factory = lambda data: data.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> None:
         """How long to wait for others that write."""
@@ -147,16 +121,15 @@ class Store:
                 run("DELETE FROM titles WHERE rowid = ?", (seq,))
                 run("DELETE FROM conversations WHERE seq = ?", (seq,))
                 removed += 1
+        # Gives the room back; if that has to wait for somebody, the next time does it.
+        with suppress(sqlite3.Error):
+            run("PRAGMA incremental_vacuum").fetchall()
         return removed
 
-    def settle(self, conversation: str | None = None) -> None:
-        """Call answers interrupted whose writer is gone; of one conversation, or of all."""
-        where, values = (
-            ("", ()) if conversation is None else (" AND conversation = ?", (conversation,))
-        )
+    def settle(self) -> None:
+        """Call all answers interrupted whose writer is gone."""
         growing = self.connection.execute(
-            f"SELECT id, conversation, writer FROM messages WHERE state = '{STREAMING}'{where}",
-            values,
+            f"SELECT id, conversation, writer FROM messages WHERE state = '{STREAMING}'"
         ).fetchall()
         for id, of, who in growing:
             if not writer.lives(who):
@@ -195,6 +168,14 @@ class Store:
                     message.state = INTERRUPTED
             found.append(message)
         return found
+
+    def growing(self, conversation: str) -> set[str]:
+        """Ids of its messages whose rows say that somebody is writing them."""
+        rows = self.connection.execute(
+            f"SELECT id FROM messages WHERE state = '{STREAMING}' AND conversation = ?",
+            (conversation,),
+        )
+        return {id for (id,) in rows}
 
     def ids(self, conversation: str) -> list[str]:
         """Ids of its messages."""
@@ -235,26 +216,16 @@ class Store:
         )
         return [text for (text,) in rows][::-1]
 
-    def search(self, expression: str, limit: int) -> list[Hit]:
-        """Titles that match, then messages, each newest first; see `query.expression`."""
-        found = self._search_titles(expression, limit)
-        return found + self._search_messages(expression, limit - len(found))
-
     def rebuild_index(self) -> None:
         """Make the full-text index anew."""
-        from localspec.chat.schema import INDEX, create_index
-
-        run = self.connection.execute
         with self._transaction():
-            for table in INDEX:
-                run(f"DROP TABLE IF EXISTS {table}")
-            create_index(self.connection)
-            for seq, title in run("SELECT seq, title FROM conversations").fetchall():
-                self._index("titles", seq, title)
-            for seq, *row in run(
+            search.clear(self.connection)
+            for seq, title in self.connection.execute("SELECT seq, title FROM conversations"):
+                search.index(self.connection, "titles", seq, title)
+            for seq, *row in self.connection.execute(
                 f"SELECT m.seq, {_MESSAGE} FROM messages AS m WHERE m.state <> '{STREAMING}'"
             ):
-                self._index("words", seq, _words(message_from(row)))
+                search.index(self.connection, "words", seq, search.words(message_from(row)))
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -281,7 +252,7 @@ class Store:
             f"INSERT INTO conversations ({_HEADER}) VALUES ({marks})", header.row()
         )
         assert cursor.lastrowid is not None
-        self._index("titles", cursor.lastrowid, header.title)
+        search.index(self.connection, "titles", cursor.lastrowid, header.title)
 
     def _update_header(self, seq: int, header: Header) -> None:
         run = self.connection.execute
@@ -291,7 +262,7 @@ class Store:
         )
         run(f"UPDATE conversations SET {columns} WHERE seq = ?", (*header.row(), seq))
         if title != header.title:
-            self._index("titles", seq, header.title)
+            search.index(self.connection, "titles", seq, header.title)
 
     def _put_message(self, message: Message, conversation: str) -> str | None:
         """Write it; returns the text that is written of one that grows, None for others."""
@@ -310,7 +281,7 @@ class Store:
             return content
         seq = self._upsert(message, conversation, who=None)
         run("DELETE FROM growth WHERE message = ?", (message.id,))
-        self._index("words", seq, _words(message))
+        search.index(self.connection, "words", seq, search.words(message))
         return None
 
     def _append(self, message: Message, content: str) -> bool:
@@ -362,62 +333,6 @@ class Store:
             spans += unpacked(runs) or []
         if spans:
             message.spans = spans
-
-    def _index(self, table: str, seq: int, text: str) -> None:
-        self.connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
-        self.connection.execute(
-            f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, query.indexed(text))
-        )
-
-    def _search_titles(self, expression: str, limit: int) -> list[Hit]:
-        rows = self.connection.execute(
-            "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
-            "FROM titles JOIN conversations AS c ON c.seq = titles.rowid "
-            "WHERE titles MATCH ? ORDER BY c.updated DESC LIMIT ?",
-            (query.MARK, query.END, SNIPPET, expression, limit),
-        )
-        return [_hit(row) for row in rows]
-
-    def _search_messages(self, expression: str, limit: int) -> list[Hit]:
-        run = self.connection.execute
-        chosen: list[int] = []
-        taken: dict[str, int] = {}
-        for seq, conversation in run(
-            "SELECT m.seq, m.conversation "
-            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
-            "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
-            (expression, LOOKED_AT),
-        ):
-            if len(chosen) >= limit:
-                break
-            taken[conversation] = taken.get(conversation, 0) + 1
-            if taken[conversation] <= PER_CONVERSATION:
-                chosen.append(seq)
-        if not chosen:
-            return []
-        # A snippet costs more than all the rest: only for what is chosen. The unary plus keeps
-        # SQLite from looking each of them up in the whole index.
-        marks = ", ".join("?" * len(chosen))
-        rows: Any = run(
-            "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?, ?, '…', ?), c.updated "
-            "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
-            "JOIN conversations AS c ON c.id = m.conversation "
-            f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
-            "ORDER BY words.rowid DESC LIMIT ?",
-            (query.MARK, query.END, SNIPPET, expression, chosen[-1], *chosen, len(chosen)),
-        )
-        return [_hit(row) for row in rows]
-
-
-def _hit(row: Sequence[Any]) -> Hit:
-    conversation, title, message, role, snippet, updated = row
-    return Hit(conversation, title, message, role, query.readable(snippet), updated)
-
-
-def _words(message: Message) -> str:
-    """What a message is found by: its text, and the names of its files."""
-    names = [attachment.name for attachment in message.attachments]
-    return storable("\n".join([message.content, *names]))
 
 
 def _piece(message: Message, content: str, start: int) -> tuple[str, str | None]:

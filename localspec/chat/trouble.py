@@ -35,7 +35,16 @@ _SENTENCES = {
     "set LOCALSPEC_HOME to a folder on another one.",
 }
 
+_UNREADABLE = {
+    LOCKED: "Another program keeps the history {path} locked, so it cannot be read. Close that "
+    "program, or wait.",
+    CORRUPT: "The history {path} is damaged, so it cannot be read. `localspec chat` sets the file "
+    "aside and saves what it can.",
+    FAILING: "The history {path} cannot be read: {why}. Look after the disk.",
+}
+
 KEPT_AGAIN = "The history is being kept again."
+READ_AGAIN = "The history can be read again."
 
 _CODES = {
     5: LOCKED,  # SQLITE_BUSY
@@ -65,11 +74,14 @@ class Trouble:
     text: str
 
 
-def trouble(error: Exception, path: Path) -> Trouble:
-    """What an error means for the history in that file."""
+def trouble(error: Exception, path: Path, *, reading: bool = False) -> Trouble:
+    """What an error means for the history in that file, when it is read or else written."""
     kind = kind_of(error, path)
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return Trouble(kind, _SENTENCES[kind].format(path=path, why=why))
+    sentence = _SENTENCES[kind]
+    if reading:
+        sentence = _UNREADABLE.get(kind, _UNREADABLE[FAILING])
+    return Trouble(kind, sentence.format(path=path, why=why))
 
 
 def kind_of(error: Exception, path: Path) -> str:

@@ -12,9 +12,23 @@ from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
 from localspec.cli.chat import chat, open_chat
+from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
+from localspec.cli.doctor import doctor
+from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
+from localspec.cli.list import EXAMPLES as LIST_EXAMPLES
+from localspec.cli.list import list_models
+from localspec.cli.models import EXAMPLES as MODELS_EXAMPLES
+from localspec.cli.models import models
 from localspec.cli.output import Console, OutputLost, lost
+from localspec.cli.paths import paths
+from localspec.cli.pull import EXAMPLES as PULL_EXAMPLES
+from localspec.cli.pull import pull
+from localspec.cli.rm import EXAMPLES as RM_EXAMPLES
+from localspec.cli.rm import rm
 from localspec.cli.run import EXAMPLES, run
+from localspec.cli.show import EXAMPLES as SHOW_EXAMPLES
+from localspec.cli.show import show
 
 NAME = "localspec"
 
@@ -40,6 +54,14 @@ app = typer.Typer(
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=CHAT_EXAMPLES)(chat)
 app.command(epilog=BENCH_EXAMPLES)(bench)
+app.add_typer(history)
+app.command()(paths)
+app.command(epilog=DOCTOR_EXAMPLES)(doctor)
+app.command("list", epilog=LIST_EXAMPLES)(list_models)
+app.command(epilog=SHOW_EXAMPLES)(show)
+app.command(epilog=MODELS_EXAMPLES)(models)
+app.command(epilog=PULL_EXAMPLES)(pull)
+app.command(epilog=RM_EXAMPLES)(rm)
 
 
 def _version(wanted: bool) -> None:

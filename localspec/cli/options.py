@@ -406,6 +406,7 @@ Json = Annotated[
 Jsonl = Annotated[
     bool, _option("--jsonl", panel=OUTPUT, help="One JSON object per event, as it happens.")
 ]
+PrintJson = Annotated[bool, typer.Option("--json", help="One JSON object.")]
 Quiet = Annotated[
     bool, _option("-q", "--quiet", panel=OUTPUT, help="Nothing but the answer and errors.")
 ]

@@ -109,6 +109,11 @@ class Console:
                 text = f"\x1b[2m{text}\x1b[0m"
         self._write_aside(text + "\n")
 
+    def ask(self, text: str) -> None:
+        """Print a question on standard error; the answer is typed behind it."""
+        self.erase_progress()
+        self._write_aside(text)
+
     def notice(self, text: str) -> None:
         """Print something that the user should know, unless told to be quiet."""
         if not self.quiet:

@@ -195,9 +195,9 @@ class Worker:
         notices = []
         if engine.draft is not None and not uses_model(drafter):
             notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
-        why = engine.why_no_draft
+        why = engine.why_no_draft or engine.why_draft
         if opening.draft == "auto" and why is not None:
-            notices.append(f"{why[0].upper()}{why[1:]}.")
+            notices.append(f"-d auto: {why}.")
         if not stats.lossless:
             notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
         return notices

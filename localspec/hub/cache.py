@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from pathlib import Path
 
-from localspec.hub.names import stays_inside
+from localspec.errors import UsageError
+from localspec.hub.names import printable, stays_inside
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _TRUE = ("1", "ON", "YES", "TRUE")
@@ -25,16 +27,38 @@ def offline_by_environment() -> bool:
     return found.upper() in _TRUE
 
 
+def require_client() -> None:
+    """Make sure that huggingface-hub can be imported: it reads its variables then.
+
+    Raises:
+        UsageError: one of them is nonsense.
+    """
+    try:
+        import huggingface_hub.constants  # noqa: F401
+    except ValueError as error:
+        raise UsageError(
+            f"huggingface-hub does not start: {printable(str(error))}. "
+            "Check the variables that begin with HF_."
+        ) from None
+
+
 def cache_folder() -> Path:
     """Where the cache is: HF_HUB_CACHE, or `hub` under HF_HOME."""
+    require_client()
     from huggingface_hub import constants
 
     return Path(constants.HF_HUB_CACHE).expanduser()
 
 
 def repository_folder(repository: str) -> Path:
-    """Where the files of `user/repo` are, if any."""
-    return cache_folder() / f"models--{repository.replace('/', '--')}"
+    """Where the files of `user/repo` are, if any; its name may be typed in capitals or not."""
+    cache, name = cache_folder(), f"models--{repository.replace('/', '--')}"
+    if not (cache / name).exists():
+        with suppress(OSError):
+            for path in cache.iterdir():
+                if path.name.casefold() == name.casefold():
+                    return path
+    return cache / name
 
 
 def snapshots(repository: str, revision: str) -> list[Path]:

@@ -53,7 +53,7 @@ class _Record(BaseModel):
 class Head(_Record):
     """Something trained on a model's hidden states to draft for it. Facts; not all can be used."""
 
-    kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DSpark", "Medusa"]
+    kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DFlash2", "DSpark", "Medusa"]
     repo: Repo
     """Where it is, or whose file contains it."""
     gguf: bool = False
@@ -145,7 +145,8 @@ class Catalog:
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All of them, by family and size."""
-        return tuple(sorted(self._entries.values(), key=lambda e: (e.family, e.parameters, e.name)))
+        by_family = sorted(self._entries.values(), key=lambda e: (e.parameters, e.name))
+        return tuple(sorted(by_family, key=lambda e: e.family.casefold()))
 
     def find(self, name: str) -> Entry | None:
         """The entry of that name, in capitals or not."""
@@ -162,6 +163,19 @@ class Catalog:
             if wanted in (known.casefold() for known in entry.repositories):
                 return entry
         return None
+
+    def meant_by(self, reference: str) -> Entry | None:
+        """The entry that a reference is about: by its name, or by the repository.
+
+        Raises:
+            ModelNotFound, UsageError: the reference names nothing.
+        """
+        from localspec.hub.reference import Repository, parse
+
+        wanted = parse(reference)
+        if not isinstance(wanted, Repository):
+            return None
+        return self.find(reference.partition(":")[0]) or self.of_repository(wanted.id)
 
 
 def shipped_file() -> Path:
@@ -181,7 +195,13 @@ def load() -> Catalog:
         UsageError: one cannot be read; the message names the file and the line or key.
     """
     own = user_file()
-    return Catalog([*read(shipped_file()), *(read(own) if own.exists() else ())])
+    theirs = read(own) if own.exists() else []
+    catalog = Catalog([*read(shipped_file()), *theirs])
+    for entry in theirs:
+        for draft in entry.drafts:
+            if "/" not in draft and catalog.find(draft.partition(":")[0]) is None:
+                raise _refused(own, f"entry '{entry.name}': drafts: there is no entry '{draft}'")
+    return catalog
 
 
 def read(path: Path) -> list[Entry]:

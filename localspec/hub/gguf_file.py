@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
@@ -97,6 +98,26 @@ class Array(Sequence[Scalar]):
         """One text as the file has it."""
         start = self._offsets()[index]
         return self.raw[start + 8 : start + 8 + _U64.unpack_from(self.raw, start)[0]]
+
+    def index_of(self, text: bytes) -> int | None:
+        """Where a text is, None where it is not."""
+        entry = _U64.pack(len(text)) + text
+        at = self.raw.find(entry)
+        while at >= 0:  # most often never or once: the bytes are looked at in bulk
+            starts = self._offsets()
+            index = bisect_left(starts, at)
+            if index < len(starts) and starts[index] == at:
+                return index
+            at = self.raw.find(entry, at + 1)
+        return None
+
+    def all_bytes(self) -> Iterator[bytes]:
+        """All texts as the file has them."""
+        raw, at, unpack = self.raw, 0, _U64.unpack_from
+        for _ in range(self._length):
+            end = at + 8 + unpack(raw, at)[0]
+            yield raw[at + 8 : end]
+            at = end
 
     def head(self, count: int) -> bytes:
         """The bytes of the first elements, to be compared with another array's."""

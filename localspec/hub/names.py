@@ -17,6 +17,7 @@ _QUANT = re.compile(
     r"|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32)(?![A-Za-z0-9])",
     re.IGNORECASE,
 )
+_UNQUANTIZED = ("F16", "BF16", "F32")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _BESIDES = ("mmproj", "imatrix")
 """What else lies in repositories as .gguf: image encoders, statistics for quantizing."""
@@ -30,6 +31,14 @@ def printable(text: str, longest: int = 200) -> str:
         " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
     ).strip()
     return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def gigabytes(count: int) -> str:
+    """Bytes for people."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
 
 
 def is_repository(text: str) -> bool:
@@ -124,15 +133,17 @@ def choose(models: Sequence[Weights], *, quant: str | None, file: str | None) ->
     """The model that a reference means; None where there is none such.
 
     Args:
-        quant: as typed; None takes the default one, else the first model, as llama.cpp does.
+        quant: as typed; None takes the default one, else the first model, as llama.cpp does, but
+            one that is not quantized only where there is no other.
         file: its file (any part of it), which decides alone.
     """
     if file is not None:
         wanted = parts_of(file)
         return next((m for m in models if parts_of(m.files[0]) == wanted), None)
-    return _with_quant(models, quant or DEFAULT_QUANT) or (
-        models[0] if models and quant is None else None
-    )
+    found = _with_quant(models, quant or DEFAULT_QUANT)
+    if found is not None or quant is not None:
+        return found
+    return next((m for m in models if m.quant not in _UNQUANTIZED), models[0] if models else None)
 
 
 def _with_quant(models: Sequence[Weights], quant: str) -> Weights | None:

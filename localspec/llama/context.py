@@ -27,6 +27,7 @@ MAX_SNAPSHOT_DRAFT = 8
 
 _FLASH = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2
+_BF16 = 30  # ggml.h
 
 _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 # ggml asks its abort callback before every node of the graph. A Python function would have to take
@@ -54,6 +55,11 @@ _sequence_remove = _quick(
     ctypes.c_int32,
     ctypes.c_int32,
 )
+
+
+def _element_type(name: str) -> int:
+    """The ggml_type of that name; the binding's own list lacks bf16."""
+    return int(getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16))
 
 
 class Context:
@@ -120,8 +126,8 @@ class Context:
         params.n_outputs_max = MAX_TREE + 1
         params.n_threads = params.n_threads_batch = threads
         params.flash_attn_type = _FLASH[options.flash_attention]
-        params.type_k = getattr(llama_cpp, f"GGML_TYPE_{options.kv_type_k.upper()}")
-        params.type_v = getattr(llama_cpp, f"GGML_TYPE_{options.kv_type_v.upper()}")
+        params.type_k = _element_type(options.kv_type_k)
+        params.type_v = _element_type(options.kv_type_v)
         params.kv_unified = True
         params.swa_full = True  # a sliding window could not be rolled back
         params.no_perf = True

@@ -25,7 +25,7 @@ from localspec.tui.completions import Completions
 from localspec.tui.conversing import Conversing
 from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
-from localspec.tui.engine_thread import EngineThread, Event, Loader, Pair
+from localspec.tui.engine_thread import EngineThread, Event, Loader, Opened, Pair
 from localspec.tui.figures_panel import FiguresPanel
 from localspec.tui.prompt_input import PromptInput
 from localspec.tui.records import Records
@@ -126,6 +126,8 @@ class ChatApp(App[None]):
         self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
         self.attached: list[Attachment] = []
         self.editing: str | None = None
+        self.chosen: Pair | None = None
+        self._put_aside = ""
         self._commands = CommandActions(self)
         self._interrupted = -TWICE
 
@@ -192,7 +194,11 @@ class ChatApp(App[None]):
 
     @on(EngineEvent)
     def _engine_event(self, message: EngineEvent) -> None:
-        self.conversing.on_event(message.event)
+        event = message.event
+        self.conversing.on_event(event)
+        # Only what could be opened is worth opening next time.
+        if isinstance(event, Opened) and event.pair == self.chosen:
+            self.remember(model=event.pair.model, draft=event.pair.draft)
 
     # From the input
 
@@ -212,7 +218,8 @@ class ChatApp(App[None]):
             return
         self.prompt.accepted(text)
         attached, self.attached = self.attached, []
-        instead_of, self.editing = self.editing, None
+        instead_of = self.editing
+        self.leave_edit()
         self.draw_attached()
         self._send(commands.unescaped(text), attached, instead_of)
 
@@ -279,8 +286,7 @@ class ChatApp(App[None]):
 
     @on(Sidebar.Left)
     def _sidebar_left(self) -> None:
-        if self.screen.has_class("-narrow"):
-            self._fold(Sidebar, None)
+        self.uncover()
         self.prompt.focus()
 
     def show(self, conversation: Conversation, message: str | None = None) -> None:
@@ -288,12 +294,27 @@ class ChatApp(App[None]):
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.editing = None
+        self.leave_edit()
         self.conversing.begin(conversation)
         self.transcript.select_message(message)
-        if self.screen.has_class("-narrow"):
-            self._fold(Sidebar, None)
+        self.uncover()
         self.prompt.focus()
+
+    def begin_edit(self, message: str, text: str) -> None:
+        """Have a message written anew; what was being written waits meanwhile."""
+        if self.editing is None:
+            self._put_aside = self.prompt.text
+        self.editing = message
+        self.prompt.put(text)
+        self.prompt.focus()
+        self.draw_attached()
+
+    def leave_edit(self) -> None:
+        """Go on with what was being written before."""
+        if self.editing is not None:
+            self.editing = None
+            self.prompt.put(self._put_aside)
+            self.draw_attached()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""
@@ -321,16 +342,11 @@ class ChatApp(App[None]):
             completions.offer(())
             self.prompt.completing = False
         elif self.editing is not None:
-            self.editing = None
-            self.draw_attached()
+            self.leave_edit()
         elif self.stage.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
-        elif self.screen.has_class("-narrow") and (
-            self.sidebar.has_class("open") or self.part(FiguresPanel).has_class("open")
-        ):
-            self._fold(Sidebar, None)
-            self._fold(FiguresPanel, None)
         else:
+            self.uncover()
             self.prompt.focus()
 
     def action_interrupt(self) -> None:
@@ -393,7 +409,7 @@ class ChatApp(App[None]):
     def action_search(self) -> None:
         """Put the cursor into the search, opening the list if need be."""
         if not self.sidebar.display:
-            self._fold(Sidebar, True)
+            self.action_sidebar()
         self.sidebar.focus_search()
 
     def action_keys(self) -> None:
@@ -438,20 +454,32 @@ class ChatApp(App[None]):
                 f"/{command.name}", command.about, partial(self._commands.begin, command)
             )
 
-    def _toggle(self, kind: type[Any], name: str) -> None:
+    def _toggle(self, kind: type[Widget], name: str) -> None:
         panel = self.part(kind)
         show = not panel.display
-        self._fold(kind, show)
-        # On a narrow terminal it only lies over the conversation for a moment.
-        if not self.screen.has_class("-narrow"):
+        if self.is_narrow:
+            panel.set_class(show, "over")
+        else:
+            self._fold(kind, show)
             self.remember(**{name: show})
         if not show and not self.prompt.has_focus:
             self.prompt.focus()
 
-    def _fold(self, kind: type[Any], show: bool | None) -> None:
+    def _fold(self, kind: type[Widget], show: bool | None) -> None:
+        """Open or shut a panel beside the conversation; None goes by the width."""
         panel = self.part(kind)
         panel.set_class(show is True, "open")
         panel.set_class(show is False, "shut")
+
+    @property
+    def is_narrow(self) -> bool:
+        """Whether panels lie over the conversation."""
+        return self.screen_stack[0].has_class("-narrow")
+
+    def uncover(self) -> None:
+        """Take away what lies over the conversation."""
+        self.sidebar.remove_class("over")
+        self.part(FiguresPanel).remove_class("over")
 
 
 def _first_theme() -> str:

@@ -175,20 +175,22 @@ class CommandActions:
             raise UsageError("/copy takes answer, code, or conversation.")
 
     def _export(self, argument: str) -> None:
-        from localspec.chat.export import write_export
+        from localspec.chat.export import FORMATS, write_export
 
-        kind, _, name = argument.partition(" ")
-        if kind not in ("md", "json"):
-            kind, name = ("json" if argument.endswith(".json") else "md"), argument
+        form, _, name = argument.partition(" ")
+        if form not in FORMATS:
+            form, name = "", argument
         if not self._app.conversing.conversation.messages:
             raise UsageError("There is nothing to export yet.")
-        path = Path(name.strip()).expanduser() if name.strip() else None
-        written = write_export(self._app.conversing.conversation, kind, path)
-        self._app.stage.tell(f"Written to {written}.")
+        where = Path(name.strip() or ".").expanduser()
+        written = write_export(self._app.conversing.conversation, where, form=form or None)
+        self._app.stage.tell(f"Written to {written.absolute()}.")
 
     def _title(self, argument: str) -> None:
         if not argument:
-            raise UsageError("/title needs a title.")
+            self._app.conversing.ask_for_title()
+            self._app.stage.tell("The model is asked for a title.")
+            return
         self._app.conversing.rename(argument)
         self._app.stage.show_conversation()
         self._app.shelf.list()
@@ -242,10 +244,7 @@ class CommandActions:
     def _begin_edit(self, message: Message) -> None:
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._app.editing = message.id
-        self._app.prompt.put(message.content)
-        self._app.prompt.focus()
-        self._app.draw_attached()
+        self._app.begin_edit(message.id, message.content)
 
     def _copy_code(self, message: Message) -> None:
         from localspec.tui.markdown_lines import code_blocks
@@ -277,8 +276,11 @@ class CommandActions:
         from localspec.hub.pairing import judge
         from localspec.tui.model_picker import ModelPicker
 
+        opened = self._app.conversing.opened
+        beside = [] if opened is None else [Path(opened.model_path).parent]
+
         def find() -> list[LocalModel]:
-            self._models = local_models()
+            self._models = local_models(beside)
             return self._models
 
         picker = ModelPicker(find, judge, self._pair(), draft_only=draft_only)
@@ -290,8 +292,8 @@ class CommandActions:
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return
+        self._app.chosen = pair
         self._app.engine.open(pair)
-        self._app.remember(model=pair.model, draft=pair.draft)
 
     def _settings(self, to: str) -> None:
         from localspec.tui.settings_screen import SettingsScreen

@@ -48,7 +48,7 @@ COMMANDS = (
     Command("branch", "[next|previous|N]", "switch between branches", "branches"),
     Command("copy", "[answer|code|conversation]", "copy to the clipboard", "copies"),
     Command("export", "[md|json] [FILE]", "write the conversation into a file", "formats"),
-    Command("title", "TEXT", "name the conversation"),
+    Command("title", "[TEXT]", "name the conversation, or let the model do it"),
     Command("search", "[WORDS]", "search all conversations"),
     Command("delete", "", "delete the conversation"),
     Command("why", "", "explain the last answer's speed in words"),

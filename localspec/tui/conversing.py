@@ -10,6 +10,8 @@ from typing import Protocol
 
 from localspec.chat.conversation import (
     ASSISTANT,
+    BY_MODEL,
+    BY_USER,
     COMPLETE,
     FAILED,
     STOPPED,
@@ -20,10 +22,19 @@ from localspec.chat.conversation import (
     Message,
 )
 from localspec.chat.figures import Figures
+from localspec.chat.naming import NEW, title_from
 from localspec.errors import UsageError
 from localspec.tui import commands, engine_thread
 from localspec.tui.answer import Answer
 from localspec.tui.engine_thread import Event, Opened, Question
+
+TITLE = "title"
+"""What events carry that are about a title; no message has such an id."""
+TITLE_WISH = (
+    "Give our conversation a title of at most six words. Answer with the title alone, "
+    "without quotation marks."
+)
+TITLE_TOKENS = 24
 
 
 class View(Protocol):
@@ -109,6 +120,7 @@ class Conversing:
     opened: Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
     latest: Answer | None = None
+    _naming: Conversation | None = None
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
 
@@ -212,11 +224,37 @@ class Conversing:
         if conversation.messages:
             self.keeper.saved(conversation)
 
-    def rename(self, title: str) -> None:
-        """Name the conversation."""
-        self.conversation.title, self.conversation.titled_by = title, "user"
-        if self.conversation.messages:
-            self.keeper.saved(self.conversation)
+    def rename(self, title: str, *, of: Conversation | None = None, by: str = BY_USER) -> None:
+        """Name a conversation, the one that is shown if none is given."""
+        conversation = of or self.conversation
+        conversation.title, conversation.titled_by = title, by
+        if conversation.messages:
+            self.keeper.saved(conversation)
+
+    def ask_for_title(self) -> None:
+        """Have the model name the conversation, unless something is sent meanwhile.
+
+        It reads on where it is, so that the cache stays what the next message needs.
+
+        Raises:
+            UsageError: there is nothing to name yet, or an answer is still coming.
+        """
+        self._require_idle()
+        conversation = self.conversation
+        if not conversation.messages:
+            raise UsageError("There is nothing to name yet. Write a message.")
+        self._naming = conversation
+        wish = {"role": "user", "content": TITLE_WISH}
+        self.thread.ask(
+            Question(
+                TITLE,
+                [*conversation.for_model(), wish],
+                commands.checked(temperature=0.0),
+                TITLE_TOKENS,
+                "error",
+                lambda _text: None,
+            )
+        )
 
     # What the engine's thread tells
 
@@ -236,6 +274,8 @@ class Conversing:
             if not event.cancelled:
                 stays = f" {event.still.model} stays open." if event.still else ""
                 self.view.tell(f"{event.error}{stays}", error=True)
+        elif event_id(event) == TITLE:
+            self._on_title(event)
         elif self.running is not None and event_id(event) == self.running.to:
             self._on_answer(self.running, event)
 
@@ -275,6 +315,8 @@ class Conversing:
             if running.message is not None:
                 self.keeper.streaming(conversation.id, replace(running.message, content=text))
 
+        if self._naming is not None:
+            self.thread.stop()  # a title can wait
         asked = conversation.messages[running.to]
         try:
             # A conversation may be from a file, with anything in it.
@@ -331,6 +373,18 @@ class Conversing:
                 self._keep(running)
             self._over()
             self.view.tell(event.error, error=True)
+
+    def _on_title(self, event: Event) -> None:
+        if not isinstance(event, engine_thread.Ended | engine_thread.Failed):
+            return
+        conversation, self._naming = self._naming, None
+        title = title_from(event.text)
+        whole = isinstance(event, engine_thread.Ended) and event.finish_reason == "stop"
+        if conversation is None or not whole or title == NEW or title.startswith("<"):
+            self.view.tell("The model found no title. Name it with /title TEXT.")
+            return
+        self.rename(title.strip("\"'*. "), of=conversation, by=BY_MODEL)
+        self.view.show_conversation()
 
     def _begin_answer(self, running: Running, answer: Answer) -> None:
         opened = self.opened

@@ -23,6 +23,12 @@ if TYPE_CHECKING:
     from localspec.tui.app import ChatApp
 
 
+HINTS = (
+    "Ctrl+O another model · / commands · ? keys",
+    "Ctrl+T who proposed each token · Ctrl+G figures",
+)
+
+
 class Display:
     """Everything that follows the conversation and the answer that comes.
 
@@ -150,6 +156,17 @@ class Display:
             pair = opened.model + (f" + {opened.draft}" if opened.draft else ", no draft model")
         line = Text.assemble((title, "bold"), "  ", (harmless(pair), "dim"), no_wrap=True)
         self._app.static("#title").update(line, layout=False)
+        look = Look.of(self._app)
+        self._app.transcript.welcome(
+            [
+                Text("localspec", look.style("primary", bold=True)),
+                Text("Local models, faster, saying exactly the same."),
+                Text(""),
+                Text(harmless(pair), look.style("accent")),
+                Text(""),
+                *(Text(hint, look.faint) for hint in HINTS),
+            ]
+        )
 
     def _tick(self) -> None:
         figures = self._app.conversing.tick(spans=self._app.transcript.tokens)

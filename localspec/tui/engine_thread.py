@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -59,7 +61,7 @@ class Opened:
 
     Attributes:
         pair: what was asked for.
-        model, draft: names; `model_size` and `draft_size` are bytes of weights.
+        model, draft: names; `model_memory` and `draft_memory` are bytes, caches included.
         model_path, draft_path: files.
         why_no_draft: where there is none.
         context_length: tokens.
@@ -69,10 +71,10 @@ class Opened:
     pair: Pair
     model: str
     model_path: str
-    model_size: int
+    model_memory: int
     draft: str | None
     draft_path: str | None
-    draft_size: int
+    draft_memory: int
     why_no_draft: str | None
     context_length: int
     notices: tuple[str, ...] = ()
@@ -183,10 +185,10 @@ class EngineThread:
         self._offline = offline
         self._options, self._drafting = options, drafting
         self._loader = loader
-        self._wanted: SimpleQueue[Pair | Question | None] = SimpleQueue()
-        self._stop = threading.Event()
+        self._wanted: SimpleQueue[tuple[int, Pair | Question | None]] = SimpleQueue()
         self._lock = threading.Lock()  # guards what `stop` looks at
-        self._waiting = 0
+        # What is wanted is numbered, and a stop reaches all that was wanted before it.
+        self._latest = self._current = self._stopped = 0
         self._engine: Engine | None = None
         self._opened: Opened | None = None
         self._cancel: Callable[[], None] | None = None
@@ -202,37 +204,36 @@ class EngineThread:
         self._want(question)
 
     def stop(self) -> None:
-        """Stop what runs, and what waits."""
+        """Stop what runs, and what was asked for up to now."""
         with self._lock:
-            if self._waiting:
-                self._stop.set()
+            self._stopped = self._latest
             cancel = self._cancel
         if cancel is not None:
             cancel()
 
     def close(self, timeout: float | None = None) -> None:
         """Stop, free the models, end the thread; waits so many seconds for it."""
-        self._wanted.put(None)
-        with self._lock:
-            self._waiting += 1
+        self._want(None)
         self.stop()
         self._thread.join(timeout)
 
-    def _want(self, wanted: Pair | Question) -> None:
+    def _want(self, wanted: Pair | Question | None) -> None:
         with self._lock:
-            self._waiting += 1
-        self._wanted.put(wanted)
+            self._latest += 1
+            self._wanted.put((self._latest, wanted))
+
+    def _is_stopped(self) -> bool:
+        return self._current <= self._stopped
 
     def _run(self) -> None:
-        while (wanted := self._wanted.get()) is not None:
+        while True:
+            self._current, wanted = self._wanted.get()
+            if wanted is None:
+                break
             if isinstance(wanted, Pair):
                 self._open(wanted)
             else:
                 self._answer(wanted)
-            with self._lock:
-                self._waiting -= 1
-                if not self._waiting:
-                    self._stop.clear()
         if self._engine is not None:
             self._engine.close()
 
@@ -257,20 +258,19 @@ class EngineThread:
             self._tell(self._opened)
 
     def _reopen(self, pair: Pair) -> None:
-        self._stop.clear()
-        try:
-            self._load(pair)
-        except Exception:
-            self._engine = self._opened = None
+        """Back to what was open; that is no longer stopped."""
+        with suppress(Exception):
+            self._load(pair, stoppable=False)
 
-    def _load(self, pair: Pair) -> None:
+    def _load(self, pair: Pair, *, stoppable: bool = True) -> None:
         from localspec import load
 
         told = 0.0
 
         def progress(fraction: float) -> None:
             nonlocal told
-            self._require_going_on()
+            if stoppable:
+                self._require_going_on()
             now = monotonic()
             if now - told >= _TELL_EVERY or fraction == 1.0:
                 told = now
@@ -285,19 +285,39 @@ class EngineThread:
             progress=progress,
         )
         model, draft = engine.model, engine.draft
+        chosen = engine.why_draft if pair.draft == "auto" else None
         self._engine = engine
         self._opened = Opened(
             pair,
             model.name,
             str(model.path),
-            model.size,
+            self._memory(model.path, model.size, engine.context_length),
             None if draft is None else draft.name,
             None if engine.draft_path is None else str(engine.draft_path),
-            0 if draft is None else draft.size,
+            0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
             engine.why_no_draft,
             engine.context_length,
-            engine.notices,
+            engine.notices if chosen is None else (*engine.notices, f"-d auto: {chosen}."),
         )
+
+    def _memory(self, path: Path, weights: int, context: int) -> int:
+        """Bytes that a model takes with its caches; its weights alone where that is not known."""
+        from localspec import ModelOptions
+        from localspec.hub.gguf import read_gguf
+        from localspec.hub.memory import predict
+
+        options = self._options or ModelOptions()
+        try:
+            need = predict(
+                read_gguf(path),
+                context=context,
+                kv_type_k=options.kv_type_k,
+                kv_type_v=options.kv_type_v,
+                batch=options.batch,
+            )
+        except (LocalspecError, OSError):
+            return weights
+        return need.total
 
     def _try_unknown(self, pair: Pair) -> None:
         """Let a child process meet a file first that nobody has opened here yet."""
@@ -310,13 +330,13 @@ class EngineThread:
             if reference is not None and reference not in ("auto", "none"):
                 self._tell(Opening("trying the file in a process of its own (once)", None))
                 require_survivable(
-                    resolve(reference, offline=self._offline), cancelled=self._stop.is_set
+                    resolve(reference, offline=self._offline), cancelled=self._is_stopped
                 )
 
     def _answer(self, question: Question) -> None:
         text = ""
         try:
-            if self._stop.is_set():
+            if self._is_stopped():
                 raise Cancelled("Stopped before it began.")
             if self._engine is None:
                 raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
@@ -340,7 +360,7 @@ class EngineThread:
             )
             with self._lock:
                 self._cancel = stream.cancel
-            if self._stop.is_set():
+            if self._is_stopped():
                 stream.cancel()
             self._tell(Began(answer))
             if self._engine.plain_seconds(0) is None:
@@ -367,7 +387,7 @@ class EngineThread:
             self._tell(Failed(question.message, text, _sentence(error)))
 
     def _require_going_on(self) -> None:
-        if self._stop.is_set():
+        if self._is_stopped():
             raise Cancelled("Stopped while the model was loading.")
 
 

@@ -130,8 +130,8 @@ def rest_text(figures: Figures, opened: Opened | None, memory: str | None, look:
         _row(text, "context", f"{used:,} of {length:,}", style)
         text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", look.style("accent"))
     if opened is not None:
-        _row(text, "target", words.size(opened.model_size))
-        _row(text, "draft", words.size(opened.draft_size) if opened.draft else "none")
+        _row(text, "target", words.size(opened.model_memory))
+        _row(text, "draft", words.size(opened.draft_memory) if opened.draft else "none")
     if memory is not None:
         _row(text, "process", memory)
     if not figures.lossless:

@@ -61,8 +61,9 @@ class Look:
         return "default"
 
     def style(self, name: str, *, bold: bool = False, dim: bool = False) -> Style:
-        """Text in a colour of the theme."""
-        return Style(color=self.colour(name), bold=bold or None, dim=dim or None)
+        """Text in a colour of the theme, in the shade of it that can be read on the background."""
+        shade = f"text-{name}" if self._palette.get(f"text-{name}", "").startswith("#") else name
+        return Style(color=self.colour(shade), bold=bold or None, dim=dim or None)
 
     @cached_property
     def faint(self) -> Style:
@@ -104,8 +105,8 @@ class Look:
         from rich.console import Console
         from rich.theme import Theme
 
-        accent, primary = self.colour("accent"), self.colour("primary")
-        panel, muted = self.colour("panel"), self.colour("secondary")
+        accent, primary = self.colour("text-accent"), self.colour("text-primary")
+        panel, muted = self.colour("panel"), self.colour("text-secondary")
         styles = {
             "markdown.code": f"{accent} on {panel}",
             "markdown.code_block": f"on {panel}",

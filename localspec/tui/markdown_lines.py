@@ -18,8 +18,10 @@ from rich import markdown as rich_markdown
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.segment import Segment
 from rich.syntax import Syntax
+from textual.strip import Strip
 
 from localspec.tui.look import Look
+from localspec.tui.strips import strip_of
 
 Line = list[Segment]
 _REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
@@ -36,10 +38,10 @@ class CodeBlock:
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Lines of one top-level element, and where in the text it begins (a character)."""
+    """One top-level element as it is painted, and where in the text it begins (a character)."""
 
     start: int
-    lines: list[Line]
+    strips: list[Strip]
 
 
 class MarkdownLines:
@@ -50,8 +52,8 @@ class MarkdownLines:
         self._blocks: list[_Block] = []
         self._for: tuple[int, Look] | None = None
 
-    def render(self, text: str, width: int, look: Look) -> list[Line]:
-        """Lines of at most `width` cells; an empty one between two blocks."""
+    def render(self, text: str, width: int, look: Look) -> list[Strip]:
+        """Lines `width` cells wide, behind the margin; an empty one between two blocks."""
         grown = self._for == (width, look) and text.startswith(self._text)
         # What a name refers to may be told further down, for all of the text.
         if not grown or _REFERENCE.search(text):
@@ -64,13 +66,14 @@ class MarkdownLines:
             self._blocks.append(dropped[0])  # it ends where it did
             del found[0]
         for at, tokens in found:
-            self._blocks.append(_Block(at, _rendered(tokens, width, look)))
-        lines: list[Line] = []
+            lines = _rendered(tokens, width, look)
+            self._blocks.append(_Block(at, [strip_of(line, width) for line in lines]))
+        strips: list[Strip] = []
         for block in self._blocks:
-            if lines and block.lines:
-                lines.append([])
-            lines.extend(block.lines)
-        return lines
+            if strips and block.strips:
+                strips.append(strip_of([], width))
+            strips.extend(block.strips)
+        return strips
 
     def _unsettled(self) -> list[_Block]:
         """Take away the last blocks, as far as the text to come may change them."""

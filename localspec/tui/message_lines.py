@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from rich.segment import Segment
-from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
@@ -19,13 +17,11 @@ from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
 from localspec.tui.look import Look
-from localspec.tui.token_lines import Line, token_lines
+from localspec.tui.strips import INDENT, strip_of, wrapped
+from localspec.tui.token_lines import token_lines
 
 if TYPE_CHECKING:
     from localspec.tui.markdown_lines import MarkdownLines
-
-INDENT = 2
-"""Cells left of a message: one for the bar of the selected one, one empty."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +63,7 @@ class MessageLines:
         self._drawn = None
 
     def strips(self, width: int, showing: Showing) -> list[Strip]:
-        """The lines, `width` cells wide at most; the last one is empty."""
+        """The lines, `width` cells wide each, margin included; the last one is empty."""
         if self._drawn != (width, showing):
             self._drawn = (width, showing)
             self._strips = list(self._draw(max(1, width - INDENT), showing))
@@ -84,35 +80,33 @@ class MessageLines:
         return 2 + lines + (self.message.role == "assistant")
 
     def _draw(self, width: int, showing: Showing) -> Iterable[Strip]:
-        yield _strip(self._head(width, showing.look))
-        for line in self._body(width, showing):
-            yield _strip(line)
+        yield self._head(width, showing.look)
+        yield from self._body(width, showing)
         for text in self._foot(showing.look):
-            for line in _wrapped(text, width, showing.look):
-                yield _strip(line)
-        yield Strip([], 0)
+            yield from wrapped(text, width, showing.look)
+        yield strip_of([], width)
 
-    def _head(self, width: int, look: Look) -> Line:
+    def _head(self, width: int, look: Look) -> Strip:
         message = self.message
         mine = message.role == "user"
         name = "You" if mine else harmless(message.model or "Assistant")
         head = Text(no_wrap=True, overflow="ellipsis", end="")
-        head.append(name, look.style("secondary" if mine else "primary", bold=True))
+        head.append(name, look.style("accent" if mine else "primary", bold=True))
         number, count = self.place
         if count > 1:
             head.append(f"  ‹ {number}/{count} ›", look.style("warning"))
         head.append(f"  {_when(message.created)}", look.faint)
         head.truncate(width, overflow="ellipsis")
-        return list(head.render(look.console))
+        return strip_of(head.render(look.console), width)
 
-    def _body(self, width: int, showing: Showing) -> Iterable[Line]:
+    def _body(self, width: int, showing: Showing) -> Iterable[Strip]:
         message, look = self.message, showing.look
         for attachment in message.attachments:
             lines = attachment.text.count("\n") + 1
             text = f"+ {harmless(attachment.name)}, {lines:,} line{'' if lines == 1 else 's'}"
-            yield from _wrapped(Text(text, look.style("accent")), width, look)
+            yield from wrapped(Text(text, look.style("accent")), width, look)
         if message.role == "user":
-            yield from _wrapped(Text(harmless(message.content)), width, look)
+            yield from wrapped(Text(harmless(message.content)), width, look)
         elif showing.tokens:
             yield from token_lines(
                 message.content,
@@ -124,7 +118,7 @@ class MessageLines:
         else:
             yield from self._rendered(harmless(message.content), width, look)
 
-    def _rendered(self, text: str, width: int, look: Look) -> Iterable[Line]:
+    def _rendered(self, text: str, width: int, look: Look) -> Iterable[Strip]:
         if self._markdown is None:
             # With its parser and highlighter, which the first paint need not wait for.
             from localspec.tui.markdown_lines import MarkdownLines
@@ -149,16 +143,6 @@ class MessageLines:
             figures = words.line(Figures.from_dict(message.stats))
             if figures:
                 yield Text(figures, look.faint)
-
-
-def _wrapped(text: Text, width: int, look: Look) -> Iterable[Line]:
-    console = look.console
-    return console.render_lines(text, console.options.update(width=width), pad=False)
-
-
-def _strip(line: Line) -> Strip:
-    strip = Strip(Segment(s.text, s.style or Style.null()) for s in line if not s.control)
-    return strip.simplify()
 
 
 def _when(seconds: float) -> str:

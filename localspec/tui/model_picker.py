@@ -16,6 +16,7 @@ from textual.widgets import Input, Label, OptionList, Static
 from textual.widgets.option_list import Option
 
 from localspec.chat import words
+from localspec.errors import describe
 from localspec.text import harmless
 from localspec.tui.engine_thread import Pair
 from localspec.tui.look import Look
@@ -54,6 +55,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         self._targets: list[LocalModel] = []
         self._drafts: list[str] = []
         self._verdicts: dict[tuple[Path, Path], PairReport] = {}
+        self._unjudged: dict[tuple[Path, Path], str] = {}
 
     def compose(self) -> ComposeResult:
         with Vertical(classes="dialog wide"):
@@ -79,8 +81,8 @@ class ModelPicker(ModalScreen[Pair | None]):
     def _look(self) -> None:
         try:
             found = list(self._find())
-        except OSError as error:
-            self.app.call_from_thread(self._about, f"The models could not be listed: {error}.")
+        except Exception as error:  # one would end the app
+            self.app.call_from_thread(self._about, describe(error)[0])
             return
         self.app.call_from_thread(self._found, found)
 
@@ -112,9 +114,7 @@ class ModelPicker(ModalScreen[Pair | None]):
 
     def _is_now(self, model: LocalModel) -> bool:
         now = self._now.model
-        if now is None:
-            return model.source == "embedded"
-        return now in (model.reference, str(model.path))
+        return (now or "demo") in (model.reference, str(model.path))
 
     @on(Input.Changed, "#filter")
     def _filter(self, event: Input.Changed) -> None:
@@ -186,7 +186,10 @@ class ModelPicker(ModalScreen[Pair | None]):
     def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
         for draft in drafts:
             if (target.path, draft.path) not in self._verdicts:
-                self._verdicts[target.path, draft.path] = self._judge(target.path, draft.path)
+                try:
+                    self._verdicts[target.path, draft.path] = self._judge(target.path, draft.path)
+                except Exception as error:  # as when a file has gone; one would end the app
+                    self._unjudged[target.path, draft.path] = describe(error)[0]
         self.app.call_from_thread(self._offer_drafts, target)
 
     def _offer_drafts(self, target: LocalModel) -> None:
@@ -201,6 +204,7 @@ class ModelPicker(ModalScreen[Pair | None]):
             for m in self._models
             if self._may_draft(m, target)
         ]
+        unjudged = {m.path: self._unjudged.get((target.path, m.path)) for m, _ in known}
         known.sort(key=lambda pair: (pair[1] is None, pair[1] is not None and not pair[1].usable))
         self._drafts = [AUTO, NONE, *(m.reference for m, _ in known)]
         options.clear_options()
@@ -209,7 +213,11 @@ class ModelPicker(ModalScreen[Pair | None]):
                 Option(Text("auto: the best one known here")),
                 Option(Text("none: n-gram only")),
                 *(
-                    Option(_draft_row(m, report, look), disabled=bool(report and not report.usable))
+                    Option(
+                        _draft_row(m, report, unjudged[m.path], look),
+                        disabled=unjudged[m.path] is not None
+                        or (report is not None and not report.usable),
+                    )
                     for m, report in known
                 ),
             ]
@@ -231,18 +239,21 @@ def _row(model: LocalModel, now: bool, look: Look) -> Text:
     return text
 
 
-def _draft_row(model: LocalModel, report: PairReport | None, look: Look) -> Text:
+def _draft_row(
+    model: LocalModel, report: PairReport | None, unjudged: str | None, look: Look
+) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    if report is None:
-        text.append("… ", look.faint)
-    elif report.usable:
+    why_not = unjudged if report is None else report.why_not
+    if report is not None and report.usable:
         text.append("✓ ", look.style("success"))
-    else:
+    elif why_not is not None:
         text.append("✗ ", look.style("error"))
-    text.append(harmless(model.name), look.faint if report and not report.usable else "")
+    else:
+        text.append("… ", look.faint)
+    text.append(harmless(model.name), look.faint if why_not is not None else "")
     text.append(f"  {words.size(model.size)}", look.faint)
-    if report is not None and report.why_not:
-        text.append(f"  {harmless(report.why_not)}", look.faint)
+    if why_not:
+        text.append(f"  {harmless(why_not)}", look.faint)
     return text
 
 

@@ -35,7 +35,7 @@ class Preferences(BaseModel):
     """System prompt of new conversations."""
     sampling: dict[str, float | int] = {}
     """Sampling parameters of new conversations, by name."""
-    max_tokens: int | None = Field(None, ge=1)
+    max_tokens: int | None = Field(default=None, ge=1)
     """Longest answer of new conversations."""
 
     @field_validator("sampling")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rich.segment import Segment
 from rich.text import Text
+from textual.strip import Strip
 
 from localspec.chat.provenance import Rejected, Span
 from localspec.text import harmless
 from localspec.tui.look import Look
-
-Line = list[Segment]
+from localspec.tui.strips import wrapped
 
 
 def token_lines(
@@ -20,8 +19,8 @@ def token_lines(
     rejected: Sequence[Rejected],
     width: int,
     look: Look,
-) -> list[Line]:
-    """Lines of at most `width` cells.
+) -> list[Strip]:
+    """Lines `width` cells wide, behind the margin.
 
     Args:
         text: the answer.
@@ -47,8 +46,7 @@ def token_lines(
     for count, source in spans:
         put(min(at + count, len(text)), source)
     put(len(text), "target")
-    console = look.console
-    return console.render_lines(marked, console.options.update(width=width), pad=False)
+    return wrapped(marked, width, look)
 
 
 def legend(look: Look, sources: Sequence[str], *, rejected: bool) -> Text:
@@ -63,6 +61,7 @@ def legend(look: Look, sources: Sequence[str], *, rejected: bool) -> Text:
     if rejected:
         line.append("  ")
         line.append("rejected", look.fallen)
+        line.append(" struck through", look.faint)
     return line
 
 

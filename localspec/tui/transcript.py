@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import ClassVar
 
 from rich.segment import Segment
 from rich.style import Style
+from rich.text import Text
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Size
@@ -20,8 +19,10 @@ from textual.strip import Strip
 
 from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
+from localspec.tui.heights import Heights
 from localspec.tui.look import Look
-from localspec.tui.message_lines import INDENT, MessageLines, Showing
+from localspec.tui.message_lines import MessageLines, Showing
+from localspec.tui.strips import INDENT
 
 Place = tuple[int, int]
 """(number, count) of a message among its siblings."""
@@ -66,13 +67,13 @@ class Transcript(ScrollView, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
         self._items: list[MessageLines] = []
+        self._welcome: Sequence[Text] = ()
         self._index: dict[str, int] = {}
-        self._heights: list[int] = []
-        self._measured: list[bool] = []
-        self._starts: list[int] = [0]
+        self._heights = Heights()
         self._selected: str | None = None
         self._following = True
         self._showing: Showing | None = None
+        self._style: Style | None = None
         self._width = 0
 
     # What is shown
@@ -91,6 +92,12 @@ class Transcript(ScrollView, can_focus=True):
             self._selected = None
         self._following = True
         self._estimate_all()
+
+    def welcome(self, lines: Sequence[Text]) -> None:
+        """What to show while there are no messages."""
+        self._welcome = lines
+        if not self._items:
+            self.refresh()
 
     def update_message(
         self,
@@ -129,7 +136,7 @@ class Transcript(ScrollView, can_focus=True):
         if self._selected is not None:
             number = self._index[self._selected]
             self._measure(number)
-            top, height = self._starts[number], self._heights[number]
+            top, height = self._heights.start(number), self._heights.height(number)
             page = self.scrollable_content_region.height
             if top < self.scroll_offset.y or height > page:
                 self._scroll(top)
@@ -144,21 +151,34 @@ class Transcript(ScrollView, can_focus=True):
         """One line of what is in view."""
         width = self.scrollable_content_region.width
         line = self.scroll_offset.y + y
-        blank = Strip.blank(width, self.rich_style)
-        if not 0 <= line < self._starts[-1]:
-            return blank
-        number = bisect_right(self._starts, line) - 1
+        blank = Strip.blank(width, self._ground)
+        if not 0 <= line < self._heights.total:
+            return self._welcome_line(y) or blank
+        number = self._heights.at(line)
         item = self._items[number]
         strips = item.strips(width, self._showing_now())
-        row = line - self._starts[number]
+        row = line - self._heights.start(number)
         if row >= len(strips):
             return blank
-        selected = item.message.id == self._selected and row < len(strips) - 1
-        look = self._showing_now().look
-        bar = Segment("▌" if selected else " ", look.style("accent"))
-        strip = Strip([bar, Segment(" " * (INDENT - 1)), *strips[row]])
-        strip = strip.extend_cell_length(width).crop(0, width).apply_style(self.rich_style)
+        strip = strips[row]
+        if item.message.id == self._selected and row < len(strips) - 1:
+            bar = Segment("▌", self._showing_now().look.style("accent"))
+            strip = Strip([bar, *strip.crop(1)])
+        # What is done to a strip is kept with it: the next time it costs next to nothing.
+        strip = strip.apply_style(self._ground)
         return self._with_selection(strip, line).apply_offsets(0, line)
+
+    def _welcome_line(self, y: int) -> Strip | None:
+        """Part of what stands where no message is."""
+        region = self.scrollable_content_region
+        row = y - max(0, (region.height - len(self._welcome)) // 2)
+        if self._items or not 0 <= row < len(self._welcome):
+            return None
+        text = self._welcome[row].copy()
+        text.truncate(region.width, overflow="ellipsis")
+        text.align("center", region.width)
+        look = self._showing_now().look
+        return Strip(text.render(look.console)).adjust_cell_length(region.width, self._ground)
 
     def _with_selection(self, strip: Strip, line: int) -> Strip:
         selection = self.text_selection
@@ -180,14 +200,14 @@ class Transcript(ScrollView, can_focus=True):
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text, as it stands on the screen."""
         first = 0 if selection.start is None else selection.start.y
-        last = self._starts[-1] - 1 if selection.end is None else selection.end.y
+        last = self._heights.total - 1 if selection.end is None else selection.end.y
         width = self.scrollable_content_region.width
         lines = []
-        for line in range(max(0, first), min(last, self._starts[-1] - 1) + 1):
-            number = bisect_right(self._starts, line) - 1
+        for line in range(max(0, first), min(last, self._heights.total - 1) + 1):
+            number = self._heights.at(line)
             strips = self._items[number].strips(width, self._showing_now())
-            row = line - self._starts[number]
-            text = " " * INDENT + strips[row].text if row < len(strips) else ""
+            row = line - self._heights.start(number)
+            text = strips[row].text if row < len(strips) else ""
             span = selection.get_span(line)
             if span is not None:
                 start, end = span
@@ -203,33 +223,29 @@ class Transcript(ScrollView, can_focus=True):
     # Heights
 
     def _showing_now(self) -> Showing:
-        look = Look.of(self.app)
-        now = self._showing
-        if now is None or (now.look, now.tokens, now.rejected) != (
-            look,
-            self.tokens,
-            self.rejected,
-        ):
-            now = self._showing = Showing(look, self.tokens, self.rejected)
-        return now
+        if self._showing is None:
+            self._showing = Showing(Look.of(self.app), self.tokens, self.rejected)
+        return self._showing
+
+    @property
+    def _ground(self) -> Style:
+        """The widget's own style, which takes long to work out for each line."""
+        if self._style is None:
+            self._style = self.rich_style
+        return self._style
 
     def _estimate_all(self) -> None:
         width = self.scrollable_content_region.width
         self._width = width
-        self._heights = [item.estimate(width) for item in self._items]
-        self._measured = [False] * len(self._items)
+        self._heights.estimate(item.estimate(width) for item in self._items)
         self._settle()
         self.refresh()
 
     def _measure(self, number: int) -> int:
         """Draw one message; returns by how many lines its height was wrong."""
         width = self.scrollable_content_region.width
-        height = len(self._items[number].strips(width, self._showing_now()))
-        off = height - self._heights[number]
-        self._heights[number], self._measured[number] = height, True
-        if off or len(self._starts) != len(self._heights) + 1:
-            self._starts = [0, *accumulate(self._heights)]
-        return off
+        strips = self._items[number].strips(width, self._showing_now())
+        return self._heights.measure(number, len(strips))
 
     def _settle(self, drawn: int | None = None) -> None:
         """Know the heights of all that is in view, and keep in view what was there.
@@ -238,45 +254,43 @@ class Transcript(ScrollView, can_focus=True):
             drawn: the message that has just changed, if it was one: the rest need no repaint.
         """
         page = self.scrollable_content_region.height
-        if len(self._starts) != len(self._heights) + 1:
-            self._starts = [0, *accumulate(self._heights)]
         if not self._items or page <= 0:
-            self.virtual_size = Size(0, self._starts[-1])
+            self.virtual_size = Size(0, self._heights.total)
             return
         if self._following:
             left = page
             for number in range(len(self._items) - 1, -1, -1):
-                if not self._measured[number]:
+                if not self._heights.is_measured(number):
                     self._measure(number)
-                left -= self._heights[number]
+                left -= self._heights.height(number)
                 if left <= 0:
                     break
             self._fit()
-            end = max(0, self._starts[-1] - page)
+            end = max(0, self._heights.total - page)
             moved = end != self.scroll_offset.y
             self._scroll(end)
             if drawn is not None and not moved:
-                self._refresh_from(self._starts[drawn])
+                self._refresh_from(self._heights.start(drawn))
             else:
                 self.refresh()
             return
         top = self.scroll_offset.y
-        number = max(0, bisect_right(self._starts, top) - 1)
-        while number < len(self._items) and self._starts[number] < top + page:
-            if not self._measured[number]:
-                above = self._starts[number] < top
+        number = self._heights.at(top)
+        while number < len(self._items) and self._heights.start(number) < top + page:
+            if not self._heights.is_measured(number):
+                above = self._heights.start(number) < top
                 off = self._measure(number)
                 if above and off:  # its end stays where it is
-                    top = max(self._starts[number], top + off)
+                    top = max(self._heights.start(number), top + off)
             number += 1
         self._fit()
         if top != self.scroll_offset.y:
             self._scroll(top)
-        if drawn is None or self._starts[drawn] < top + page:
+        if drawn is None or self._heights.start(drawn) < top + page:
             self.refresh()
 
     def _fit(self) -> None:
-        size = Size(self.scrollable_content_region.width, self._starts[-1])
+        size = Size(self.scrollable_content_region.width, self._heights.total)
         if size != self.virtual_size:
             self.virtual_size = size
 
@@ -297,22 +311,30 @@ class Transcript(ScrollView, can_focus=True):
         if round(old_value) == round(new_value):
             return
         page = self.scrollable_content_region.height
-        at_end = round(new_value) >= self._starts[-1] - page
+        at_end = round(new_value) >= self._heights.total - page
         if at_end != self._following:
             self._following = at_end
         if not at_end:
             self._settle()
 
     def watch_tokens(self) -> None:
+        self._showing = None
         self._redraw()
 
     def watch_rejected(self) -> None:
+        self._showing = None
         self._redraw()
 
     def notify_style_update(self) -> None:
-        """The theme has changed."""
+        """The theme has changed, or the focus."""
         super().notify_style_update()
-        if self.is_attached and self._items:
+        before, self._showing, self._style = self._showing, None, None
+        if not (self.is_attached and self._items):
+            return
+        if before is not None and self._showing_now() == before:
+            self._showing = before  # what was drawn for it is still right
+            self.refresh()
+        else:
             self._redraw()
 
     def on_resize(self, _event: events.Resize) -> None:
@@ -326,12 +348,12 @@ class Transcript(ScrollView, can_focus=True):
         if not self._items:
             self.refresh()
             return
-        number = max(0, bisect_right(self._starts, self.scroll_offset.y) - 1)
+        number = self._heights.at(self.scroll_offset.y)
         following = self._following
         self._estimate_all()
         if not following:
             self._following = False
-            self._scroll(self._starts[min(number, len(self._items) - 1)])
+            self._scroll(self._heights.start(min(number, len(self._items) - 1)))
             self._settle()
 
     def action_select(self, step: int) -> None:
@@ -355,6 +377,16 @@ class Transcript(ScrollView, can_focus=True):
     def action_scroll_home(self) -> None:
         self._scroll(0)
 
+    def action_page_up(self) -> None:
+        self._scroll(max(0, self.scroll_offset.y - self._page))
+
+    def action_page_down(self) -> None:
+        self._scroll(min(self.scroll_offset.y + self._page, self._heights.total - self._page))
+
+    @property
+    def _page(self) -> int:
+        return self.scrollable_content_region.height
+
     def action_act(self, action: str) -> None:
         """Ask for something to be done with the selected message."""
         selected = self.selected
@@ -363,7 +395,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         line = self.scroll_offset.y + event.y
-        if 0 <= line < self._starts[-1]:
-            number = bisect_right(self._starts, line) - 1
+        if 0 <= line < self._heights.total:
+            number = self._heights.at(line)
             self._selected = self._items[number].message.id
             self.refresh()

@@ -81,7 +81,7 @@ def test_json_has_the_text_and_every_figure(cli: Cli) -> None:
 
 
 def test_jsonl_tells_what_happens_as_it_happens(cli: Cli) -> None:
-    result = cli("run", "-n", "12", "--jsonl", "--seed", "3", STORY)
+    result = cli("run", "-n", "12", "--jsonl", "--seed", "3", "--drafter", "model", STORY)
     start, *chunks, end = result.events
     assert start["event"] == "start"
     assert start["seed"] == 3
@@ -99,7 +99,7 @@ def test_jsonl_tells_what_happens_as_it_happens(cli: Cli) -> None:
 
 
 def test_stats_are_a_table_instead_of_the_line(cli: Cli) -> None:
-    result = cli("run", "-n", "24", "--seed", "7", "--stats", STORY)
+    result = cli("run", "-n", "24", "--seed", "7", "--stats", "--drafter", "model", STORY)
     names = [line[:15].strip() for line in result.err.splitlines()]
     for name in ("prompt", "generated", "target passes", "accepted", "position 1", "seconds"):
         assert name in names
@@ -219,7 +219,7 @@ def test_a_model_without_template_gets_the_prompt_as_it_is(cli: Cli, plain_model
     result = cli(*options, STORY)
     assert result.code == 0
     assert "localspec: note: plain.gguf has no chat template" in result.err
-    assert "localspec: note: No draft model is known for this target" in result.err
+    assert "localspec: note: -d auto: the n-gram drafts alone" in result.err
     raw = cli(*options, "--raw", "--draft", "none", STORY)
     assert "note:" not in raw.err
     assert cli(*options, "-q", STORY).err == ""

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from huggingface_hub import constants
+from huggingface_hub import close_session, constants
+
+from localspec.hub import remote
+from tests.cli.conftest import _own_environment as _own_environment
+from tests.cli.conftest import cli as cli
+from tests.hub.pulled import content
+from tests.hub.server import Hub, Repo, running
 
 COMMIT = "c" * 40
 OLDER = "b" * 40
@@ -47,3 +54,26 @@ def cached(cache: Path) -> Cached:
         return snapshot
 
     return put
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """A hub on this machine, which the client takes for huggingface.co; no waits."""
+    with running() as hub:
+        monkeypatch.setattr(constants, "ENDPOINT", hub.url)
+        template = f"{hub.url}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+        monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+        monkeypatch.setattr(constants, "HF_TOKEN_PATH", os.devnull)
+        monkeypatch.setattr(remote, "WAITS", (0.0,) * 5)
+        yield hub
+        close_session()
+
+
+@pytest.fixture
+def model(hub: Hub) -> bytes:
+    """The content of user/repo:Q4_K_M, which the hub has."""
+    data = content(1)
+    hub.repos["user/repo"] = Repo(
+        {"README.md": b"hello", "m-Q4_K_M.gguf": data, "m-Q8_0.gguf": b"other"}
+    )
+    return data

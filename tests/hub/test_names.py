@@ -88,6 +88,14 @@ def test_without_the_usual_quantization_the_first_one_is_taken() -> None:
     assert choose([], quant=None, file=None) is None
 
 
+def test_what_is_not_quantized_comes_last() -> None:
+    models = weights_among(["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"])
+    found = choose(models, quant=None, file=None)
+    assert found is not None
+    assert found.name == "m-Q8_0.gguf"
+    assert choose(models[:1], quant=None, file=None) == models[0]
+
+
 @pytest.mark.parametrize(
     "name",
     [

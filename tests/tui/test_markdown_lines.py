@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.cells import cell_len
-from rich.segment import Segment
+from textual.strip import Strip
 
 from localspec.text import harmless
 from localspec.tui.look import Look
 from localspec.tui.markdown_lines import CodeBlock, MarkdownLines, code_blocks
+from localspec.tui.strips import INDENT
 
 LOOK = Look({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
 TEXTS = {
     "paragraphs": "One two three.\nFour *five* **six** `seven`.\n\n\nEight  \nnine.\n",
     "headings": "# One\n\ntext\n## Two\ntext\n\nThree\n=====\n\nFour\n---\nmore",
-    "code": "Look:\n\n```python\ndef f(x):\n\n    return x  # *no*\n```\nand\n\n    indented\n\n    code\nend",
+    "code": "Look:\n\n```python\ndef f(x):\n\n    return x  # *no*\n```\nand\n\n    dented\n\n    so\nend",
     "unclosed": "Look:\n\n~~~~ c\nint x;\n```\n\n\nstill code",
     "lists": "- a\n- b\n\n  more of b\n  1. c\n  2. d\n\n* other list\n\n1) x\n2) y\n\nend",
     "tasks": "Steps:\n1. one\n2. two\n   ```\n   code\n   ```\n3. three",
@@ -26,14 +26,14 @@ TEXTS = {
     "table": "before\n\n| a | b |\n|---|:-:|\n| 1 | `2` |\n| 3 |\n\nafter",
     "rules": "a\n\n---\n\nb\n***\nc",
     "links": "See [a](http://example.org/x 'title') and <http://b.org>, ![image](c.png).",
-    "references": "See [a] and [b].\n\n[a]: http://example.org\n\nAgain [a].\n\n[b]: http://b.org\n\nEnd [b].",
+    "references": "See [a] and [b].\n\n[a]: http://a.org\n\nAgain [a].\n\n[b]: http://b.org\n\nEnd.",
     "html": "<think>\nHm.\n</think>\n\n<b>bold</b> & &amp; &#65;",
     "wide": "日本語のテキストが続く、とても長い行。👩‍👩‍👧 e\u0301 \u200b\u202eabc",
     "tabs": "a\tb\n\n\tcode\n- \tx\n",
 }
 
 
-def drawn(lines: Sequence[Sequence[Segment]]) -> list[list[tuple[str, str]]]:
+def drawn(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
     """Characters with their styles, however they are cut into segments."""
     return [
         [(character, str(segment.style or "")) for segment in line for character in segment.text]
@@ -43,7 +43,7 @@ def drawn(lines: Sequence[Sequence[Segment]]) -> list[list[tuple[str, str]]]:
 
 def plain(text: str, width: int = 40) -> list[str]:
     lines = MarkdownLines().render(text, width, LOOK)
-    return ["".join(segment.text for segment in line).rstrip() for line in lines]
+    return [line.text[INDENT:].rstrip() for line in lines]
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
@@ -149,11 +149,11 @@ def test_settled_blocks_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> 
 def test_lines_fit(text: str) -> None:
     for width in (2, 10, 33):
         for line in MarkdownLines().render(text, width, LOOK):
-            assert sum(cell_len(segment.text) for segment in line) <= width
+            assert line.cell_length == width + INDENT
 
 
 def test_code_blocks() -> None:
-    text = "a `b`\n\n```py\nx = 1\n```\n- c\n\n  ~~~ sh -x\n  ls\n  ~~~\n\n> ```\n> y\n> ```\n\n    z\n"
+    text = "a\n\n```py\nx = 1\n```\n- c\n\n  ~~~ sh -x\n  ls\n  ~~~\n\n> ```\n> y\n> ```\n\n    z\n"
     assert code_blocks(text) == [
         CodeBlock("py", "x = 1\n"),
         CodeBlock("sh", "ls\n"),

@@ -1,0 +1,213 @@
+"""`localspec doctor`: the machine, the pair, and whether drafting is worth it here."""
+
+from __future__ import annotations
+
+import json as json_format
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.cli import hub_options as h
+from localspec.cli import options as o
+from localspec.cli.interrupts import on_interrupt
+from localspec.cli.output import Console
+from localspec.errors import Cancelled, DraftMismatch, LocalspecError
+
+# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from localspec.cli.doctor_report import Findings
+    from localspec.engine import Engine
+    from localspec.llama.options import ModelOptions
+    from localspec.settings import Settings
+
+EXAMPLES = """\
+Examples:
+  localspec doctor
+  localspec doctor -m target.gguf -d draft.gguf
+  localspec doctor -m user/repo --quick --json"""
+
+_WORDS = ("token ids",)
+"""Rules about the vocabulary; what fails there has an exit code of its own."""
+
+Quick = Annotated[
+    bool, typer.Option("--quick", help="Calibrate for 10 seconds at most, instead of 60.")
+]
+
+
+def doctor(
+    context: typer.Context,
+    model: o.Model = None,
+    draft: o.Draft = None,
+    ctx: o.Context = None,
+    threads: o.Threads = None,
+    gpu_layers: o.GpuLayers = None,
+    kv_type: o.KvType = None,
+    quick: Quick = False,
+    json: h.Json = False,
+    quiet: h.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Check this machine and a pair of models, and measure what drafting brings.
+
+    Judges the pair rule by rule, measures for at most a minute what passes
+    cost and how often drafts are accepted, and keeps what it recommends:
+    '-d auto' goes by it from then on. Ends with an error code if the pair
+    cannot be used.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    from localspec.cli import doctor_report
+    from localspec.settings import load_settings
+
+    names = ("model", "draft", "ctx", "threads", "gpu_layers", "kv_type")
+    settings = load_settings(**{name: context.params[name] for name in names})
+    stop = Event()
+    try:
+        with on_interrupt(stop.set):
+            findings = _examine(console, settings, quick=quick, stop=stop)
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted before anything was measured.") from None
+    finally:
+        console.erase_progress()
+    if json:
+        console.answer(json_format.dumps(doctor_report.as_json(findings)) + "\n")
+    else:
+        console.answer(doctor_report.as_text(findings))
+    if findings.calibration is not None and findings.calibration.partial:
+        raise Cancelled("Interrupted; the report covers what was measured until then.")
+    failed = [check for check in findings.checks if check.verdict == "fail"]
+    if not failed:
+        return 0
+    console.say(f"localspec: This pair cannot be used: {failed[0].evidence}.")
+    words = any(check.rule in _WORDS for check in failed)
+    return DraftMismatch.exit_code if words else LocalspecError.exit_code
+
+
+def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) -> Findings:
+    """Everything in turn, the cheapest first."""
+    from localspec.bench.machine import this_machine
+    from localspec.cli.doctor_report import Findings
+    from localspec.errors import ModelInvalid
+    from localspec.hub import reference
+    from localspec.hub.checkup import device_checks
+    from localspec.hub.describe import why_not
+    from localspec.hub.gguf import read_gguf
+    from localspec.hub.memory import Use
+    from localspec.hub.names import printable
+    from localspec.hub.pairing import judge_files
+    from localspec.llama import devices, library
+    from localspec.paths import EMBEDDED_DRAFT
+
+    console.progress("looking at the files")
+    options = _options(settings)
+    found = [reference.find(settings.model)]
+    target = read_gguf(found[0].path)
+    problem = why_not(target)
+    if problem is not None:
+        raise ModelInvalid(
+            f"{printable(str(target.path), 1000)} cannot be used: {problem[:1].lower()}"
+            f"{problem[1:]} Choose a GGUF of a chat or completion model."
+        )
+    draft_path, why = _draft(settings, found[0].path, options)
+    if draft_path is None and settings.draft not in ("auto", "none"):
+        found.append(reference.find(settings.draft, embedded=EMBEDDED_DRAFT))
+        draft_path = found[1].path
+    for notice in (notice for one in found for notice in one.notices):
+        console.notice(notice)
+    draft = None if draft_path is None else read_gguf(draft_path)
+    machine = this_machine(options.threads or library.default_threads())
+    findings = Findings(
+        machine,
+        tuple(devices.backends()),
+        tuple(devices.features()),
+        tuple(devices.devices()),
+        target,
+        draft,
+        why,
+    )
+    if draft is not None:
+        findings.checks += judge_files(target, draft, context=options.context or None).checks
+    use = Use(
+        context=options.context,
+        kv_type_k=options.kv_type_k,
+        kv_type_v=options.kv_type_v,
+        batch=options.batch,
+    )
+    if options.gpu_layers:
+        findings.checks += device_checks(target, draft, use, findings.devices)
+    if findings.usable:
+        _measure(console, findings, options, quick=quick, stop=stop)
+    return findings
+
+
+def _options(settings: Settings) -> ModelOptions:
+    from localspec.llama.options import ModelOptions
+
+    said = {
+        "context": settings.ctx,
+        "threads": settings.threads,
+        "gpu_layers": settings.gpu_layers,
+        "kv_type_k": settings.kv_type,
+        "kv_type_v": settings.kv_type,
+    }
+    return ModelOptions(**{k: v for k, v in said.items() if v is not None})  # type: ignore[arg-type]
+
+
+def _draft(settings: Settings, target: Path, options: ModelOptions) -> tuple[Path | None, str]:
+    """What -d auto takes, or would take, and why."""
+    if settings.draft not in ("auto", "none"):
+        return None, ""
+    from localspec.opening import choose_draft
+
+    choice = choose_draft(target, options)
+    if settings.draft == "auto":
+        return choice.draft, choice.why
+    instead = "the n-gram alone" if choice.draft is None else choice.draft.name
+    return None, f"none was asked for; -d auto would take {instead}"
+
+
+def _measure(
+    console: Console, findings: Findings, options: ModelOptions, *, quick: bool, stop: Event
+) -> None:
+    """Open the pair and let it work."""
+    from localspec.hub import checkup, recommendations
+
+    target = findings.target.path
+    draft = None if findings.draft is None else findings.draft.path
+    if draft is not None:
+        with _open(console, draft, None, options, stop) as alone:
+            findings.checks += [checkup.text_check("draft", alone)]
+    if stop.is_set():
+        raise KeyboardInterrupt
+    with _open(console, target, draft, options, stop) as engine:
+        findings.checks += [checkup.text_check("target", engine)]
+        if not findings.usable:
+            return
+        findings.calibration = checkup.calibrate(
+            engine,
+            checkup.QUICK if quick else checkup.LONG,
+            tell=lambda text: console.progress(f"calibrating: {text}"),
+            stopped=stop.is_set,
+        )
+    cost = checkup.cost_check(findings.calibration)
+    if cost is not None:
+        findings.checks += [cost]
+    findings.recommendation = checkup.recommendation(target, draft, findings.calibration)
+    if findings.recommendation is not None and not findings.calibration.partial:
+        recommendations.store(findings.recommendation, options)
+
+
+def _open(
+    console: Console, target: Path, draft: Path | None, options: ModelOptions, stop: Event
+) -> Engine:
+    from localspec import load
+
+    def progress(fraction: float) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        console.progress(f"loading {target.name}: {fraction:.0%}")
+
+    return load(target, draft=draft, options=options, progress=progress)

@@ -1,0 +1,236 @@
+"""What `localspec doctor` found, as text and as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from statistics import mean
+from typing import Any
+
+from localspec import paths
+from localspec.bench.machine import Machine
+from localspec.cli.tables import count, facts, table
+from localspec.hub.checkup import Calibration
+from localspec.hub.describe import quantization
+from localspec.hub.fit import available, shown
+from localspec.hub.forecast import PAYS
+from localspec.hub.gguf import GGUFFile
+from localspec.hub.names import printable
+from localspec.hub.pairing import FAIL, Check
+from localspec.hub.recommendations import Recommendation
+from localspec.llama.devices import Device
+
+_MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
+
+
+@dataclass(slots=True)
+class Findings:
+    """Everything, as far as it went.
+
+    Attributes:
+        why: about the draft model, where -d auto or none had a say.
+        checks: of the pair.
+        calibration, recommendation: None where it did not come to that.
+    """
+
+    machine: Machine
+    backends: tuple[str, ...]
+    features: tuple[str, ...]
+    devices: tuple[Device, ...]
+    target: GGUFFile
+    draft: GGUFFile | None
+    why: str
+    checks: list[Check] = field(default_factory=list)
+    calibration: Calibration | None = None
+    recommendation: Recommendation | None = None
+
+    @property
+    def usable(self) -> bool:
+        return all(check.verdict != FAIL for check in self.checks)
+
+
+def as_json(found: Findings) -> dict[str, Any]:
+    """All of it, as JSON values."""
+    failed = [check.evidence for check in found.checks if check.verdict == FAIL]
+    calibration, kept = found.calibration, found.recommendation
+    return {
+        "machine": {
+            **dataclasses.asdict(found.machine),
+            "available_memory": available()[0],
+            "backends": found.backends,
+            "features": found.features,
+            "devices": [dataclasses.asdict(device) for device in found.devices],
+        },
+        "target": _file(found.target),
+        "draft": None if found.draft is None else _file(found.draft),
+        "why_draft": found.why or None,
+        "checks": [dataclasses.asdict(check) for check in found.checks],
+        "usable": found.usable,
+        "why_not": failed[0] if failed else None,
+        "calibration": None if calibration is None else _calibration(calibration),
+        "recommendation": None
+        if kept is None
+        else {
+            "draft": None if kept.draft is None else str(kept.draft),
+            "use_draft": kept.draft is not None and kept.speed_up >= PAYS,
+            "speed_up": kept.speed_up,
+            "sentence": _advice(found),
+        },
+    }
+
+
+def _file(file: GGUFFile) -> dict[str, Any]:
+    return {
+        "path": str(file.path),
+        "name": _name(file),
+        "architecture": printable(file.architecture, 40),
+        "parameters": file.n_parameters,
+        "quantization": quantization(file),
+        "size": file.size,
+    }
+
+
+def _name(file: GGUFFile) -> str:
+    return printable(file.text("general.name") or file.path.stem, 80)
+
+
+def _calibration(found: Calibration) -> dict[str, Any]:
+    return {
+        "seconds": found.seconds,
+        "partial": found.partial,
+        "steady": found.steady,
+        "curve": {str(n): seconds for n, seconds in found.curve.items()},
+        "draft_seconds": found.draft_seconds,
+        "cost": found.cost,
+        "speed_up": found.speed_up,
+        "kinds": [
+            {
+                "kind": kind.name,
+                "tested": kind.tested,
+                "accepted": kind.accepted,
+                "acceptance": kind.acceptance,
+                "predicted": kind.predicted,
+                "measured": kind.measured,
+            }
+            for kind in found.kinds
+        ],
+    }
+
+
+def as_text(found: Findings) -> str:
+    """For people."""
+    parts = [_machine(found), _pair(found)]
+    if found.checks:
+        parts.append(_checks(found.checks))
+    if found.calibration is not None:
+        parts.append(_measured(found.calibration))
+    advice = _advice(found)
+    if advice:
+        parts.append(advice + "\n")
+    return "\n".join(parts)
+
+
+def _machine(found: Findings) -> str:
+    machine = found.machine
+    gpus = [device for device in found.devices if device.kind != "CPU"]
+    others = "\n".join(
+        f"{printable(device.name)}: {printable(device.description)} ({device.kind}), "
+        f"{shown(device.free)} of {shown(device.total)} free"
+        for device in gpus
+    )
+    features = ", ".join(found.features)
+    return facts(
+        [
+            ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads used"),
+            ("memory", f"{shown(available()[0])} of {shown(machine.memory)} available"),
+            ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
+            ("devices", others or "none besides the processor"),
+            (
+                "versions",
+                f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}",
+            ),
+        ]
+    )
+
+
+def _pair(found: Findings) -> str:
+    def told(file: GGUFFile) -> str:
+        return (
+            f"{_name(file)}, {count(file.n_parameters)} {quantization(file)}: "
+            f"{printable(str(file.path), 1000)}"
+        )
+
+    rows = [("target", told(found.target))]
+    rows.append(("draft", "none" if found.draft is None else told(found.draft)))
+    if found.why:
+        rows.append(("", f"-d auto: {found.why}"))
+    return facts(rows)
+
+
+def _checks(checks: list[Check]) -> str:
+    lines = []
+    width = 2 + max(len(check.rule) for check in checks)
+    for check in checks:
+        lines.append(f"{_MARKS[check.verdict]}  {check.rule:<{width}}{check.evidence}")
+        if check.next_step:
+            lines.append(" " * (6 + width) + f"→ {check.next_step}")
+    return "\n".join(lines) + "\n"
+
+
+def _measured(found: Calibration) -> str:
+    text = ""
+    if found.curve:
+        one = found.curve[1]
+        more = {n: seconds / one for n, seconds in found.curve.items() if n > 1}
+        sizes = ", ".join(f"{n}: {ratio:.2f}" for n, ratio in more.items())
+        rows = [("target pass", f"{1e3 * one:.1f} ms over one token; times that over {sizes}")]
+        if found.draft_seconds is not None and found.cost is not None:
+            cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target's"
+            rows.append(("draft pass", cost))
+        text = facts(rows)
+    kinds = [
+        (
+            kind.name,
+            "" if kind.acceptance is None else f"{kind.acceptance:.0%} of {kind.tested}",
+            "" if kind.predicted is None else f"{kind.predicted:.2f} ×",
+            "" if kind.measured is None else f"{kind.measured:.2f} ×",
+        )
+        for kind in found.kinds
+    ]
+    if kinds:
+        header = ("TEXT", "ACCEPTED", "PREDICTED", "MEASURED")
+        text += "\n" + table(header, kinds, right=header[1:])
+    text += f"Calibrated in {found.seconds:.0f} s.\n"
+    if not kinds:
+        text += "There was no time for a text; leave out --quick, or take a smaller model.\n"
+    if not found.steady:
+        text += (
+            "The machine was busy meanwhile, so these figures are not kept. Run it again when "
+            "nothing else works.\n"
+        )
+    return text
+
+
+def _advice(found: Findings) -> str:
+    """What to do, in a sentence; empty where nothing was measured."""
+    kept = found.recommendation
+    if kept is None:
+        return ""
+    worst = min(kept.by_kind, key=lambda kind: kept.by_kind[kind])
+    best = max(kept.by_kind, key=lambda kind: kept.by_kind[kind])
+    span = (
+        f"{mean(kept.by_kind.values()):.2f} times the speed of plain decoding, from "
+        f"{kept.by_kind[worst]:.2f} ({worst}) to {kept.by_kind[best]:.2f} ({best})"
+    )
+    if kept.draft is None:
+        return f"Recommended: the n-gram drafts alone; {span}."
+    name = printable(kept.draft.name)
+    own = found.target.path.name == paths.EMBEDDED_TARGET  # it keeps its draft whatever comes
+    if kept.speed_up >= PAYS:
+        auto = "" if own else " '-d auto' will take it from now on."
+        return f"Recommended: draft with {name}; {span}.{auto}"
+    auto = "" if own else "'-d auto' will not take it, and "
+    return (
+        f"Recommended: do without {name}; {span}. {auto or 'As it is, '}localspec never drafts "
+        "where it measures a loss."
+    )

@@ -1,0 +1,116 @@
+"""`localspec list`: the models on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import hub_options as h
+from localspec.cli import options as o
+from localspec.cli.output import Console
+
+if TYPE_CHECKING:
+    from localspec.hub.local import LocalModel
+
+EXAMPLES = """\
+Examples:
+  localspec list
+  localspec list qwen3 q8_0
+  localspec list --all --json"""
+
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[WORD]...",
+        show_default=False,
+        help="Only models with all these words in their name, architecture, quantization, source "
+        "or path.",
+    ),
+]
+All = Annotated[
+    bool,
+    typer.Option("--all", help="Files that cannot generate text as well, and why they cannot."),
+]
+
+
+def list_models(
+    context: typer.Context,
+    words: Words = None,
+    everything: All = False,
+    json: h.Json = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """List the models on this machine, whichever tool brought them here.
+
+    Looks into the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
+    folders of the setting model_folders, and the current folder. What stands
+    under REFERENCE is what to type after -m.
+    """
+    console: Console = context.obj
+    console.configure(quiet=False, verbosity=verbose)
+    from localspec.hub.local import local_models
+    from localspec.settings import load_settings
+
+    load_settings()  # what is wrong with them had better be said
+    found = [model for model in local_models() if _matches(model, words or ())]
+    usable = [model for model in found if model.problem is None]
+    others = [model for model in found if model.problem is not None]
+    if json:
+        listed = found if everything else usable
+        console.answer(json_format.dumps({"models": [as_json(model) for model in listed]}) + "\n")
+        return 0
+    if usable:
+        console.answer(_table(usable))
+    else:
+        console.notice(f"No model here has {' and '.join(words or ())} in its name.")
+    if others and everything:
+        console.answer(("\n" if usable else "") + _problems(others))
+    elif others:
+        files = "1 file is" if len(others) == 1 else f"{len(others)} files are"
+        console.notice(f"{files} left out that cannot generate text; --all says why.")
+    return 0
+
+
+def as_json(model: LocalModel) -> dict[str, Any]:
+    """A model's record; its path as text."""
+    return dataclasses.asdict(model) | {"path": str(model.path)}
+
+
+def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
+    text = " ".join(
+        (model.name, model.architecture, model.quantization, model.source, str(model.path))
+    ).lower()
+    return all(word.lower() in text for word in words)
+
+
+def _table(models: list[LocalModel]) -> str:
+    from localspec.cli.tables import count, table
+    from localspec.hub.names import gigabytes, printable
+
+    header = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANT", "CONTEXT", "SIZE", "SOURCE")
+    rows = [
+        (
+            model.name,
+            model.architecture,
+            count(model.parameters),
+            model.quantization,
+            str(model.trained_context or ""),
+            gigabytes(model.size),
+            model.source,
+            printable(model.reference, 4096),
+        )
+        for model in models
+    ]
+    right = ("PARAMETERS", "CONTEXT", "SIZE")
+    return table((*header, "REFERENCE"), rows, right=right)
+
+
+def _problems(models: list[LocalModel]) -> str:
+    from localspec.cli.tables import table
+    from localspec.hub.names import printable
+
+    rows = [(printable(str(model.path), 4096), model.problem or "") for model in models]
+    return table(("NOT USABLE", "WHY"), rows)

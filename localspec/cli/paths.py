@@ -1,0 +1,33 @@
+"""`localspec paths`: where localspec keeps its files."""
+
+from __future__ import annotations
+
+import json as json_module
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.output import Console
+
+
+def paths(context: typer.Context, json: o.PrintJson = False) -> int:
+    """Print the folders and files that localspec uses.
+
+    LOCALSPEC_HOME puts all of them into one folder.
+    """
+    from localspec import paths as places
+
+    console: Console = context.obj
+    found = {
+        "config": places.config_file().parent,
+        "settings": places.config_file(),
+        "data": places.data_folder(),
+        "history": places.history_file(),
+        "cache": places.cache_folder(),
+    }
+    if json:
+        text = json_module.dumps({name: str(path) for name, path in found.items()})
+    else:
+        text = "\n".join(f"{name:<10}{path}" for name, path in found.items())
+    console.answer(text + "\n")
+    return 0

@@ -1,0 +1,127 @@
+"""`localspec pull`: fetch a model, and a draft model for it."""
+
+from __future__ import annotations
+
+import dataclasses
+import json as json_format
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import hub_options as h
+from localspec.cli import options as o
+from localspec.cli.output import Console
+from localspec.errors import Cancelled
+
+# The rest brings the client with it, and `--help` wants to be quick.
+if TYPE_CHECKING:
+    from localspec.hub.download import Pulled
+
+EXAMPLES = """\
+Examples:
+  localspec pull qwen3-8b --draft auto
+  localspec pull unsloth/Qwen3-8B-GGUF:Q5_K_M
+  localspec pull https://huggingface.co/user/repo/blob/main/model.gguf"""
+
+Draft = Annotated[
+    str | None,
+    typer.Option(
+        *("-d", "--draft"),
+        metavar="REF|auto",
+        show_default=False,
+        help="A draft model as well: 'auto' for the one that the catalogue has for it.",
+    ),
+]
+Offline = Annotated[
+    bool | None,
+    typer.Option(
+        "--offline",
+        show_default=False,
+        help="Look at the cache alone, and say what is missing. (HF_HUB_OFFLINE)",
+    ),
+]
+
+
+def pull(
+    context: typer.Context,
+    reference: h.Reference,
+    draft: Draft = None,
+    offline: Offline = None,
+    json: h.Json = False,
+    quiet: h.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Fetch a model from Hugging Face into its cache.
+
+    An interrupted download goes on where it stopped. A file gets its name
+    only when its checksum is right. Prints the path of the file. Credentials
+    come from HF_TOKEN, or from 'hf auth login'; the cache is where HF_HUB_CACHE
+    or HF_HOME say.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    references = [reference]
+    try:
+        from localspec.cli.pull_display import Display, client_speaks_through
+        from localspec.hub import download
+        from localspec.hub import reference as names
+
+        names.parse(reference)  # whatever is wrong with either is told before gigabytes are fetched
+        if draft is not None:
+            second = _draft(reference, console) if draft == "auto" else draft
+            if second is not None:
+                names.parse(second)
+                references.append(second)
+        with Display(console) as display, client_speaks_through(console):
+            pulled = [
+                download.pull(one, offline=offline, progress=display.show, notify=display.notice)
+                for one in references
+            ]
+    except KeyboardInterrupt:
+        raise Cancelled(
+            "Interrupted. What has arrived is kept; "
+            f"'localspec pull {reference}' goes on from there."
+        ) from None
+    _tell(console, pulled, json=json)
+    return 0
+
+
+def _draft(reference: str, console: Console) -> str | None:
+    """The catalogue's draft model for a model."""
+    from localspec.hub import catalog
+
+    entry = catalog.load().meant_by(reference)
+    if entry is None:
+        console.notice(
+            f"The catalogue does not know {reference}, so no draft is fetched. Name one with "
+            "--draft, or rely on the n-gram, which needs none."
+        )
+        return None
+    if not entry.drafts:
+        console.notice(
+            f"The catalogue has no draft for {entry.name}, so none is fetched. Name one with "
+            "--draft, or rely on the n-gram, which needs none."
+        )
+        return None
+    return entry.drafts[0]
+
+
+def _tell(console: Console, pulled: list[Pulled], *, json: bool) -> None:
+    from localspec.hub.names import gigabytes
+
+    if json:
+        records = [_record(one) for one in pulled]
+        result = {"model": records[0], "draft": records[1] if len(records) > 1 else None}
+        console.answer(json_format.dumps(result, ensure_ascii=False) + "\n")
+        return
+    for one in pulled:
+        console.answer(f"{one.path}\n")
+        news = f"{gigabytes(one.downloaded)} fetched" if one.downloaded else "nothing to fetch"
+        console.notice(f"{one.reference} is here, {gigabytes(one.size)} ({news}).")
+    with_draft = f" -d {pulled[1].reference}" if len(pulled) > 1 else ""
+    console.notice(f"Run it with 'localspec run -m {pulled[0].reference}{with_draft}'.")
+
+
+def _record(one: Pulled) -> dict[str, Any]:
+    values = dataclasses.asdict(one)
+    return values | {"path": str(one.path), "files": [str(path) for path in one.files]}

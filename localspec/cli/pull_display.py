@@ -1,0 +1,137 @@
+"""How far a download is: a bar on a terminal, a line now and then elsewhere."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from localspec.cli.output import Console
+from localspec.hub.names import gigabytes, printable
+
+if TYPE_CHECKING:
+    from localspec.hub.download import Progress
+
+_SECONDS_BETWEEN_LINES = 10.0
+
+
+class Display:
+    """Draws for one console.
+
+    Args:
+        clock: seconds.
+    """
+
+    def __init__(self, console: Console, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self._console = console
+        self._clock = clock
+        self._bar: Any = None
+        self._task: tuple[Any, ...] = ()
+        self._due = 0.0
+
+    def __enter__(self) -> Display:
+        if self._console.shows_progress:
+            self._bar = _bar()
+            self._bar.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def notice(self, text: str) -> None:
+        """A sentence in between."""
+        if self._bar is None:
+            self._console.notice(text)
+            return
+        # Rich's own redraws would run into what is printed past it.
+        self._bar.stop()
+        self._console.notice(text)
+        self._bar.start()
+
+    def show(self, now: Progress) -> None:
+        """Take note of progress; draw it when it is time."""
+        which = f" ({now.number} of {now.of})" if now.of > 1 else ""
+        doing = "checking " if now.doing == "check" else ""
+        label = f"{doing}{now.file.rpartition('/')[2]}{which}"
+        task = (now.number, now.doing)
+        if self._bar is not None:
+            self._draw(task, label, now)
+        elif task != self._task[:2] or self._clock() >= self._due:
+            self._due = self._clock() + _SECONDS_BETWEEN_LINES
+            if now.doing == "download" or task == self._task[:2]:
+                self._line(label, now)
+            self._task = task
+
+    def _draw(self, task: tuple[int, str], label: str, now: Progress) -> None:
+        if self._task[:2] != task:
+            if self._task:
+                self._bar.remove_task(self._task[2])
+            added = self._bar.add_task(label, total=now.total, completed=now.done)
+            self._task = (*task, added)
+        self._bar.update(self._task[2], completed=now.done)
+
+    def _line(self, label: str, now: Progress) -> None:
+        percent = 100 * now.done // max(now.total, 1)
+        self._console.notice(f"{label}: {percent} % of {gigabytes(now.total)}")
+
+
+def _bar() -> Any:
+    from rich.console import Console as RichConsole
+    from rich.progress import (
+        BarColumn,
+        DownloadColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+        TransferSpeedColumn,
+    )
+
+    return Progress(
+        # Names of files are no markup.
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(compact=True),
+        console=RichConsole(stderr=True),
+        transient=True,
+        redirect_stdout=False,
+        redirect_stderr=False,
+    )
+
+
+@contextmanager
+def client_speaks_through(console: Console) -> Iterator[None]:
+    """Send what huggingface-hub logs, some of which servers dictate, to the console, with -v."""
+    from localspec.hub.cache import require_client
+
+    require_client()
+    import huggingface_hub.utils  # noqa: F401  (makes the handler that is replaced)
+
+    logger = logging.getLogger("huggingface_hub")
+    before, logger.handlers = logger.handlers, [_Quoting(console)]
+    try:
+        yield
+    finally:
+        logger.handlers = before
+
+
+class _Quoting(logging.Handler):
+    """Log records as single lines that cannot steer the terminal."""
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._console.verbosity:
+            self._console.say(f"{record.levelname} {record.name}: {printable(record.getMessage())}")

@@ -1,0 +1,85 @@
+"""`localspec rm`: remove a model from the cache."""
+
+from __future__ import annotations
+
+import json as json_format
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.cli import hub_options as h
+from localspec.cli import options as o
+from localspec.cli.output import Console
+from localspec.errors import Cancelled, UsageError
+
+if TYPE_CHECKING:
+    from localspec.hub.removal import Removal
+
+EXAMPLES = """\
+Examples:
+  localspec rm unsloth/Qwen3-8B-GGUF:Q5_K_M
+  localspec rm unsloth/Qwen3-8B-GGUF --yes"""
+
+_SHOWN = 10
+"""Files that are listed before the question."""
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        show_default=False,
+        help="user/repo:quant or a name that 'localspec models' lists; user/repo for all that is "
+        "cached of it, unfinished downloads included; or the path of a file in the cache.",
+    ),
+]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Remove without asking.")]
+
+
+def rm(
+    context: typer.Context,
+    reference: Reference,
+    yes: Yes = False,
+    json: h.Json = False,
+    quiet: h.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Remove a model from the cache that it was pulled into.
+
+    Shows what would be removed, and asks. Nothing outside the caches of
+    localspec and of Hugging Face is ever touched.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    from localspec.hub import removal
+    from localspec.hub.names import gigabytes
+
+    planned = removal.plan(reference)
+    if not yes and not _confirmed(planned, console):
+        console.notice("Nothing was removed.")
+        return 0
+    planned.execute()
+    if json:
+        result = {"removed": [str(path) for path in planned.files], "freed": planned.freed}
+        console.answer(json_format.dumps(result, ensure_ascii=False) + "\n")
+    else:
+        console.notice(f"{planned.what} is removed; {gigabytes(planned.freed)} are free again.")
+    return 0
+
+
+def _confirmed(planned: Removal, console: Console) -> bool:
+    """Show what is meant, and ask."""
+    from localspec.hub.names import gigabytes, printable
+
+    if not sys.stdin.isatty():
+        raise UsageError("Nobody is there to be asked. Say --yes to remove it without.")
+    for path in planned.files[:_SHOWN]:
+        console.say(f"  {printable(str(path), 1000)}")
+    if len(planned.files) > _SHOWN:
+        console.say(f"  … and {len(planned.files) - _SHOWN} more")
+    try:
+        console.say(f"Remove {planned.what}, {gigabytes(planned.freed)}? [y/N]")
+        answer = sys.stdin.readline()
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted. Nothing was removed.") from None
+    return answer.strip().casefold() in ("y", "yes")

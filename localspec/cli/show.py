@@ -1,0 +1,237 @@
+"""`localspec show`: what one model is, what it needs, and what drafts for it here."""
+
+from __future__ import annotations
+
+import json as json_format
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import hub_options as h
+from localspec.cli import options as o
+from localspec.cli.output import Console
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.hub.drafts import Candidate
+    from localspec.hub.gguf import GGUFFile
+
+EXAMPLES = """\
+Examples:
+  localspec show demo
+  localspec show user/repo:Q8_0 --ctx 32768 --kv-type q8_0
+  localspec show model.gguf --template
+  localspec show model.gguf --json"""
+
+_LICENCES = ("general.license.name", "general.license", "general.license.link")
+
+Reference = Annotated[
+    str,
+    typer.Argument(
+        metavar="REF",
+        show_default=False,
+        help="A model on this machine: a path, user/repo[:quant], a name of the catalogue, or "
+        "'demo'.",
+    ),
+]
+Context = Annotated[
+    int,
+    typer.Option(
+        *("-c", "--ctx"),
+        metavar="N",
+        show_default=False,
+        help="Tokens of context to reckon memory for, 0 for what the model was trained on, at most "
+        "8192. Default 0.",
+    ),
+]
+KvType = Annotated[
+    str,
+    typer.Option(
+        "--kv-type",
+        metavar="TYPE",
+        show_default=False,
+        help="Element type of the KV cache to reckon memory for. Default f16.",
+    ),
+]
+Template = Annotated[
+    bool, typer.Option("--template", help="Print the chat template, and nothing else.")
+]
+
+
+def show(
+    context: typer.Context,
+    reference: Reference,
+    ctx: Context = 0,
+    kv_type: KvType = "f16",
+    template: Template = False,
+    json: h.Json = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Show what a model is, the memory it needs, and which local models draft for it.
+
+    Everything is read from the files' metadata; no weights are loaded.
+    """
+    console: Console = context.obj
+    console.configure(quiet=False, verbosity=verbose)
+    from localspec.hub import reference as references
+    from localspec.hub.drafts import candidates
+    from localspec.hub.gguf import read_gguf
+    from localspec.hub.local import local_models
+    from localspec.llama.options import ModelOptions
+
+    options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
+    if template and json:
+        raise UsageError("--template and --json exclude each other. Leave out one of them.")
+    meant = references.find(reference)
+    for notice in meant.notices:
+        console.notice(notice)
+    file = read_gguf(meant.path)
+    if template:
+        return _tell_template(console, file)
+    found = candidates(file, local_models(), context=ctx or None)
+    told = _told(file, options.context, kv_type, found)
+    if json:
+        console.answer(json_format.dumps(told) + "\n")
+    else:
+        console.answer(_facts(file, told) + _drafts(found))
+    return 0
+
+
+def _tell_template(console: Console, file: GGUFFile) -> int:
+    text = file.text("tokenizer.chat_template")
+    if not text:
+        console.notice("The model has no chat template.")
+        return 0
+    # A terminal shows it without its control characters; a pipe gets it as it is.
+    console.answer(text if text.endswith("\n") else text + "\n")
+    return 0
+
+
+def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[Candidate]) -> dict[str, Any]:
+    """Everything, as JSON has it."""
+    from localspec.hub.describe import quantization, why_not
+    from localspec.hub.memory import default_context, predict
+    from localspec.hub.names import printable
+    from localspec.hub.pairing import active_parameters
+    from localspec.hub.vocabularies import VocabularyFacts
+
+    vocabulary = VocabularyFacts(file)
+    template = file.text("tokenizer.chat_template")
+    need = predict(file, context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
+    licences = [file.text(key) for key in _LICENCES]
+    return {
+        "name": printable(file.text("general.name") or file.path.stem),
+        "path": str(file.path),
+        "parts": len(file.parts),
+        "size": file.size,
+        "problem": why_not(file),
+        "architecture": printable(file.architecture, 40),
+        "parameters": file.n_parameters,
+        "active_parameters": active_parameters(file),
+        "quantization": quantization(file),
+        "trained_context": file.own_integer("context_length"),
+        "vocabulary": {
+            "model": vocabulary.model,
+            "pre_tokenizer": vocabulary.pre,
+            "tokens": vocabulary.size,
+            "bos": vocabulary.beginning(),
+            "eos": vocabulary.end(),
+            "eot": vocabulary.turn_end(),
+        },
+        "chat_template": template,
+        "licence": printable(next((text for text in licences if text), "") or "") or None,
+        "memory": {
+            "context": default_context(file, ctx),
+            "kv_type": kv_type,
+            "weights": need.weights,
+            "kv": need.kv,
+            "compute": need.compute,
+            "total": need.total,
+            "reclaimable": need.reclaimable,
+        },
+        "drafts": [_draft(candidate) for candidate in found],
+    }
+
+
+def _draft(candidate: Candidate) -> dict[str, Any]:
+    forecast = candidate.forecast
+    return {
+        "reference": candidate.reference,
+        "name": candidate.model.name,
+        "path": str(candidate.model.path),
+        "usable": candidate.usable,
+        "why_not": candidate.why_not,
+        "warnings": [c.evidence for c in candidate.report.warnings] if candidate.report else [],
+        "expected_speed_up": None if forecast is None else round(forecast.speed_up, 2),
+        "expected_cost": None if forecast is None else round(forecast.cost, 4),
+    }
+
+
+def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
+    from localspec.cli.tables import count, facts
+    from localspec.hub.names import gigabytes, printable
+
+    active = told["active_parameters"]
+    parameters = count(told["parameters"])
+    if active < 0.7 * told["parameters"]:
+        parameters += f", {count(active)} of them for each token"
+    words, template = told["vocabulary"], told["chat_template"]
+    parts = f" in {told['parts']} parts" if told["parts"] > 1 else ""
+    rows = [
+        ("model", told["name"]),
+        ("file", f"{printable(told['path'], 4096)} ({gigabytes(told['size'])}{parts})"),
+        ("architecture", told["architecture"]),
+        ("parameters", parameters),
+        ("quantization", told["quantization"] or "none"),
+        ("context", f"trained on {told['trained_context'] or 'an unknown number of'} tokens"),
+        ("vocabulary", f"{words['tokens']} tokens, {words['model']} / {words['pre_tokenizer']}"),
+        ("chat template", f"{len(template)} characters (--template)" if template else "none"),
+        ("licence", told["licence"] or "not told"),
+        ("memory", _memory(told["memory"])),
+    ]
+    if told["problem"]:
+        rows.insert(1, ("problem", told["problem"]))
+    return facts(rows)
+
+
+def _memory(memory: dict[str, Any]) -> str:
+    from localspec.hub.fit import shown
+
+    text = (
+        f"{shown(memory['total'])} with {memory['context']} tokens of {memory['kv_type']} cache: "
+        f"weights {shown(memory['weights'])}, cache {shown(memory['kv'])}, "
+        f"passes and vocabulary {shown(memory['compute'])}"
+    )
+    if memory["reclaimable"]:
+        text += f"\n{shown(memory['reclaimable'])} of it can be taken back: the mapped file"
+    return text
+
+
+def _drafts(found: list[Candidate]) -> str:
+    from localspec.cli.tables import count, table
+    from localspec.hub.names import printable
+
+    fitting = [candidate for candidate in found if candidate.usable]
+    others = [c for c in found if not c.usable and c.model.problem is None]
+    text = "\n"
+    if fitting:
+        rows = [
+            (
+                candidate.model.name,
+                count(candidate.model.parameters),
+                f"{candidate.forecast.speed_up:.2f} ×" if candidate.forecast else "",
+                "; ".join(c.evidence for c in candidate.report.warnings)
+                if candidate.report
+                else "",
+                printable(candidate.reference, 4096),
+            )
+            for candidate in fitting
+        ]
+        header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "BUT", "REFERENCE")
+        text += table(header, rows, right=("PARAMETERS", "EXPECTED"))
+    else:
+        text += "No model on this machine drafts for it.\n"
+    if others:
+        reasons = [(c.model.name, c.why_not or "") for c in others]
+        text += "\n" + table(("NO DRAFTS FOR IT", "WHY"), reasons)
+    return text

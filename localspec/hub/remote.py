@@ -1,0 +1,318 @@
+"""What Hugging Face has: the files of a repository, and why it would not give them."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
+
+from huggingface_hub import HfApi, constants, get_hf_file_metadata, get_token, hf_hub_url
+from huggingface_hub.errors import (
+    GatedRepoError,
+    HfHubHTTPError,
+    OfflineModeIsEnabled,
+    RemoteEntryNotFoundError,
+    RepositoryNotFoundError,
+    RevisionNotFoundError,
+)
+
+# httpx's or httpx2's, by the version of the client, which does not declare it as its own.
+from huggingface_hub.errors import HTTPError as HTTPError  # type: ignore[attr-defined]
+from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+
+from localspec.errors import LocalspecError, ModelNotFound
+from localspec.hub.cache import COMMIT
+from localspec.hub.names import is_repository, printable, stays_inside
+from localspec.hub.reference import Repository
+
+WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)
+"""Seconds between attempts that bring nothing; after the last one it is given up."""
+LONGEST_WAIT = 90.0
+"""Seconds that are waited where the server names a time; a longer one is told instead."""
+
+_CHECKSUM = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
+_PASSING = (408, 429, 500, 502, 503, 504)
+"""Answers that another attempt may change."""
+_PASSING_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
+"""Base classes of faults of the connection, in httpx and httpx2 alike."""
+
+Answer = TypeVar("Answer")
+
+
+class Cut(HTTPError):
+    """An answer that ended early without the connection's noticing."""
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteFile:
+    """A file of a repository at one commit.
+
+    Attributes:
+        size: bytes.
+        checksum: SHA-256 of the content, or for small files git's SHA-1 of it; also the name of
+            the blob in the cache.
+        url: where it is, pinned to the commit.
+        xet: huggingface-hub's record of where it is in Xet storage, None if it is not.
+    """
+
+    name: str
+    size: int
+    checksum: str
+    url: str
+    xet: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What a repository has at one commit.
+
+    Attributes:
+        names: files whose names can be files in a folder, everywhere.
+        refused: how many others there are.
+        sizes: bytes by name, where the server tells.
+    """
+
+    repository: Repository
+    commit: str
+    names: tuple[str, ...]
+    refused: int
+    sizes: dict[str, int]
+    _checksums: dict[str, str]
+
+    def file(self, name: str) -> RemoteFile:
+        """Ask for a file's checksum and size; also finds out whether we may have it.
+
+        Raises:
+            HTTPError: not, or not now.
+            LocalspecError: it cannot be checked when it is here.
+        """
+        url = hf_hub_url(
+            self.repository.id, name, revision=self.commit, endpoint=constants.ENDPOINT
+        )
+        known = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
+        size = known.size if known.size is not None else self.sizes.get(name)
+        checksum = self._checksums.get(name) or known.etag or ""
+        # The name of a file in the cache is made of it, and nothing else proves what arrives.
+        if not _CHECKSUM.fullmatch(checksum) or size is None or size < 0:
+            raise LocalspecError(
+                f"{host()} gives no usable checksum and size for {printable(name)}, so it could "
+                "not be checked. Unset HF_ENDPOINT, or download the file yourself."
+            )
+        return RemoteFile(name, size, checksum, url, known.xet_file_data)
+
+
+def listing(repository: Repository) -> Listing:
+    """Ask what a repository has.
+
+    Raises:
+        HTTPError: it cannot be had, or not now.
+        LocalspecError: the answer is no listing.
+    """
+    try:
+        info = HfApi(endpoint=constants.ENDPOINT).model_info(
+            repository.id,
+            revision=repository.revision,
+            files_metadata=True,
+            timeout=constants.HF_HUB_ETAG_TIMEOUT,
+        )
+        commit = info.sha or ""
+        files = [(str(file.rfilename), file.size, file.lfs) for file in info.siblings or ()]
+        sizes = {name: lfs.size if lfs else size for name, size, lfs in files}
+        checksums = {name: str(lfs.sha256) for name, _, lfs in files if lfs}
+    except HTTPError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError):
+        commit = ""
+    if not COMMIT.fullmatch(commit):
+        raise LocalspecError(
+            f"{host()} answers with something that is no list of files. "
+            "Check HF_ENDPOINT and the proxy."
+        )
+    names = tuple(name for name, _, _ in files if stays_inside(name))
+    known = {name: size for name, size in sizes.items() if isinstance(size, int)}
+    if info.id.casefold() == repository.id.casefold() and is_repository(info.id):
+        # One folder in the cache, however the name was typed.
+        repository = replace(repository, id=info.id)
+    return Listing(repository, commit, names, len(files) - len(names), known, checksums)
+
+
+def host() -> str:
+    """The server's name, for sentences."""
+    return printable(constants.ENDPOINT.partition("://")[2].partition("/")[0] or constants.ENDPOINT)
+
+
+class Patience:
+    """Tries again, with growing waits, what may pass.
+
+    Args:
+        notify: told, in a sentence, what is waited for.
+    """
+
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
+        self._failures = 0
+        self._reached = False
+
+    def progressed(self) -> None:
+        """Something has arrived: the next fault is the first one again."""
+        self._failures, self._reached = 0, True
+
+    def call(self, ask: Callable[[], Answer]) -> Answer:
+        """Ask until there is an answer.
+
+        Raises:
+            HTTPError: it was given up, or another attempt would not help.
+        """
+        while True:
+            try:
+                answer = ask()
+            except HTTPError as error:  # noqa: PERF203
+                self.wait(error)
+            else:
+                self.progressed()
+                return answer
+
+    def wait(self, error: HTTPError) -> None:
+        """Wait before the next attempt.
+
+        Raises:
+            HTTPError: the same one, if there should be none.
+        """
+        # A server that could never be reached is no passing fault: the cable is out.
+        passing = is_passing(error) and (self._reached or not _is(error, "ConnectError"))
+        seconds = None if not passing or self._failures >= len(WAITS) else _named_wait(error)
+        if seconds is None and passing and self._failures < len(WAITS):
+            seconds = WAITS[self._failures]
+        if seconds is None or seconds > LONGEST_WAIT:
+            raise error
+        self._failures += 1
+        if seconds >= 1:
+            self._notify(f"{_what_happened(error)}; trying again in {seconds:.0f} s.")
+        time.sleep(seconds)
+
+
+@contextmanager
+def explained(repository: Repository, typed: str) -> Iterator[None]:
+    """Turn what the client raises into sentences with a next step."""
+    try:
+        yield
+    except OfflineModeIsEnabled:
+        raise LocalspecError(
+            f"HF_HUB_OFFLINE forbids the network. Unset it to pull {printable(typed)}."
+        ) from None
+    except HTTPError as error:
+        raise _explanation(error, repository, typed) from None
+    except Exception as error:
+        if type(error).__name__ != "InvalidURL":  # httpx's, which is no HTTPError
+            raise
+        raise LocalspecError(
+            f"{host()} gave, or is, an address that is none: {printable(str(error))}. "
+            "Check HF_ENDPOINT."
+        ) from None
+
+
+def is_passing(error: HTTPError) -> bool:
+    """Whether the same request may succeed a little later."""
+    status = _status(error)
+    if status is not None:
+        return status in _PASSING
+    return isinstance(error, Cut) or any(_is(error, name) for name in _PASSING_FAULTS)
+
+
+def _is(error: HTTPError, name: str) -> bool:
+    return any(base.__name__ == name for base in type(error).__mro__)
+
+
+def _status(error: HTTPError) -> int | None:
+    response: Any = getattr(error, "response", None)
+    return None if response is None else int(response.status_code)
+
+
+def _named_wait(error: HTTPError) -> float | None:
+    """Seconds that the server asks to wait, None where it does not say."""
+    if not isinstance(error, HfHubHTTPError):
+        return None
+    limit = parse_ratelimit_headers(error.response.headers)
+    if limit is not None and limit.remaining == 0:
+        return float(limit.reset_in_seconds)
+    named = error.response.headers.get("Retry-After", "").strip()
+    if named.isdecimal():
+        return float(named)
+    try:
+        return max(0.0, (parsedate_to_datetime(named) - datetime.now(timezone.utc)).total_seconds())
+    except (ValueError, TypeError):
+        return None
+
+
+def _what_happened(error: HTTPError) -> str:
+    status = _status(error)
+    if status == 429:
+        return f"{host()} allows no more requests for now (429)"
+    if status is not None:
+        return f"{host()} fails ({status})"
+    if _is(error, "TimeoutException"):
+        return f"{host()} does not answer"
+    if _is(error, "ConnectError"):
+        return f"{host()} cannot be reached ({printable(str(error)) or 'no connection'})"
+    return f"The connection to {host()} broke ({printable(str(error)) or type(error).__name__})"
+
+
+def _explanation(error: HTTPError, repository: Repository, typed: str) -> LocalspecError:
+    name, status = repository.id, _status(error)
+    page = f"{constants.ENDPOINT}/{name}"
+    if isinstance(error, GatedRepoError):
+        return LocalspecError(f"{name} is gated. Accept its conditions at {page}, {_with_token()}.")
+    if isinstance(error, RepositoryNotFoundError):
+        return ModelNotFound(
+            f"{host()} has no repository {name}, or it is private. "
+            f"Check the name; for a private one, {_with_token()}."
+        )
+    if isinstance(error, RevisionNotFoundError):
+        return ModelNotFound(
+            f"{name} has no revision '{printable(repository.revision)}'. Leave it out, or look at "
+            f"{page}."
+        )
+    if isinstance(error, RemoteEntryNotFoundError):
+        return ModelNotFound(f"The file is not in {name} any more. Look at {page}.")
+    if status in (401, 403):
+        return LocalspecError(
+            f"{host()} refuses {name} ({status}{_said(error)}). {_with_token(1)}."
+        )
+    if status == 404:
+        return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
+    again = f"what has arrived is kept, and 'localspec pull {printable(typed)}' goes on from there"
+    if status == 429:
+        wait = _named_wait(error)
+        when = f"in {wait:.0f} s" if wait is not None else "later"
+        return LocalspecError(
+            f"{host()} allows no more requests for now (429). Try again {when}, or log in with "
+            f"HF_TOKEN, which is allowed more; {again}."
+        )
+    if status is not None:
+        later = "Try again later" if is_passing(error) else "Check HF_ENDPOINT and the proxy"
+        return LocalspecError(f"{host()} fails ({status}{_said(error)}). {later}; {again}.")
+    return LocalspecError(
+        f"{_what_happened(error)}. Check the network, the proxy and HF_ENDPOINT; {again}."
+    )
+
+
+def _with_token(start: int = 0) -> str:
+    if get_token() is None:
+        text = (
+            "set HF_TOKEN to a token from https://huggingface.co/settings/tokens "
+            "(or run 'hf auth login')"
+        )
+    else:
+        text = "check that the token in HF_TOKEN (or of 'hf auth login') is valid and may read it"
+    return text[0].upper() + text[1:] if start else f"and {text}"
+
+
+def _said(error: HTTPError) -> str:
+    """What the server said about it itself."""
+    text = printable(getattr(error, "server_message", None) or "")
+    return f": {text.rstrip('.')}" if text else ""

@@ -1,0 +1,220 @@
+"""`localspec rm`: out of the caches that localspec and huggingface-hub own, and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec import paths
+from localspec.errors import LocalspecError, ModelNotFound, UsageError
+from localspec.hub import cache
+from localspec.hub.names import choose, parts_of, printable, weights_among
+from localspec.hub.reference import Repository, parse
+
+if TYPE_CHECKING:
+    from huggingface_hub import CachedFileInfo, CachedRepoInfo, DeleteCacheStrategy, HFCacheInfo
+
+_OTHERS = (
+    ("OLLAMA_MODELS", "~/.ollama", "ollama", "Remove it with 'ollama rm'."),
+    ("", "~/.lmstudio", "LM Studio", "Remove it there."),
+    ("", "~/.cache/lm-studio", "LM Studio", "Remove it there."),
+    ("LLAMA_CACHE", "~/.cache/llama.cpp", "llama.cpp", "Remove the file yourself."),
+)
+"""Variable, folder, whose it is, and what to do."""
+
+
+@dataclass(frozen=True, slots=True)
+class Removal:
+    """What would be removed. Nothing is, before `execute`.
+
+    Attributes:
+        what: the model, as a user would call it.
+        files: the names it is found under.
+        freed: bytes on the disk.
+    """
+
+    what: str
+    files: tuple[Path, ...]
+    freed: int
+    _act: Callable[[], None] = field(repr=False)
+
+    def execute(self) -> None:
+        """Remove it.
+
+        Raises:
+            LocalspecError: it cannot be removed.
+        """
+        try:
+            self._act()
+        except OSError as error:
+            raise _undeletable(error.filename or self.files[0], error.strerror) from None
+        left = [path for path in self.files if path.exists()]
+        if left:  # the client only logs what it may not delete
+            raise _undeletable(left[0], "permission denied")
+
+
+def plan(reference: str) -> Removal:
+    """Find out what removing a model means.
+
+    Args:
+        reference: `user/repo` for all that is cached of it, unfinished downloads included;
+            `user/repo:quant` or a name of the catalogue for one model; or a path in a cache.
+
+    Raises:
+        ModelNotFound: there is nothing of it.
+        UsageError: it is not in a cache of localspec's or huggingface-hub's.
+    """
+    wanted = parse(reference)
+    if wanted is None:
+        raise UsageError("The embedded pair is a part of localspec. Choose another model.")
+    if isinstance(wanted, Path):
+        return _file(wanted)
+    return _cached(wanted, reference)
+
+
+def _cached(wanted: Repository, typed: str) -> Removal:
+    info, repository = _scan(wanted)
+    files = list(_files(repository))
+    whole = wanted.quant is None and wanted.file is None
+    selected = files if whole else _selected(files, wanted)
+    if not selected and not whole:
+        raise ModelNotFound(
+            f"The cache has no {printable(wanted.file or wanted.quant or '')} of {wanted.id}. "
+            f"'localspec rm {wanted.id}' removes all that it has, unfinished downloads included."
+        )
+    _require_inside(repository, [file for _, file in selected])
+    if len(selected) == len(files):
+        strategy = info.delete_revisions(*(r.commit_hash for r in repository.revisions))
+        unfinished = sum(part.stat().st_size for part in _unfinished(repository.repo_path))
+    else:
+        strategy, unfinished = info.delete_files(*(file for _, file in selected)), 0
+    return Removal(
+        what=wanted.id if whole else f"{wanted.id}:{wanted.file or wanted.quant}",
+        files=tuple(sorted({file.file_path for _, file in selected})) or (repository.repo_path,),
+        freed=strategy.expected_freed_size + unfinished,
+        _act=lambda: _execute(strategy, repository),
+    )
+
+
+def _execute(strategy: DeleteCacheStrategy, repository: CachedRepoInfo) -> None:
+    strategy.execute()
+    # The client leaves the folders of files that were deleted one by one.
+    for snapshot in (revision.snapshot_path for revision in repository.revisions):
+        for folder, _, _ in os.walk(snapshot, topdown=False):
+            if folder != str(snapshot) and not os.listdir(folder):
+                os.rmdir(folder)
+
+
+def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
+    from huggingface_hub import scan_cache_dir
+    from huggingface_hub.errors import CacheNotFound
+
+    folder = cache.repository_folder(wanted.id)
+    nothing = ModelNotFound(
+        f"There is nothing of {wanted.id} in {cache.cache_folder()}. "
+        "'localspec list' shows what is there."
+    )
+    try:
+        info = scan_cache_dir(cache.cache_folder())
+    except (CacheNotFound, ValueError):
+        raise nothing from None
+    real = folder.parent.resolve() / folder.name
+    for repository in info.repos:
+        # By folder: on some systems the case of a name does not matter, and here it must.
+        if repository.repo_path == real:
+            if real.is_symlink():
+                raise UsageError(
+                    f"{real} is a link to another place, {real.resolve()}. Remove it yourself."
+                )
+            # The client finds revisions by commit alone, which a copy of the repository shares.
+            return replace(info, repos=frozenset({repository})), repository
+    if folder.exists():
+        raise LocalspecError(
+            f"What the cache has of {wanted.id} is damaged, so what belongs to it is not certain. "
+            f"Remove the folder {folder} yourself."
+        )
+    raise nothing
+
+
+def _files(repository: CachedRepoInfo) -> Iterator[tuple[str, CachedFileInfo]]:
+    """All files, each with its name in the repository."""
+    for revision in repository.revisions:
+        for file in revision.files:
+            yield file.file_path.relative_to(revision.snapshot_path).as_posix(), file
+
+
+def _selected(
+    files: list[tuple[str, CachedFileInfo]], wanted: Repository
+) -> list[tuple[str, CachedFileInfo]]:
+    """The files of one model, in all revisions."""
+    models = weights_among({name for name, _ in files})
+    # A model may have other names in other revisions, but only one at a time is meant.
+    chosen = choose(models, quant=wanted.quant, file=wanted.file)
+    return [] if chosen is None else [one for one in files if one[0] in chosen.files]
+
+
+def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> None:
+    """Refuse what a link in the cache leads out of it to: somebody else put it there."""
+    inside = repository.repo_path
+    for file in files:
+        parent = file.blob_path.parent.resolve()
+        if inside not in (parent, *parent.parents):
+            raise UsageError(
+                f"{file.file_path} is a link to {file.blob_path}, which is not in the cache. "
+                "Remove the link yourself."
+            )
+
+
+def _unfinished(folder: Path) -> list[Path]:
+    return list((folder / "blobs").glob("*.incomplete"))
+
+
+def _file(path: Path) -> Removal:
+    """What a path means: a file of a cache, or nothing that is ours."""
+    if not path.exists():
+        raise ModelNotFound(f"There is no file {printable(str(path), 1000)}. Check the path.")
+    place = Path(os.path.abspath(path))
+    inside = place.parent.resolve() / place.name
+    hub = cache.cache_folder().resolve()
+    if hub in inside.parents:
+        pieces = inside.relative_to(hub).parts
+        if len(pieces) > 3 and pieces[0].startswith("models--") and pieces[1] == "snapshots":
+            user, _, name = pieces[0].removeprefix("models--").partition("--")
+            return _cached(Repository(f"{user}/{name}", file="/".join(pieces[3:])), str(path))
+    own = paths.cache_folder().resolve()
+    if own in inside.parents and inside.suffix == ".gguf" and not inside.is_symlink():
+        parts = [inside.with_name(name) for name in parts_of(inside.name)]
+        there = tuple(part for part in parts if part.is_file())
+        return Removal(
+            what=inside.name,
+            files=there,
+            freed=sum(part.stat().st_size for part in there),
+            _act=partial(_unlink, there),
+        )
+    raise UsageError(f"{printable(str(path), 1000)} {_whose(inside)}")
+
+
+def _unlink(files: tuple[Path, ...]) -> None:
+    for file in files:
+        file.unlink()
+
+
+def _whose(path: Path) -> str:
+    for variable, folder, owner, advice in _OTHERS:
+        for place in (os.environ.get(variable), folder):
+            if place and Path(place).expanduser().resolve() in path.parents:
+                return f"belongs to {owner}, whose files localspec never touches. {advice}"
+    return (
+        "is not in a cache of localspec's or Hugging Face's, and nothing else is touched. "
+        "Remove the file yourself."
+    )
+
+
+def _undeletable(path: str | Path, why: str | None) -> LocalspecError:
+    return LocalspecError(
+        f"{printable(str(path), 1000)} cannot be removed: {why}. Check its permissions."
+    )

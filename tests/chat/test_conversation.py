@@ -1,0 +1,197 @@
+"""The tree of messages, and what the model is told of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.chat.conversation import (
+    ASSISTANT,
+    BY_USER,
+    FAILED,
+    STOPPED,
+    STREAMING,
+    USER,
+    Attachment,
+    Conversation,
+    Message,
+    fence_for,
+)
+
+
+def branched() -> tuple[Conversation, dict[str, str]]:
+    """q1 → a1 → q2 → a2, a1 regenerated as b1, q1 edited as r1 → s1; shown is the last."""
+    conversation = Conversation()
+    names: dict[str, str] = {}
+
+    def add(name: str, role: str, parent: str | None) -> None:
+        above = None if parent is None else names[parent]
+        names[name] = conversation.add(role, name, parent=above).id
+
+    add("q1", USER, None)
+    add("a1", ASSISTANT, "q1")
+    add("q2", USER, "a1")
+    add("a2", ASSISTANT, "q2")
+    add("b1", ASSISTANT, "q1")
+    add("r1", USER, None)
+    add("s1", ASSISTANT, "r1")
+    return conversation, names
+
+
+def shown(conversation: Conversation) -> list[str]:
+    return [message.content for message in conversation.path()]
+
+
+def test_messages_follow_the_tip() -> None:
+    conversation = Conversation()
+    assert shown(conversation) == []
+    first = conversation.add(USER, "one")
+    second = conversation.add(ASSISTANT, "two")
+    assert (first.parent, second.parent) == (None, first.id)
+    assert shown(conversation) == ["one", "two"]
+    assert conversation.tip == second.id
+    assert conversation.updated >= second.created
+
+
+def test_branches_are_kept_and_chosen() -> None:
+    conversation, names = branched()
+    assert shown(conversation) == ["r1", "s1"]
+    conversation.select(names["q1"])
+    assert shown(conversation) == ["q1", "b1"]  # the newest below it
+    conversation.select(names["a1"])
+    assert shown(conversation) == ["q1", "a1", "q2", "a2"]
+    conversation.select(names["r1"])
+    assert shown(conversation) == ["r1", "s1"]
+
+
+def test_siblings_and_children_are_in_the_order_of_their_creation() -> None:
+    conversation, names = branched()
+    assert [m.content for m in conversation.siblings(names["b1"])] == ["a1", "b1"]
+    assert [m.content for m in conversation.children(None)] == ["q1", "r1"]
+    assert conversation.children(names["s1"]) == []
+    assert conversation.latest_leaf(names["s1"]) == names["s1"]
+
+
+def test_the_branch_that_path_remembers_is_the_one_that_is_shown() -> None:
+    conversation, names = branched()
+    for name in ("a2", "q2", "b1", "s1", "a2"):
+        conversation.tip = names[name]
+        assert shown(conversation)[-1] == name
+    conversation.path().clear()
+    assert shown(conversation) == ["q1", "a1", "q2", "a2"]
+    conversation.tip = None
+    assert shown(conversation) == []
+
+
+def test_insert_refuses_what_would_break_the_tree() -> None:
+    conversation, names = branched()
+    stranger = Message("m", "nobody", USER, "text", 1.0)
+    with pytest.raises(ValueError, match="not there"):
+        conversation.insert(stranger)
+    with pytest.raises(ValueError, match="already"):
+        conversation.insert(conversation.messages[names["a1"]])
+
+
+def test_a_damaged_tree_can_still_be_shown() -> None:
+    messages = [
+        Message("a", "c", USER, "a", 1.0),  # a → c → b → a
+        Message("b", "a", USER, "b", 2.0),
+        Message("c", "b", USER, "c", 3.0),
+        Message("d", "lost", USER, "d", 4.0),
+        Message("e", "e", USER, "e", 5.0),
+        Message("f", "d", USER, "f", 6.0),
+    ]
+    conversation = Conversation(tip="gone", messages={message.id: message for message in messages})
+    assert shown(conversation) == ["d", "f"]
+    roots = [message.id for message in conversation.children(None)]
+    assert "d" in roots
+    assert "e" in roots
+    below = {conversation.latest_leaf(root) for root in roots}
+    assert len(below) == 3
+    conversation.select("a")
+    assert sorted(shown(conversation)) == ["a", "b", "c"]
+
+
+def test_the_first_message_gives_the_title_once() -> None:
+    conversation = Conversation()
+    conversation.add(USER, "# What is *this*?\nMore.")
+    conversation.add(USER, "Another")
+    assert conversation.title == "What is this?"
+    named = Conversation(title="Mine", titled_by=BY_USER)
+    named.add(USER, "Something")
+    assert named.title == "Mine"
+    attached = Conversation()
+    attached.add(USER, "", attachments=[Attachment("report.txt", "…")])
+    assert attached.title == "report.txt"
+
+
+def test_the_model_is_told_the_branch() -> None:
+    conversation, names = branched()
+    conversation.system = "Be brief."
+    assert conversation.for_model() == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "r1"},
+        {"role": "assistant", "content": "s1"},
+    ]
+    conversation.system = "  \n"
+    told = conversation.for_model(upto=names["q2"])
+    assert [message["content"] for message in told] == ["q1", "a1", "q2"]
+    assert shown(conversation) == ["r1", "s1"]
+
+
+@pytest.mark.parametrize(
+    ("state", "content", "stays"),
+    [
+        (FAILED, "half", False),
+        (STOPPED, "half", True),
+        (STOPPED, "", False),
+        (STREAMING, "", False),
+    ],
+)
+def test_unfinished_answers(state: str, content: str, stays: bool) -> None:
+    conversation = Conversation()
+    conversation.add(USER, "one")
+    conversation.add(ASSISTANT, content, state=state)
+    conversation.add(USER, "two")
+    told = [message["content"] for message in conversation.for_model()]
+    # Without an answer between them they are one turn: many templates insist on that.
+    assert told == (["one", content, "two"] if stays else ["one\n\ntwo"])
+
+
+def test_attachments_come_before_the_text() -> None:
+    conversation = Conversation()
+    conversation.add(
+        USER,
+        "Explain.",
+        attachments=[Attachment("a.md", "```py\nx\n```"), Attachment("b\n# c\x1b.txt", "end\n")],
+    )
+    (told,) = conversation.for_model()
+    assert told["content"] == (
+        "## a.md\n\n````\n```py\nx\n```\n````\n\n## b # c .txt\n\n```\nend\n```\n\nExplain."
+    )
+
+
+@pytest.mark.parametrize(("text", "length"), [("", 3), ("``", 3), ("```", 4), ("a`````b``", 6)])
+def test_a_fence_is_longer_than_any_inside(text: str, length: int) -> None:
+    assert fence_for(text) == "`" * length
+
+
+def test_asking_for_a_long_branch_again_walks_no_tree() -> None:
+    conversation = Conversation()
+    for i in range(5000):
+        conversation.add(USER if i % 2 == 0 else ASSISTANT, str(i))
+
+    class Counting(dict[str, Message]):
+        looked = 0
+
+        def __getitem__(self, key: str) -> Message:
+            Counting.looked += 1
+            return super().__getitem__(key)
+
+    conversation.messages = Counting(conversation.messages)
+    assert len(conversation.path()) == 5000
+    Counting.looked = 0
+    assert len(conversation.path()) == 5000
+    assert Counting.looked <= 1
+    conversation.add(USER, "next")
+    assert shown(conversation)[-1] == "next"
+    assert Counting.looked <= 5

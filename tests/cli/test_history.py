@@ -1,0 +1,356 @@
+"""`localspec history` and `localspec paths`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.chat.conversation import ASSISTANT, Conversation
+from localspec.chat.export import from_json, to_markdown
+from localspec.chat.history import History
+from localspec.cli import history as verb
+from localspec.cli.main import main
+from tests.chat.histories import conversation_of, fill, rows
+from tests.chat.test_history_trouble import damage, locked
+from tests.cli.conftest import Cli, Terminal
+from tests.cli.process import finished, on_terminal
+
+FOX, WALRUS, STEERING = ("1" * 32, "2" * 32, "2b" + "3" * 30)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def filled() -> list[Conversation]:
+    """Three conversations, the newest first."""
+    conversations = [
+        conversation_of("a\x1b[2J\x07 title\nmore\x1b]0;x\x07\u202e", id=STEERING, created=3e8),
+        conversation_of("Of the walrus", "And the carpenter", id=WALRUS, created=2e8),
+        conversation_of("Tell me of the fox.", "Once upon a time.", id=FOX, created=1e8),
+    ]
+    conversations[2].model = "models/tale\x1b[1m.gguf"
+    history = History()
+    for conversation in conversations:
+        if conversation.id == STEERING:
+            conversation.title = "a\x1b[2J\x07 title\u202e\nmore"  # as a model may make it
+        assert history.save(conversation)
+        for message in conversation.path():
+            assert history.write(message, conversation.id)
+    history.close()
+    return conversations
+
+
+def left() -> set[str]:
+    return {id for (id,) in rows(paths.history_file(), "SELECT id FROM conversations")}
+
+
+# Nothing there yet
+
+
+def test_an_empty_history(cli: Cli, home: Path) -> None:
+    result = cli("history", "list")
+    assert (result.code, result.out) == (0, "")
+    assert "no conversations yet" in result.sentence()
+    assert cli("history", "list", "--json").json == {"total": 0, "conversations": []}
+    assert cli("history", "search", "fox", "--json").json == {"query": "fox", "hits": []}
+    for arguments in (("show", "1"), ("export", "1"), ("rm", "1", "--yes")):
+        result = cli("history", *arguments)
+        assert (result.code, result.out) == (2, "")
+        assert "the history is empty" in result.sentence()
+    assert list(home.iterdir()) == []  # looking makes no files
+
+
+# list
+
+
+def test_list_for_other_programs(cli: Cli, filled: list[Conversation]) -> None:
+    lines = cli("history", "list").out.splitlines()
+    fields = [line.split("\t") for line in lines]
+    assert [field[0] for field in fields] == ["1", "2", "3"]
+    assert [field[1] for field in fields] == [each.id for each in filled]
+    assert fields[2][3:] == ["2", "tale [1m.gguf", "Tell me of the fox."]
+    assert fields[0][5] == "a [2J title more"
+
+
+def test_list_as_json(cli: Cli, filled: list[Conversation]) -> None:
+    found = cli("history", "list", "--limit", "2", "--json").json
+    assert found["total"] == 3
+    assert [each["id"] for each in found["conversations"]] == [STEERING, WALRUS]
+    assert found["conversations"][1] == {
+        "id": WALRUS,
+        "title": "Of the walrus",
+        "updated": 2e8,
+        "messages": 2,
+        "model": None,
+    }
+
+
+def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
+    screen = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="57").decode()
+    heading, *lines = screen.splitlines()
+    assert heading.split() == ["#", "ID", "UPDATED", "MESSAGES", "TITLE"]
+    assert max(len(line) for line in lines) <= 57
+    assert lines[1].split()[:2] == ["2", "22222222"]
+    assert lines[2].endswith("Tell me of the…")
+    wide = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="90").decode()
+    assert wide.splitlines()[0].split()[-2:] == ["MODEL", "TITLE"]
+    assert wide.splitlines()[3].endswith("2  tale [1m.gguf  Tell me of the fox.")
+    assert "\x1b" not in screen
+    assert "\u202e" not in screen
+
+
+def test_what_is_not_shown_is_said(cli: Cli, filled: list[Conversation]) -> None:
+    result = cli("history", "list", "--limit", "1")
+    assert "2 more are not shown" in result.sentence()
+
+
+# search
+
+
+def test_search(cli: Cli, filled: list[Conversation]) -> None:
+    lines = cli("history", "search", '"of the" w').out.splitlines()
+    assert [line.split("\t")[0] for line in lines] == [WALRUS, WALRUS]
+    assert [line.split("\t")[2] for line in lines] == ["title", "user"]
+    assert lines[1].split("\t")[4] == "Of the walrus"
+    found = cli("history", "search", "carp", "--json").json["hits"]
+    assert [(each["conversation"], each["role"]) for each in found] == [(WALRUS, ASSISTANT)]
+    assert found[0]["snippet"] == "And the carpenter"
+
+
+def test_search_without_a_result(cli: Cli, filled: list[Conversation]) -> None:
+    result = cli("history", "search", "zebra")
+    assert (result.code, result.out) == (0, "")
+    assert "Nothing is found" in result.sentence()
+    result = cli("history", "search", "?!")
+    assert result.code == 2
+    assert "no word to search for" in result.sentence()
+
+
+def test_search_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
+    screen = on_terminal("history", "search", "title", LOCALSPEC_HOME=str(home)).decode()
+    assert "22222222" not in screen
+    assert "2b333333" in screen
+    assert "\x1b" not in screen
+    assert "\x07" not in screen
+
+
+# show and export
+
+
+def test_show(cli: Cli, filled: list[Conversation]) -> None:
+    for id in ("3", "1" * 9, FOX, FOX.upper()):
+        assert cli("history", "show", id).out == to_markdown(filled[2]).replace("\x1b", "\ufffd")
+    again = from_json(cli("history", "show", "22", "--json").out)
+    assert again == filled[1]
+
+
+def test_show_cannot_steer_a_terminal(cli: Cli, filled: list[Conversation]) -> None:
+    shown = cli("history", "show", "1").out
+    assert "a\ufffd[2J\ufffd title\nmore" in shown
+    assert not set(shown) & set("\x1b\x07\u202e")
+
+
+@pytest.mark.parametrize("command", ["show", "export"])
+def test_unknown_and_ambiguous_ids(cli: Cli, filled: list[Conversation], command: str) -> None:
+    for id, why in (("9", "no conversation '9'"), ("2b4", "no conversation"), ("", "no conv")):
+        result = cli("history", command, id)
+        assert (result.code, result.out) == (2, "")
+        assert why in result.sentence()
+    history = History()
+    history.save(conversation_of("x", id="2b4" + "0" * 29, created=0.0))
+    history.close()
+    result = cli("history", command, "2b")
+    assert result.code == 2
+    assert "may be several conversations: 2b3333333333, 2b4000000000" in result.sentence()
+
+
+def test_export_to_standard_output(cli: Cli, filled: list[Conversation]) -> None:
+    assert cli("history", "export", "2").out == to_markdown(filled[1])
+    assert from_json(cli("history", "export", "2", "--format", "json").out) == filled[1]
+
+
+def test_export_to_files(cli: Cli, filled: list[Conversation], tmp_path: Path) -> None:
+    folder = tmp_path / "exports"
+    folder.mkdir()
+    for name in ("of-the-walrus.md", "of-the-walrus-2.md"):
+        assert cli("history", "export", "2", "-o", str(folder)).out == f"{folder / name}\n"
+    assert (folder / "of-the-walrus.md").read_text() == to_markdown(filled[1])
+    written = cli("history", "export", "2", "-o", str(folder / "a.json"), "--json").json
+    assert written == {"id": WALRUS, "path": str(folder / "a.json")}
+    assert from_json((folder / "a.json").read_text()) == filled[1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "why"),
+    [
+        (("--format", "html"), 2, "no format 'html'"),
+        (("--json",), 2, "needs --output"),
+        (("-o", "no/such/folder.md"), 1, "There is no folder"),
+        (("-o", "/proc/x.md"), 1, "/proc"),
+    ],
+)
+def test_export_where_it_cannot_be(
+    cli: Cli, filled: list[Conversation], arguments: tuple[str, ...], code: int, why: str
+) -> None:
+    result = cli("history", "export", "1", *arguments)
+    assert (result.code, result.out) == (code, "")
+    assert why in result.sentence()
+
+
+# rm
+
+
+def test_rm(cli: Cli, filled: list[Conversation]) -> None:
+    result = cli("history", "rm", "--yes", "1", "3", "1", stdin=b"")
+    assert (result.code, result.out) == (0, "")
+    assert "Removed 2 conversations." in result.err
+    assert left() == {WALRUS}
+    assert cli("history", "rm", "-y", "1", "--json", stdin=b"").json == {"removed": [WALRUS]}
+    assert left() == set()
+
+
+def test_rm_removes_all_or_nothing(cli: Cli, filled: list[Conversation]) -> None:
+    assert cli("history", "rm", "--yes", "1", "nobody").code == 2
+    assert len(left()) == 3
+
+
+def test_rm_asks_nobody_where_nobody_is(cli: Cli, filled: list[Conversation]) -> None:
+    result = cli("history", "rm", "1", stdin=b"y\n")
+    assert result.code == 2
+    assert "--yes" in result.sentence()
+    assert len(left()) == 3
+
+
+class Typing(Terminal):
+    """A terminal on which somebody types."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        io.TextIOWrapper.__init__(self, io.BytesIO(text.encode()))
+
+
+@pytest.mark.parametrize(
+    ("typed", "removed"),
+    [("y\n", True), ("YES\n", True), ("n\n", False), ("\n", False), ("", False)],
+)
+def test_rm_asks(
+    filled: list[Conversation],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    typed: str,
+    removed: bool,
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Typing(typed))
+    code = main(["history", "rm", "1", "2"])
+    err = capfd.readouterr().err
+    assert (
+        "  a [2J title more\n  Of the walrus\nRemove these 2 conversations for good? [y/N] " in err
+    )
+    assert "\x1b" not in err
+    assert code == (0 if removed else 130)
+    assert (len(left()) == 1) is removed
+
+
+# A file that cannot be used
+
+
+@pytest.mark.parametrize(
+    "arguments", [("list",), ("search", "fox"), ("show", "1"), ("export", "1"), ("rm", "1", "-y")]
+)
+@pytest.mark.parametrize("how", ["damaged", "newer", "locked"])
+def test_trouble(
+    cli: Cli,
+    filled: list[Conversation],
+    monkeypatch: pytest.MonkeyPatch,
+    arguments: tuple[str, ...],
+    how: str,
+) -> None:
+    path = paths.history_file()
+    monkeypatch.setattr(verb, "_PATIENCE", 0.05)
+    if how == "locked":
+        rows(path, "PRAGMA journal_mode = delete")
+        with locked(path):
+            result = cli("history", *arguments)
+    else:
+        if how == "newer":
+            rows(path, "PRAGMA user_version = 99")
+        else:
+            damage(path, "header")
+        before = path.read_bytes()
+        result = cli("history", *arguments)
+        assert path.read_bytes() == before
+    assert (result.code, result.out) == (1, "")
+    sentence = result.sentence()
+    assert str(path) in sentence
+    assert {"damaged": "damaged", "newer": "newer version", "locked": "locked"}[how] in sentence
+    assert [file.name for file in path.parent.iterdir() if "corrupt" in file.name] == []
+
+
+def test_damage_that_shows_late(cli: Cli) -> None:
+    path = paths.history_file()
+    fill(path, 200)
+    damage(path, "middle")
+    codes = {cli("history", "show", str(number)).code for number in range(1, 201, 20)}
+    assert codes <= {0, 1}
+    assert 1 in codes
+
+
+def test_locked_for_writing_it_can_be_read(
+    cli: Cli, filled: list[Conversation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verb, "_PATIENCE", 0.05)
+    with locked(paths.history_file()):
+        assert len(cli("history", "list").out.splitlines()) == 3
+        result = cli("history", "rm", "1", "-y")
+        assert result.code == 1
+        assert "locked" in result.sentence()
+    assert len(left()) == 3
+
+
+# paths
+
+
+def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = cli("paths", "--json").json
+    assert found == {
+        "config": str(home / "config"),
+        "settings": str(paths.config_file()),
+        "data": str(home / "data"),
+        "history": str(paths.history_file()),
+        "cache": str(home / "cache"),
+    }
+    lines = cli("paths").out.splitlines()
+    assert dict(line.split(maxsplit=1) for line in lines) == found
+    monkeypatch.delenv("LOCALSPEC_HOME")
+    elsewhere = cli("paths", "--json").json
+    assert set(elsewhere) == set(found)
+    assert not any(str(home) in path for path in elsewhere.values())
+    assert list(home.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [("history", "--help"), ("history", "list"), ("paths",)])
+def test_nothing_heavy_is_loaded(arguments: tuple[str, ...], filled: list[Conversation]) -> None:
+    program = (
+        "import json, sys; from localspec.cli.main import main; "
+        "main(sys.argv[1:]); json.dump(sorted(sys.modules), sys.stderr)"
+    )
+    result = finished(*arguments, command=(sys.executable, "-c", program))
+    loaded = set(json.loads(result.stderr))
+    assert not loaded & {"numpy", "sqlite_utils", "llama_cpp", "textual", "jinja2", "pydantic"}
+    if arguments[-1] == "--help":
+        assert "sqlite3" not in loaded
+
+
+def test_help_shows_examples_that_work(cli: Cli, filled: list[Conversation]) -> None:
+    text = cli("history", "--help").out
+    for command in ("list", "search", "show", "export", "rm"):
+        assert f"localspec history {command}" in text

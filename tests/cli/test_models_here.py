@@ -1,0 +1,188 @@
+"""`localspec list` and `localspec show`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec.hub import places
+from tests.cli.conftest import Cli
+from tests.hub.pairs import TOKENS, model
+from tests.hub.raw import STRING, gguf, key, text
+from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
+
+EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, and a home without models."""
+    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("OLLAMA_MODELS", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
+    monkeypatch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
+    folder = tmp_path / "here"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return folder
+
+
+def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> None:
+    tiny_llama(here / "small-Q8_0.gguf")
+    result = cli("list")
+    assert (result.code, result.err) == (0, "")
+    header, _, *rows = result.out.splitlines()
+    assert header.split()[:3] == ["NAME", "ARCHITECTURE", "PARAMETERS"]
+    assert [row.split("  ")[0] for row in rows] == [
+        "demo (tale-13m)",
+        "demo draft (tale-3m)",
+        "small-Q8_0.gguf",
+    ]
+    assert rows[0].split()[-1] == "demo"
+    assert rows[2].split()[-1] == str(here / "small-Q8_0.gguf")
+    assert "12.9 M" in rows[0]
+
+
+def test_list_as_json(cli: Cli, here: Path) -> None:
+    tiny_llama(here / "a.gguf")
+    tiny_bert(here / "b.gguf")
+    models = cli("list", "--json").json["models"]
+    assert [one["source"] for one in models] == ["embedded", "embedded", "folder"]
+    assert models[0]["parameters"] == 12_882_816
+    everything = cli("list", "--json", "--all").json["models"]
+    assert "embedding model" in everything[-1]["problem"]
+
+
+def test_words_choose(cli: Cli, here: Path) -> None:
+    tiny_llama(here / "Small-One.gguf")
+    assert cli("list", "small", "LLAMA").out.count("\n") == 3
+    nothing = cli("list", "nowhere", "--json")
+    assert nothing.json == {"models": []}
+    assert "No model here has nowhere in its name" in cli("list", "nowhere").err
+
+
+def test_what_is_no_model_is_told_with_all(cli: Cli, here: Path) -> None:
+    tiny_bert(here / "b.gguf")
+    (here / "c.gguf").write_bytes(b"not a model")
+    brief = cli("list")
+    assert "b.gguf" not in brief.out
+    assert "2 files are left out" in brief.err
+    told = cli("list", "--all")
+    assert told.err == ""
+    assert "embedding model" in told.out
+    assert "is not a GGUF file" in told.out
+
+
+def test_a_bad_setting_is_told(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_THREADS", "none")
+    assert cli("list").code == 2
+
+
+def test_show_the_embedded_model(cli: Cli) -> None:
+    result = cli("show", "demo")
+    assert (result.code, result.err) == (0, "")
+    for words in (
+        "model           tale-13m",
+        "architecture    llama",
+        "parameters      12.9 M",
+        "quantization    Q8_0",
+        "context         trained on 2048 tokens",
+        "vocabulary      8192 tokens, gpt2 / gpt-2",
+        "chat template   153 characters",
+        "licence         not told",
+        "with 2048 tokens of f16 cache",
+        "demo draft (tale-3m)",
+    ):
+        assert words in result.out
+
+
+def test_show_as_json(cli: Cli, here: Path) -> None:
+    tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
+    sized_llama(here / "large.gguf", layers=2)
+    told = cli("show", "demo", "--json", "--ctx", "4096", "--kv-type", "q8_0").json
+    assert (told["trained_context"], told["vocabulary"]["tokens"]) == (2048, 8192)
+    memory = told["memory"]
+    assert (memory["context"], memory["kv_type"]) == (4096, "q8_0")
+    assert memory["total"] == memory["weights"] + memory["kv"] + memory["compute"]
+    assert memory["kv"] == 4096 * 6 * 2 * 192 // 32 * 34
+    drafts = {Path(draft["path"]).name: draft for draft in told["drafts"]}
+    assert drafts["tale-3m-q8_0.gguf"]["usable"]
+    assert drafts["tale-3m-q8_0.gguf"]["expected_speed_up"] > 1
+    assert "token 500 is" in drafts["swapped.gguf"]["why_not"]
+    assert "larger than the target" in drafts["large.gguf"]["why_not"]
+    assert "tale-13m-q8_0.gguf" not in drafts
+
+
+def test_the_embedded_target_is_no_demo_as_a_draft(cli: Cli, here: Path) -> None:
+    sized_llama(here / "large.gguf", layers=3)
+    drafts = cli("show", "large.gguf", "--json").json["drafts"]
+    assert {draft["name"] for draft in drafts if draft["usable"]} == {
+        "demo (tale-13m)",
+        "demo draft (tale-3m)",
+    }
+    assert "demo" not in {draft["reference"] for draft in drafts}
+
+
+def test_show_prints_a_template_and_nothing_else(cli: Cli) -> None:
+    result = cli("show", "demo", "--template")
+    assert result.out.startswith("{% for m in messages %}")
+    assert result.err == ""
+
+
+def test_show_a_licence_and_a_problem(cli: Cli, here: Path) -> None:
+    keys = [key("general.architecture", STRING, text("clip"))]
+    keys.append(key("general.license", STRING, text("apache-2.0")))
+    (here / "eye.gguf").write_bytes(gguf(keys))
+    result = cli("show", "eye.gguf")
+    assert result.code == 0
+    assert "licence         apache-2.0" in result.out
+    assert "problem         It is the eye or ear of a multimodal model" in result.out
+    assert "No model on this machine drafts for it." in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "cause"),
+    [
+        (("show", "missing.gguf"), 3, "There is no file missing.gguf"),
+        (("show", "text.gguf"), 4, "is not a GGUF file"),
+        (("show", "demo", "--ctx", "3"), 2, "A context of 3 tokens"),
+        (("show", "demo", "--kv-type", "q1"), 2, "no KV cache type 'q1'"),
+        (("show", "demo", "--json", "--template"), 2, "exclude each other"),
+        (("show",), 2, "Missing argument"),
+    ],
+)
+def test_what_cannot_be_shown(
+    cli: Cli, here: Path, arguments: tuple[str, ...], code: int, cause: str
+) -> None:
+    (here / "text.gguf").write_bytes(b"hello, this is only text")
+    result = cli(*arguments)
+    assert result.code == code
+    assert cause in result.sentence()
+
+
+def test_control_characters_do_not_reach_the_terminal(cli: Cli, here: Path) -> None:
+    path = model(
+        here / "evil\x1b[2Jname.gguf",
+        name=EVIL,
+        pre=EVIL,
+        tokenizer=EVIL,
+        template=EVIL,
+        tokens=(*TOKENS[:5], EVIL, *TOKENS[6:]),
+        width=256,
+    )
+    model(here / f"draft{EVIL}.gguf", tokens=(*TOKENS[:5], "\x1b[1m", *TOKENS[6:]))
+    (here / "broken\x1b[2J.gguf").write_bytes(b"GGUF\x1b")
+    for arguments in (("list", "--all"), ("show", str(path)), ("list", "--all", "--json")):
+        result = cli(*arguments)
+        assert result.code == 0
+        shown = result.out.replace("\n", "")
+        assert shown.isprintable(), arguments
+    told = cli("show", str(path), "--json")
+    assert told.out.strip().isprintable()
+    assert told.json["path"] == str(path)
+    assert json.loads(told.out)["chat_template"] == EVIL

@@ -1,0 +1,320 @@
+"""A local server that speaks Hugging Face's protocol, and fails on request.
+
+Two ports: the hub, and the "CDN" that it redirects downloads to, as the real one does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+TOKEN = "hf_good"
+COMMIT = "d" * 40
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What goes wrong with one download.
+
+    Attributes:
+        cut: bytes of the body after which the connection ends; None for all of them.
+        reset: end it by a reset, which may lose what is on its way.
+        status, headers, body: an answer instead of the file.
+        whole: ignore the range, and send everything.
+        corrupt: change a byte.
+        stall: send nothing more after the cut, and keep the connection.
+        unframed: without Content-Length, so that the end of the connection is that of the file.
+        extra: send more than was announced.
+        shift: begin that many bytes before the range, and say so.
+    """
+
+    cut: int | None = None
+    reset: bool = False
+    status: int = 0
+    headers: dict[str, str] = field(default_factory=dict)
+    body: str = ""
+    whole: bool = False
+    corrupt: bool = False
+    stall: bool = False
+    unframed: bool = False
+    extra: int = 0
+    shift: int = 0
+
+
+@dataclass
+class Repo:
+    """A repository: its files, and who may have them."""
+
+    files: dict[str, bytes]
+    commit: str = COMMIT
+    private: bool = False
+    gated: bool = False
+    checksums: dict[str, str] = field(default_factory=dict)
+    """Announced instead of the right ones."""
+    xet: str | None = None
+    """A CAS endpoint; then all files are in Xet storage, under the hash `xet_hashes` has."""
+    xet_hashes: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What was asked for."""
+
+    server: str
+    method: str
+    path: str
+    range: str | None
+    authorization: str | None
+
+
+class Hub:
+    """The server's state; tests change it while it runs.
+
+    Attributes:
+        faults: taken one per download, in order; then all goes well.
+        api_faults: the same for everything else.
+        sent: bytes of bodies that the CDN sent.
+    """
+
+    def __init__(self) -> None:
+        self.repos: dict[str, Repo] = {}
+        self.faults: list[Fault] = []
+        self.api_faults: list[Fault] = []
+        self.requests: list[Request] = []
+        self.sent = 0
+        self.released = threading.Event()
+        self.on_sent: Callable[[int], None] = lambda _: None
+        self.url = self.cdn_url = ""
+
+    def downloads(self) -> list[Request]:
+        return [request for request in self.requests if request.server == "cdn"]
+
+
+@contextmanager
+def running() -> Iterator[Hub]:
+    """A hub on two ports of this machine."""
+    hub = Hub()
+    servers = [_server(hub, kind) for kind in (_HubHandler, _CdnHandler)]
+    hub.url, hub.cdn_url = (f"http://127.0.0.1:{server.server_port}" for server in servers)
+    threads = [threading.Thread(target=s.serve_forever, args=(0.02,), daemon=True) for s in servers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield hub
+    finally:
+        hub.released.set()
+        for server, thread in zip(servers, threads, strict=True):
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    hub: Hub
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Clients that went away are what is tested."""
+
+
+def _server(hub: Hub, kind: type[BaseHTTPRequestHandler]) -> _Server:
+    server = _Server(("127.0.0.1", 0), kind)
+    server.hub = hub
+    return server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    kind = ""
+
+    @property
+    def hub(self) -> Hub:
+        server = self.server
+        assert isinstance(server, _Server)
+        return server.hub
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        self.hub.requests.append(
+            Request(
+                self.kind,
+                self.command,
+                self.path,
+                self.headers.get("Range"),
+                self.headers.get("Authorization"),
+            )
+        )
+        self.answer(unquote(urlsplit(self.path).path))
+
+    def answer(self, path: str) -> None:
+        raise NotImplementedError
+
+    def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def fail(self, fault: Fault) -> None:
+        self.reply(fault.status, fault.body.encode(), **fault.headers)
+
+
+class _HubHandler(_Handler):
+    kind = "hub"
+
+    def answer(self, path: str) -> None:
+        if self.hub.api_faults:
+            fault = self.hub.api_faults.pop(0)
+            if fault.status:
+                return self.fail(fault)
+            if fault.cut is not None:
+                return self.close_abruptly()
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if token and token != TOKEN:
+            return self.reply(401, X_Error_Message="Invalid credentials in Authorization header")
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)/xet-read-token/[^/]+", path):
+            return self.xet_token(self.hub.repos[found[1]])
+        if found := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/([^/]+))?", path):
+            name, revision, file = found[1], found[2] or "main", None
+        elif found := re.fullmatch(r"/([^/]+/[^/]+)/resolve/([^/]+)/(.+)", path):
+            name, revision, file = found.groups()
+        else:
+            return self.reply(404)
+        if name not in self.hub.repos:
+            for other in self.hub.repos:
+                if other.casefold() == name.casefold():
+                    return self.reply(307, b"", Location=self.path.replace(name, other, 1))
+        repo = self.hub.repos.get(name)
+        if repo is None or (repo.private and not token):
+            return self.reply(401 if not token else 404, X_Error_Code="RepoNotFound")
+        if revision not in ("main", repo.commit):
+            return self.reply(404, X_Error_Code="RevisionNotFound")
+        if file is None:
+            return self.listing(name, repo)
+        if repo.gated:
+            return self.reply(
+                403 if token else 401,
+                b'{"error": "Access to model is restricted."}',
+                X_Error_Code="GatedRepo",
+                X_Error_Message="Access to model is restricted.",
+            )
+        if file not in repo.files:
+            return self.reply(404, X_Error_Code="EntryNotFound", X_Repo_Commit=repo.commit)
+        return self.redirect(name, repo, file)
+
+    def listing(self, name: str, repo: Repo) -> None:
+        siblings = [
+            {
+                "rfilename": file,
+                "size": len(content),
+                "blobId": hashlib.sha1(content).hexdigest(),
+                "lfs": {
+                    "size": len(content),
+                    "sha256": repo.checksums.get(file) or sha256(content),
+                    "pointerSize": 135,
+                },
+            }
+            for file, content in repo.files.items()
+        ]
+        found = {"id": name, "sha": repo.commit, "tags": [], "siblings": siblings}
+        self.reply(200, json.dumps(found).encode(), Content_Type="application/json")
+
+    def redirect(self, name: str, repo: Repo, file: str) -> None:
+        content = repo.files[file]
+        checksum = repo.checksums.get(file) or sha256(content)
+        headers = {
+            "Location": f"{self.hub.cdn_url}/{name}/{checksum}/{file.encode().hex()}?sig=x",
+            "X-Repo-Commit": repo.commit,
+            "X-Linked-Etag": f'"{checksum}"',
+            "X-Linked-Size": str(len(content)),
+        }
+        if repo.xet is not None:
+            headers["X-Xet-Hash"] = repo.xet_hashes[file]
+            headers["X-Xet-Refresh-Route"] = (
+                f"{self.hub.url}/api/models/{name}/xet-read-token/{repo.commit}"
+            )
+        self.reply(302, b"", **headers)
+
+    def xet_token(self, repo: Repo) -> None:
+        expires = str(4_000_000_000)
+        found = {"accessToken": "x", "exp": int(expires), "casUrl": repo.xet}
+        self.reply(
+            200,
+            json.dumps(found).encode(),
+            X_Xet_Cas_Url=str(repo.xet),
+            X_Xet_Access_Token="x",
+            X_Xet_Token_Expiration=expires,
+        )
+
+    def close_abruptly(self) -> None:
+        self.close_connection = True
+        self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class _CdnHandler(_Handler):
+    kind = "cdn"
+
+    def answer(self, path: str) -> None:
+        hub = self.hub
+        fault = hub.faults.pop(0) if hub.faults else Fault()
+        if fault.status:
+            return self.fail(fault)
+        user, name, _, coded = path.strip("/").split("/")
+        content = hub.repos[f"{user}/{name}"].files[bytes.fromhex(coded).decode()]
+        if fault.corrupt:
+            content = bytes([content[0] ^ 1]) + content[1:]
+        wanted = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range") or "")
+        start = int(wanted[1]) - fault.shift if wanted and not fault.whole else 0
+        if start >= len(content) > 0:
+            return self.reply(416, Content_Range=f"bytes */{len(content)}")
+        body = content[start:] + b"x" * fault.extra
+        self.send_response(206 if wanted and not fault.whole else 200)
+        if wanted and not fault.whole:
+            self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
+        if fault.unframed:
+            self.close_connection = True
+            self.send_header("Connection", "close")
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.body(body if fault.cut is None else body[: fault.cut])
+        if fault.stall:
+            hub.released.wait(60)
+        if fault.cut is not None or fault.unframed:
+            self.close_connection = True
+            if fault.reset:
+                linger = struct.pack("ii", 1, 0)
+                self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
+                self.connection.close()
+            else:
+                self.connection.shutdown(socket.SHUT_RDWR)
+        return None
+
+    def body(self, body: bytes) -> None:
+        for at in range(0, len(body), 65536):
+            piece = body[at : at + 65536]
+            self.wfile.write(piece)
+            self.hub.sent += len(piece)
+            self.hub.on_sent(self.hub.sent)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()

@@ -1,0 +1,168 @@
+"""The catalogue that ships, and the user's own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import UsageError
+from localspec.hub import catalog
+from localspec.hub.names import is_repository
+from localspec.hub.reference import Repository, parse
+
+ENTRY = {
+    "name": '"mine"',
+    "family": '"Mine"',
+    "parameters": "1_000",
+    "repo": '"user/repo"',
+    "licence": '"MIT"',
+    "source": '"https://example.com"',
+    "checked": '"2026-11-21"',
+}
+
+
+def entry(**changes: str | None) -> str:
+    keys = {**ENTRY, **changes}
+    return "[[model]]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items() if v is not None)
+
+
+@pytest.fixture
+def own() -> Iterator[Path]:
+    """The place of the user's catalogue, empty before and after."""
+    file = catalog.user_file()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    yield file
+    file.unlink(missing_ok=True)
+
+
+def test_the_families_that_people_use_are_there() -> None:
+    families = {entry.family for entry in catalog.load().entries}
+    wanted = {"Qwen3", "Qwen3.5", "Qwen3.6", "Llama 3", "Gemma 3", "Gemma 4", "Mistral", "gpt-oss"}
+    assert families >= wanted | {"GLM", "DeepSeek distills", "Phi", "SmolLM", "Granite"}
+    kinds = {head.kind for entry in catalog.load().entries for head in entry.heads}
+    assert kinds >= {"EAGLE-3", "MTP", "DFlash"}
+
+
+def test_every_entry_can_be_pulled_by_its_name() -> None:
+    for one in catalog.load().entries:
+        assert parse(one.name) == Repository(one.repo, one.quant, one.file)
+        assert all(is_repository(repo) for repo in one.repositories)
+
+
+def test_no_repository_is_two_models() -> None:
+    seen = [repo.casefold() for one in catalog.load().entries for repo in one.repositories]
+    assert sorted(seen) == sorted(set(seen))
+
+
+def test_drafts_are_smaller_models_of_the_catalogue() -> None:
+    known = catalog.load()
+    drafted = 0
+    for one in known.entries:
+        for name in one.drafts:
+            draft = known.find(name)
+            assert draft is not None, f"{one.name}: {name}"
+            assert draft.parameters < one.parameters / 2, f"{one.name}: {name}"
+            drafted += 1
+    assert drafted > 40
+
+
+def test_sizes_are_plausible() -> None:
+    """Of what is quantized to about 4 or 8 bits, per weight."""
+    for one in catalog.load().entries:
+        if one.size is not None:
+            # Embeddings weigh more in small models, and are quantized less.
+            low, high = (0.95, 1.3) if one.quant == "Q8_0" else (0.5, 0.85)
+            high += 0.2 * (one.parameters < 1e9)
+            assert low < one.size / one.parameters < high, one.name
+
+
+def test_every_fact_says_where_it_is_from() -> None:
+    for one in catalog.load().entries:
+        assert one.source == f"https://huggingface.co/{one.repo}"
+        assert one.checked.startswith("2026-")
+        assert all(head.checked.startswith("2026-") for head in one.heads)
+
+
+def test_a_name_may_be_written_in_capitals() -> None:
+    known = catalog.load()
+    assert known.find("QWEN3-8B") is known.find("qwen3-8b") is not None
+    assert known.find("qwen3") is None
+    assert "qwen3-8b" in known.similar("qwen3_8b")
+
+
+@pytest.mark.parametrize(
+    ("reference", "name"),
+    [
+        ("qwen3-8b", "qwen3-8b"),
+        ("Qwen3-8B:Q8_0", "qwen3-8b"),
+        ("qwen/qwen3-8b-gguf", "qwen3-8b"),
+        ("hf.co/unsloth/Qwen3-8B-GGUF:Q5_K_M", "qwen3-8b"),
+        ("user/unknown", None),
+        ("demo", None),
+    ],
+)
+def test_the_entry_that_a_reference_is_about(reference: str, name: str | None) -> None:
+    found = catalog.load().meant_by(reference)
+    assert (found and found.name) == name
+
+
+def test_words_filter() -> None:
+    names = {one.name for one in catalog.load().entries if one.matches(["QWEN3", "eagle-3"])}
+    assert "qwen3-8b" in names
+    assert "qwen3-0.6b" not in names
+    assert "llama-3.1-8b" not in names
+
+
+def test_own_entries_are_added_and_replace(own: Path) -> None:
+    own.write_text(
+        entry(drafts='["qwen3-0.6b", "user/draft:Q8_0"]') + entry(name='"qwen3-8b"', size="7")
+    )
+    known = catalog.load()
+    mine, replaced = known.find("mine"), known.find("qwen3-8b")
+    assert mine is not None
+    assert mine.drafts == ["qwen3-0.6b", "user/draft:Q8_0"]
+    assert replaced is not None
+    assert (replaced.repo, replaced.size, replaced.heads) == ("user/repo", 7, [])
+    assert known.find("qwen3-14b") is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("[[model]]\nname = 'x'\nfamily = y", r"is not valid TOML: .*line 3"),
+        ("\xff", r"is not valid TOML"),
+        ("models = 3", r"unknown key 'models'; entries are \[\[model\]\] tables"),
+        ("[model]\nname = 'x'", r"\[model\] as a table"),
+        ("model = 3", r"\[model\] as a table"),
+        ("model = [3]", r"\[\[model\]\] number 1: entry: input should be"),
+        (entry() + entry(name=None), r"\[\[model\]\] number 2: name: field required"),
+        (entry(size='"5 GB"'), r"entry 'mine': size: input should be a valid integer"),
+        (entry(colour='"red"'), r"entry 'mine': colour: extra inputs are not permitted"),
+        (entry(name='"Mine!"'), r"entry 'Mine!': name: string should match"),
+        (entry(repo='"../../etc"'), r"entry 'mine': repo: '../../etc' is not user/repo"),
+        (entry(others='["x"]'), r"entry 'mine': others: 'x' is not user/repo"),
+        (entry(file='"../x.gguf"'), r"entry 'mine': file: .* is not the name of a gguf file"),
+        (entry(note='"a\\u001b[2J"'), r"entry 'mine': note: has control characters"),
+        (entry(drafts='["a\\u001b"]'), r"entry 'mine': drafts: has control characters"),
+        (entry(drafts='["qwen9"]'), r"entry 'mine': drafts: there is no entry 'qwen9'"),
+        (entry(source='"somewhere"'), r"entry 'mine': source"),
+        (entry(checked='"yesterday"'), r"entry 'mine': checked"),
+        (entry(heads='[{kind = "EAGLE-9"}]'), r"entry 'mine': heads\.0\.kind"),
+        (entry() + entry(), r"has two entries 'mine'"),
+    ],
+)
+def test_what_is_wrong_is_named(own: Path, text: str, why: str) -> None:
+    own.write_bytes(text.encode("latin-1"))
+    with pytest.raises(UsageError, match=why) as refused:
+        catalog.load()
+    assert str(refused.value).startswith(f"The catalogue {own} ")
+    assert str(refused.value).isprintable()
+
+
+def test_a_catalogue_that_cannot_be_read(own: Path) -> None:
+    own.mkdir()
+    with pytest.raises(UsageError, match="cannot be read"):
+        catalog.load()
+    own.rmdir()

@@ -1,0 +1,317 @@
+"""`localspec pull`, `rm` and `models` as people call them."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import paths
+from localspec.cli.output import Console
+from localspec.cli.pull_display import Display
+from localspec.hub.download import Progress
+from tests.cli.conftest import Cli
+from tests.cli.process import finished, line, on_terminal, running
+from tests.hub.conftest import COMMIT, Cached
+from tests.hub.pulled import SIZE, finished_files, unfinished
+from tests.hub.server import Fault, Hub, Repo
+
+
+@pytest.fixture
+def hub_environment(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What tells another process about the hub: the variables that users set."""
+    monkeypatch.setenv("HF_ENDPOINT", hub.url)
+    monkeypatch.setenv("HF_HUB_CACHE", str(cache))
+    monkeypatch.setenv("HF_TOKEN_PATH", os.devnull)
+
+
+def test_pull_prints_the_path(cli: Cli, model: bytes, cache: Path) -> None:
+    result = cli("pull", "user/repo")
+    path = cache / f"models--user--repo/snapshots/{COMMIT.replace('c', 'd')}/m-Q4_K_M.gguf"
+    assert (result.code, result.out) == (0, f"{path}\n")
+    assert result.err.splitlines()[-2:] == [
+        "localspec: note: user/repo:Q4_K_M is here, 300.0 kB (300.0 kB fetched).",
+        "localspec: note: Run it with 'localspec run -m user/repo:Q4_K_M'.",
+    ]
+    assert "localspec: note: m-Q4_K_M.gguf: 0 % of 300.0 kB" in result.err
+    assert cli("pull", "-q", "user/repo").err == ""
+
+
+def test_pull_as_json(cli: Cli, model: bytes) -> None:
+    found = cli("pull", "user/repo", "--json", "-d", "user/repo:Q8_0").json
+    assert found["model"] | {"path": 0, "files": 0} == {
+        "reference": "user/repo:Q4_K_M",
+        "repository": "user/repo",
+        "commit": "d" * 40,
+        "path": 0,
+        "files": 0,
+        "size": SIZE,
+        "downloaded": SIZE,
+    }
+    assert Path(found["model"]["path"]).read_bytes() == model
+    assert found["draft"]["reference"] == "user/repo:Q8_0"
+    assert cli("pull", "user/repo", "--json").json["draft"] is None
+
+
+def own_catalogue(text: str) -> Path:
+    file = paths.config_file().with_name("catalog.toml")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+@pytest.fixture
+def catalogue() -> Iterator[None]:
+    """Entries of one's own, and none afterwards."""
+    entry = """
+        [[model]]
+        name = "{name}"
+        family = "Test"
+        parameters = 1_000_000
+        repo = "{repo}"
+        quant = "{quant}"
+        licence = "MIT"
+        drafts = {drafts}
+        source = "https://example.com"
+        checked = "2026-11-21"
+    """
+    big = entry.format(name="big", repo="user/repo", quant="Q4_K_M", drafts='["small"]')
+    file = own_catalogue(
+        big + entry.format(name="small", repo="user/draft", quant="Q8_0", drafts="[]")
+    )
+    yield
+    file.unlink()
+
+
+@pytest.mark.usefixtures("catalogue")
+@pytest.mark.parametrize("reference", ["big", "Big:Q4_K_M", "user/repo", "hf.co/User/Repo:Q4_K_M"])
+def test_the_draft_of_the_catalogue(cli: Cli, hub: Hub, model: bytes, reference: str) -> None:
+    hub.repos["user/draft"] = Repo({"d-Q8_0.gguf": b"draft", "d-Q4_K_M.gguf": b"not this one"})
+    result = cli("pull", reference, "--draft", "auto")
+    first, second = (Path(line) for line in result.out.splitlines())
+    assert (first.read_bytes(), second.read_bytes()) == (model, b"draft")
+    assert result.err.endswith("Q4_K_M -d user/draft:Q8_0'.\n")
+
+
+@pytest.mark.usefixtures("catalogue")
+def test_a_draft_that_the_catalogue_does_not_have(cli: Cli, hub: Hub, model: bytes) -> None:
+    hub.repos["user/draft"] = hub.repos["user/unknown"] = hub.repos["user/repo"]
+    result = cli("pull", "small", "--draft", "auto")
+    assert result.code == 0
+    assert "The catalogue has no draft for small, so none is fetched." in result.err
+    result = cli("pull", "user/unknown", "--draft", "auto")
+    assert result.code == 0
+    assert "The catalogue does not know user/unknown, so no draft is fetched." in result.err
+
+
+def test_a_draft_that_is_nonsense_is_told_before_the_model_is_fetched(
+    cli: Cli, hub: Hub, model: bytes
+) -> None:
+    result = cli("pull", "user/repo", "--draft", "no-such-name")
+    assert result.code == 3
+    assert "no file 'no-such-name'" in result.sentence()
+    assert hub.requests == []
+
+
+def test_exit_codes(cli: Cli, hub: Hub, model: bytes) -> None:
+    assert cli("pull", "user/none").code == 3
+    assert cli("pull", "https://example.com/x").code == 2
+    hub.repos["user/repo"].gated = True
+    assert cli("pull", "user/repo").code == 1
+
+
+def test_nothing_that_a_server_says_steers_the_terminal(cli: Cli, hub: Hub, model: bytes) -> None:
+    evil = "\x1b[2J\x9b\u202e"
+    hub.api_faults = [Fault(status=418, body=json.dumps({"error": f"I {evil} am"}))]
+    result = cli("pull", "user/repo", "-v")
+    assert result.code == 1
+    assert "I \ufffd[2J\ufffd\ufffd am" in result.err
+    hub.repos["user/repo"] = Repo({f"x{evil}.gguf": b"x"})
+    assert "have names that lead out" in cli("pull", "user/repo").sentence()
+    hub.api_faults = [Fault(status=200, headers={"X-HF-Warning": "t; beware \x1b[2J"}, body="{}")]
+    result = cli("pull", "user/repo", "-v")
+    assert "beware" in result.err
+    assert "\x1b" not in result.err
+
+
+def test_run_says_how_to_get_a_model(cli: Cli, model: bytes) -> None:
+    result = cli("run", "-m", "user/repo", "hi")
+    assert result.code == 3
+    assert result.sentence().endswith("Get it with 'localspec pull user/repo'.")
+    result = cli("run", "--offline", "-d", "user/repo", "hi")
+    assert result.code == 3
+    assert "Get it, without --offline and HF_HUB_OFFLINE, with" in result.sentence()
+    assert cli("pull", "user/repo", "--offline").code == 3
+
+
+def test_run_takes_what_was_pulled(cli: Cli, hub: Hub, target_path: Path) -> None:
+    hub.repos["user/tale"] = Repo({"tale-Q8_0.gguf": target_path.read_bytes()})
+    assert cli("pull", "user/tale").code == 0
+    result = cli("run", "-m", "user/tale", "-n", "4", "-d", "none", "Once")
+    assert result.code == 0
+    assert "Q4_K_M of user/tale is not in the cache; tale-Q8_0.gguf is taken." in result.err
+
+
+@pytest.mark.usefixtures("hub_environment")
+def test_the_variables_of_the_client_count(model: bytes, cache: Path) -> None:
+    done = finished("pull", "user/repo")
+    assert done.returncode == 0, done.stderr
+    assert Path(done.stdout.strip()).read_bytes() == model
+    assert Path(done.stdout.strip()).is_relative_to(cache)
+
+
+@pytest.mark.usefixtures("hub_environment")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_keeps_what_has_arrived(
+    hub: Hub, model: bytes, cache: Path, number: signal.Signals
+) -> None:
+    hub.faults = [Fault(cut=200_000, stall=True)]
+    sent = threading.Event()
+    hub.on_sent = lambda count: sent.set() if count >= 200_000 else None
+    with running("pull", "user/repo") as process:
+        assert sent.wait(60)
+        while sum(path.stat().st_size for path in unfinished(cache)) < 200_000:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(number)
+        out, err = process.communicate()
+    assert (process.returncode, out) == (130, "")
+    assert err.splitlines()[-1] == (
+        "localspec: Interrupted. What has arrived is kept; 'localspec pull user/repo' goes on from "
+        "there."
+    )
+    assert finished_files(cache) == []
+    done = finished("pull", "user/repo", "--json")
+    assert json.loads(done.stdout)["model"]["downloaded"] == SIZE - 200_000
+    assert hub.sent == SIZE
+
+
+@pytest.mark.usefixtures("hub_environment")
+def test_a_killed_pull_is_resumed(hub: Hub, model: bytes, cache: Path) -> None:
+    hub.faults = [Fault(cut=200_000, stall=True)]
+    with running("pull", "user/repo") as process:
+        while sum(path.stat().st_size for path in unfinished(cache)) < 100_000:
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.kill()
+    assert finished_files(cache) == []
+    done = finished("pull", "user/repo")
+    assert Path(done.stdout.strip()).read_bytes() == model
+
+
+@pytest.mark.usefixtures("hub_environment")
+def test_two_pulls_at_once_fetch_it_once(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_DOWNLOAD_TIMEOUT", "60")
+    hub.faults = [Fault(cut=200_000, stall=True)]
+    sent = threading.Event()
+    hub.on_sent = lambda count: sent.set() if count >= 200_000 else None
+    with running("pull", "user/repo", "--json") as first:
+        assert sent.wait(60)
+        with running("pull", "user/repo", "--json") as second:
+            told = ""
+            while "by another process; waiting for it." not in told:
+                told = line(second.stderr)
+                assert told
+            hub.released.set()  # the first one's connection breaks, and it goes on
+            results = [process.communicate()[0] for process in (first, second)]
+    assert [json.loads(out)["model"]["downloaded"] for out in results] == [SIZE, 0]
+    assert hub.sent == SIZE
+
+
+@pytest.mark.usefixtures("hub_environment")
+def test_a_terminal_shows_a_bar(hub: Hub, model: bytes) -> None:
+    hub.repos["user/repo"].files["[bold]m-Q5_K_M.gguf"] = model
+    shown = on_terminal("pull", "user/repo:Q5_K_M", COLUMNS="120").decode()
+    assert "[bold]m-Q5_K_M.gguf" in shown
+    assert "300.0" in shown
+    assert shown.rstrip().endswith("'localspec run -m user/repo:Q5_K_M'.")
+
+
+def test_where_there_is_no_bar_lines_come_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
+    now = 0.0
+    display = Display(Console(), clock=lambda: now)
+    for done in range(0, 101, 5):
+        display.show(Progress("sub/m.gguf", 2, 3, done, 100, "download"))
+        now += 2.5
+    display.show(Progress("sub/m.gguf", 2, 3, 0, 100, "check"))
+    assert capfd.readouterr().err.splitlines() == [
+        f"localspec: note: m.gguf (2 of 3): {percent} % of 100 B" for percent in range(0, 101, 20)
+    ]
+
+
+def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf")
+    result = cli("rm", "user/repo", stdin=b"y\n")
+    assert result.code == 2
+    assert result.sentence() == "Nobody is there to be asked. Say --yes to remove it without."
+    assert cli("rm", "user/repo").err.endswith("Nothing was removed.\n")  # nobody types
+    assert snapshot.exists()
+    result = cli("rm", "user/repo", "--yes", "--json")
+    assert result.json == {"removed": [str(snapshot / "m-Q4_K_M.gguf")], "freed": 23}
+    assert not snapshot.exists()
+
+
+@pytest.mark.usefixtures("hub_environment")
+@pytest.mark.parametrize(("answer", "removed"), [(b"y\r", True), (b"n\r", False), (b"\r", False)])
+def test_rm_on_a_terminal(cached: Cached, answer: bytes, removed: bool) -> None:
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf", "README.md")
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "localspec", "rm", "user/repo:Q4_K_M"],
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    shown = b""
+    with os.fdopen(master, "r+b", buffering=0) as terminal:
+        while b"[y/N]" not in shown:
+            shown += terminal.read(4096)
+        terminal.write(answer)
+        assert process.wait(60) == 0
+    assert str(snapshot / "m-Q4_K_M.gguf").encode() in shown
+    assert b"Remove user/repo:Q4_K_M, 23 B?" in shown
+    assert (snapshot / "m-Q4_K_M.gguf").exists() is not removed
+
+
+def test_rm_refuses(cli: Cli, tmp_path: Path) -> None:
+    file = tmp_path / "x.gguf"
+    file.touch()
+    assert cli("rm", str(file), "--yes").code == 2
+    assert cli("rm", "user/repo", "--yes").code == 3
+    assert file.exists()
+
+
+@pytest.mark.usefixtures("catalogue")
+def test_models_lists_and_filters(cli: Cli) -> None:
+    lines = cli("models", "Test", "mit").out.splitlines()
+    assert lines[0].split() == ["NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS"]
+    assert [line.split() for line in lines[2:]] == [
+        ["big", "1", "M", "MIT", "small"],
+        ["small", "1", "M", "MIT"],
+    ]
+    (found,) = cli("models", "user/draft", "--json").json["models"]
+    assert (found["name"], found["parameters"], found["drafts"]) == ("small", 1_000_000, [])
+    nothing = cli("models", "no-such-word")
+    assert (nothing.code, nothing.out) == (0, "")
+    assert nothing.sentence() == "note: The catalogue has nothing with no-such-word in it."
+
+
+def test_models_tells_what_is_wrong_with_ones_own_catalogue(cli: Cli) -> None:
+    file = own_catalogue('[[model]]\nname = "x"\nfamily = y')
+    result = cli("models")
+    file.unlink()
+    assert result.code == 2
+    assert str(file) in result.sentence()
+    assert "line 3" in result.sentence()

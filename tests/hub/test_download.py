@@ -1,0 +1,235 @@
+"""Pulling from a hub that behaves."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from huggingface_hub import (
+    hf_hub_download,
+    scan_cache_dir,
+    try_to_load_from_cache,
+)
+
+from localspec import LocalspecError, ModelNotFound
+from localspec.hub.download import Progress, pull
+from localspec.hub.reference import resolve
+from tests.cli.process import environment, finished
+from tests.hub.pulled import SIZE, content, finished_files, unfinished
+from tests.hub.server import COMMIT, TOKEN, Hub, Repo
+
+
+def test_a_pulled_model_is_where_every_tool_looks(hub: Hub, model: bytes, cache: Path) -> None:
+    done = pull("user/repo")
+    assert done.path == cache / f"models--user--repo/snapshots/{COMMIT}/m-Q4_K_M.gguf"
+    assert done.path.read_bytes() == model
+    assert (done.reference, done.size, done.downloaded) == ("user/repo:Q4_K_M", SIZE, SIZE)
+    assert resolve("user/repo") == done.path
+    assert try_to_load_from_cache("user/repo", "m-Q4_K_M.gguf", cache_dir=cache) == str(done.path)
+    again = hf_hub_download("user/repo", "m-Q4_K_M.gguf", cache_dir=cache, local_files_only=True)
+    assert again == str(done.path)
+    (found,) = scan_cache_dir(cache).repos
+    assert (found.repo_id, found.size_on_disk, list(found.refs)) == ("user/repo", SIZE, ["main"])
+    assert unfinished(cache) == []
+
+
+def test_what_is_here_is_not_fetched_again(hub: Hub, model: bytes) -> None:
+    pull("user/repo")
+    again = pull("hf.co/user/repo:q4_k_m")
+    assert again.downloaded == 0
+    assert len(hub.downloads()) == 1
+
+
+def test_a_name_in_capitals_is_the_same_repository(hub: Hub, model: bytes, cache: Path) -> None:
+    done = pull("USER/Repo")
+    assert (done.repository, done.reference) == ("user/repo", "user/repo:Q4_K_M")
+    assert [path.name for path in cache.glob("models--*")] == ["models--user--repo"]
+    assert resolve("User/REPO") == resolve("user/repo") == done.path
+
+
+def test_the_reference_names_no_other_file(hub: Hub, cache: Path) -> None:
+    hub.repos["user/repo"] = Repo({"a-Q8_0.gguf": b"a", "b-Q8_0.gguf": b"b", "plain.gguf": b"p"})
+    for name, reference in (("a-Q8_0", "Q8_0"), ("b-Q8_0", "b-Q8_0.gguf"), ("plain", "plain.gguf")):
+        done = pull(f"user/repo:{name}.gguf")
+        assert done.reference == f"user/repo:{reference}"
+        assert resolve(done.reference) == done.path
+
+
+def test_another_commit_with_the_same_file_costs_nothing(hub: Hub, model: bytes) -> None:
+    first = pull("user/repo")
+    hub.repos["user/repo"].commit = "e" * 40
+    second = pull("user/repo")
+    assert second.path != first.path
+    assert second.path.read_bytes() == model
+    assert second.downloaded == 0
+
+
+def test_a_file_that_was_damaged_since_is_fetched_again(hub: Hub, model: bytes) -> None:
+    path = pull("user/repo").path
+    path.resolve().write_bytes(model[:1000])
+    assert pull("user/repo").downloaded == SIZE
+    assert path.read_bytes() == model
+
+
+def test_all_parts_are_fetched(hub: Hub, cache: Path) -> None:
+    names = [f"Q4_K_M/m-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    hub.repos["user/repo"] = Repo({name: content(i) for i, name in enumerate(names)})
+    seen: list[Progress] = []
+    done = pull("user/repo", progress=seen.append)
+    assert [path.read_bytes() for path in done.files] == [content(i) for i in range(3)]
+    assert done.path == done.files[0] == resolve("user/repo")
+    assert {(p.number, p.of, p.doing) for p in seen} == {
+        (number, 3, doing) for number in (1, 2, 3) for doing in ("download", "check")
+    }
+    assert {p.done for p in seen if p.number == 2} >= {0, SIZE}
+
+
+def test_a_repository_that_lacks_a_part(hub: Hub) -> None:
+    hub.repos["user/repo"] = Repo({"m-Q4_K_M-00001-of-00002.gguf": b"x"})
+    with pytest.raises(ModelNotFound, match=r"not all parts .*m-Q4_K_M-00002-of-00002\.gguf"):
+        pull("user/repo")
+
+
+def test_which_file_is_meant(hub: Hub) -> None:
+    files = {"a-Q8_0.gguf": b"8", "b-Q6_K.gguf": b"6", "mmproj-F16.gguf": b"no"}
+    hub.repos["user/repo"] = Repo(files)
+    told: list[str] = []
+    assert pull("user/repo", notify=told.append).path.name == "a-Q8_0.gguf"
+    assert told == ["user/repo has no Q4_K_M; a-Q8_0.gguf is taken."]
+    assert pull("user/repo:q6_k").path.name == "b-Q6_K.gguf"
+    assert pull("user/repo:b-Q6_K.gguf").path.name == "b-Q6_K.gguf"
+    with pytest.raises(ModelNotFound, match=r"user/repo has no Q2_K\. It has Q8_0 and Q6_K\."):
+        pull("user/repo:Q2_K")
+
+
+def test_a_repository_without_a_gguf(hub: Hub) -> None:
+    hub.repos["user/repo"] = Repo({"model.safetensors": b"x"})
+    with pytest.raises(ModelNotFound, match="user/repo has no GGUF file"):
+        pull("user/repo")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["../../../evil.gguf", "/tmp/evil.gguf", "C:\\evil.gguf", "a\\..\\evil.gguf", "x\0.gguf"],
+)
+def test_files_that_would_leave_the_cache_are_refused(
+    hub: Hub, cache: Path, tmp_path: Path, name: str
+) -> None:
+    hub.repos["user/repo"] = Repo({name: b"evil"})
+    with pytest.raises(ModelNotFound, match=r"1 files have names that lead out of the cache"):
+        pull("user/repo")
+    assert hub.downloads() == []
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+@pytest.mark.parametrize("checksum", ["../../../../evil", "/tmp/evil", "short", "A" * 64])
+def test_a_checksum_that_is_none_is_refused(
+    hub: Hub, model: bytes, tmp_path: Path, checksum: str
+) -> None:
+    # The cache names blobs after what the server gives as ETag.
+    hub.repos["user/repo"].checksums["m-Q4_K_M.gguf"] = checksum
+    with pytest.raises(LocalspecError, match="no usable checksum"):
+        pull("user/repo")
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_a_commit_that_is_none_is_refused(hub: Hub, model: bytes, tmp_path: Path) -> None:
+    hub.repos["user/repo"].commit = "../../../../evil"
+    with pytest.raises(LocalspecError, match="no list of files"):
+        pull("user/repo")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_token_opens_a_private_repository_and_stays_with_the_hub(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hub.repos["user/repo"].private = True
+    monkeypatch.setenv("HF_TOKEN", TOKEN)
+    pull("user/repo")
+    seen = {(request.server, request.authorization) for request in hub.requests}
+    assert seen == {("hub", f"Bearer {TOKEN}"), ("cdn", None)}
+
+
+def test_a_full_disk_is_told_before(
+    hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+    with pytest.raises(LocalspecError, match=r"There is no room: 300\.0 kB .*HF_HUB_CACHE"):
+        pull("user/repo")
+    assert hub.downloads() == []
+    assert finished_files(cache) == []
+
+
+def test_a_disk_that_fills_up_keeps_what_there_is(
+    hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("localspec.hub.download.os.fsync", full)
+        with pytest.raises(LocalspecError, match="The disk is full"):
+            pull("user/repo")
+    assert finished_files(cache) == []
+    assert pull("user/repo").downloaded == 0
+
+
+def test_a_cache_that_cannot_be_written(hub: Hub, model: bytes, cache: Path) -> None:
+    cache.write_text("a file where the folder should be")
+    with pytest.raises(LocalspecError, match=r"cannot be written: Not a directory"):
+        pull("user/repo")
+
+
+def test_any_exception_may_interrupt(hub: Hub, model: bytes, cache: Path) -> None:
+    def stop(now: Progress) -> None:
+        if now.done >= 100_000:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull("user/repo", progress=stop)
+    assert finished_files(cache) == []
+    (part,) = unfinished(cache)
+    there = part.stat().st_size
+    assert there >= 100_000
+    assert pull("user/repo").downloaded == SIZE - there
+
+
+def test_interrupted_while_checking(hub: Hub, model: bytes, cache: Path) -> None:
+    def stop(now: Progress) -> None:
+        if now.doing == "check":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pull("user/repo", progress=stop)
+    assert finished_files(cache) == []
+    assert pull("user/repo").downloaded == 0
+
+
+def test_variables_that_the_client_chokes_on() -> None:
+    done = finished("pull", "user/repo", env=environment(HF_HUB_DOWNLOAD_TIMEOUT="soon"))
+    assert done.returncode == 2
+    assert done.stderr.startswith("localspec: huggingface-hub does not start: invalid literal")
+    assert done.stderr.count("\n") == 1
+
+
+def test_offline_looks_at_the_cache_alone(
+    hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(ModelNotFound, match="user/repo is not here"):
+        pull("user/repo", offline=True)
+    done = pull("user/repo")
+    before = len(hub.requests)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    here = pull("user/repo")
+    assert (here.path, here.downloaded, here.size) == (done.path, 0, SIZE)
+    assert len(hub.requests) == before
+
+
+def test_files_need_no_pull(tmp_path: Path, target_path: Path) -> None:
+    here = pull(str(target_path))
+    assert (here.path, here.repository) == (target_path, None)
+    with pytest.raises(ModelNotFound):
+        pull(str(tmp_path / "none.gguf"))

@@ -1,0 +1,203 @@
+"""What `rm` removes, and everything that it must leave alone."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec import LocalspecError, ModelNotFound, UsageError, paths
+from localspec.hub.removal import plan
+from tests.hub.conftest import COMMIT, OLDER, Cached
+
+
+def everything(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if not path.is_dir()}
+
+
+def test_one_quantization(cached: Cached, cache: Path) -> None:
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf", "sub/m-Q8_0.gguf", "README.md")
+    blob = (snapshot / "sub/m-Q8_0.gguf").resolve()
+    planned = plan("user/repo:q8_0")
+    assert planned.files == (snapshot / "sub/m-Q8_0.gguf",)
+    assert planned.freed == blob.stat().st_size
+    assert blob.exists()
+    planned.execute()
+    assert not blob.exists()
+    assert sorted(path.name for path in snapshot.iterdir()) == ["README.md", "m-Q4_K_M.gguf"]
+    with pytest.raises(ModelNotFound, match=r"The cache has no q8_0 of user/repo"):
+        plan("user/repo:q8_0")
+
+
+def test_a_whole_repository_and_what_was_unfinished(cached: Cached, cache: Path) -> None:
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf", "README.md")
+    for number in range(20):  # at the same commit, as copies of it would be
+        cached(f"user/copy{number}", "m-Q4_K_M.gguf")
+    blobs = snapshot.parents[1] / "blobs"
+    (blobs / "abc.incomplete").write_bytes(bytes(1000))
+    size = sum(path.stat().st_size for path in blobs.iterdir())
+    planned = plan("user/repo")
+    assert planned.freed == size
+    planned.execute()
+    left = {f"models--user--copy{number}" for number in range(20)}
+    assert {path.name for path in cache.iterdir()} == left
+
+
+def test_only_an_unfinished_download(cache: Path) -> None:
+    folder = cache / "models--user--repo"
+    (folder / "snapshots" / COMMIT).mkdir(parents=True)
+    (folder / "blobs").mkdir()
+    (folder / "blobs/abc.incomplete").write_bytes(bytes(1000))
+    planned = plan("user/repo")
+    assert planned.freed == 1000
+    planned.execute()
+    assert not folder.exists()
+
+
+def test_the_last_model_takes_the_folder_with_it(cached: Cached, cache: Path) -> None:
+    cached("user/repo", "m-Q4_K_M.gguf")
+    plan("user/repo:Q4_K_M").execute()
+    assert list(cache.iterdir()) == []
+
+
+def test_all_parts_go(cached: Cached) -> None:
+    parts = [f"m-Q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]
+    snapshot = cached("user/repo", *parts, "m-Q4_K_M.gguf")
+    planned = plan(f"user/repo:{parts[1]}")
+    assert planned.files == tuple(snapshot / part for part in parts)
+    planned.execute()
+    assert everything(snapshot) == {"m-Q4_K_M.gguf"}
+
+
+def test_a_blob_of_two_revisions(cached: Cached, cache: Path) -> None:
+    older = cached("user/repo", "m-Q4_K_M.gguf", "old.gguf", commit=OLDER)
+    newer = cached("user/repo", "m-Q4_K_M.gguf")
+    size = (newer / "m-Q4_K_M.gguf").stat().st_size
+    planned = plan("user/repo:Q4_K_M")
+    assert set(planned.files) == {older / "m-Q4_K_M.gguf", newer / "m-Q4_K_M.gguf"}
+    assert planned.freed == size  # it is there once
+    planned.execute()
+    assert everything(older) == {"old.gguf"}
+
+
+def test_a_blob_that_another_name_needs_stays(cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf")
+    blob = (snapshot / "m-Q4_K_M.gguf").resolve()
+    (snapshot / "also.gguf").symlink_to(os.path.relpath(blob, snapshot))
+    planned = plan("user/repo:Q4_K_M")
+    assert planned.freed == 0
+    planned.execute()
+    assert blob.exists()
+    assert everything(snapshot) == {"also.gguf"}
+
+
+def test_a_name_of_the_catalogue(cached: Cached) -> None:
+    snapshot = cached("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", "other.gguf")
+    plan("qwen3-0.6b").execute()
+    assert everything(snapshot) == {"other.gguf"}
+
+
+def test_a_path_in_the_cache(cached: Cached, tmp_path: Path) -> None:
+    snapshot = cached("user/repo", "sub/m-Q4_K_M.gguf", "other.gguf")
+    (tmp_path / "link").symlink_to(snapshot)
+    plan(str(tmp_path / "link/sub/m-Q4_K_M.gguf")).execute()
+    assert everything(snapshot) == {"other.gguf"}
+
+
+def test_a_file_that_localspec_made() -> None:
+    own = paths.cache_folder() / "drafts" / "copy.gguf"
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_bytes(bytes(10))
+    planned = plan(str(own))
+    assert planned.freed == 10
+    planned.execute()
+    assert not own.exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [
+        ("models", r"is not in a cache of localspec's"),
+        (".ollama/models/blobs", "belongs to ollama, .* 'ollama rm'"),
+        (".lmstudio/models/user/repo", "belongs to LM Studio"),
+        (".cache/llama.cpp", r"belongs to llama\.cpp"),
+        ("elsewhere", "belongs to ollama"),
+    ],
+)
+def test_files_of_others_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, why: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("OLLAMA_MODELS", str(tmp_path / "elsewhere"))
+    file = tmp_path / place / "m.gguf"
+    file.parent.mkdir(parents=True)
+    file.touch()
+    with pytest.raises(UsageError, match=why):
+        plan(str(file))
+    assert file.exists()
+
+
+def test_what_cannot_be_meant(cache: Path, cached: Cached) -> None:
+    with pytest.raises(UsageError, match="embedded pair is a part of localspec"):
+        plan("demo")
+    with pytest.raises(UsageError, match="not in a cache"):
+        plan(str(paths.embedded(paths.EMBEDDED_TARGET)))
+    with pytest.raises(ModelNotFound, match="nothing of user/repo"):
+        plan("user/repo")
+    cached("user/other", "m.gguf")
+    with pytest.raises(ModelNotFound, match="nothing of user/repo"):
+        plan("user/repo")
+    with pytest.raises(ModelNotFound, match="There is no file"):
+        plan(str(cache / "models--user--other/snapshots/x/none.gguf"))
+
+
+@pytest.mark.parametrize("reference", ["user/repo:Q4_K_M", "user/repo"])
+def test_a_link_out_of_the_cache_is_not_followed(
+    cached: Cached, tmp_path: Path, reference: str
+) -> None:
+    precious = tmp_path / "precious.gguf"
+    precious.write_bytes(b"mine")
+    snapshot = cached("user/repo", "m-Q8_0.gguf")
+    (snapshot / "m-Q4_K_M.gguf").symlink_to(precious)
+    with pytest.raises(UsageError, match=r"is a link to .*precious\.gguf, which is not in the cac"):
+        plan(reference)
+    plan("user/repo:Q8_0").execute()
+    assert precious.read_bytes() == b"mine"
+
+
+def test_a_blob_folder_that_leads_out_of_the_cache(cached: Cached, tmp_path: Path) -> None:
+    snapshot = cached("user/repo", "m-Q8_0.gguf", "other.gguf")
+    blobs = snapshot.parents[1] / "blobs"
+    blobs.rename(tmp_path / "blobs")
+    blobs.symlink_to(tmp_path / "blobs")
+    with pytest.raises(UsageError, match="which is not in the cache"):
+        plan("user/repo:Q8_0")
+    assert len(list((tmp_path / "blobs").iterdir())) == 2
+
+
+def test_a_repository_that_lies_elsewhere(cached: Cached, cache: Path, tmp_path: Path) -> None:
+    cached("user/repo", "m-Q8_0.gguf")
+    (cache / "models--user--repo").rename(tmp_path / "big disk")
+    (cache / "models--user--repo").symlink_to(tmp_path / "big disk")
+    with pytest.raises(UsageError, match="is a link to another place"):
+        plan("user/repo")
+    assert any((tmp_path / "big disk").iterdir())
+
+
+def test_a_damaged_cache_is_left_alone(cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q8_0.gguf")
+    (snapshot / "m-Q8_0.gguf").resolve().unlink()
+    with pytest.raises(LocalspecError, match=r"is damaged.* Remove the folder .*user--repo yours"):
+        plan("user/repo")
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do anything")
+def test_what_may_not_be_removed(cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q8_0.gguf", "other.gguf")
+    snapshot.chmod(0o500)
+    try:
+        with pytest.raises(LocalspecError, match="cannot be removed"):
+            plan("user/repo:Q8_0").execute()
+    finally:
+        snapshot.chmod(0o700)

@@ -1,0 +1,17 @@
+"""Each test of the chat has a home of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the history and the preferences of this test lie."""
+    folder = tmp_path / "home"
+    monkeypatch.setenv("LOCALSPEC_HOME", str(folder))
+    for name in ("NO_COLOR", "COLORFGBG"):
+        monkeypatch.delenv(name, raising=False)
+    return folder

@@ -1,0 +1,217 @@
+"""The chat on a screen that nobody sees, and hands to use it with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from unittest.mock import patch
+
+from textual import events
+from textual.pilot import Pilot
+from textual.screen import Screen
+from textual.widgets import OptionList
+
+from localspec.chat.conversation import ASSISTANT, Message
+from localspec.tui.app import ChatApp
+from localspec.tui.engine_thread import Pair
+from tests.tui.scripted import Scripted
+
+PATIENCE = 700
+"""Looks at a condition before a test gives up; each takes at least 10 ms."""
+
+KEYS = {" ": "space", "\n": "ctrl+j", "/": "slash", "?": "question_mark", ".": "full_stop"}
+
+
+@dataclass
+class Told:
+    """A sentence that was shown."""
+
+    text: str
+    error: bool
+
+
+@dataclass
+class Chat:
+    """A running chat.
+
+    Attributes:
+        told: all sentences that were shown so far, for a while each.
+        copied: all that went to the clipboard.
+    """
+
+    app: ChatApp
+    pilot: Pilot[None]
+    told: list[Told] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
+
+    async def until(self, condition: Callable[[], object], what: str = "") -> None:
+        """Wait for it; fail after a long time, with what is on the screen."""
+        for _ in range(PATIENCE):
+            if condition():
+                return
+            await self.pilot.pause(0.01)
+        raise AssertionError(f"in vain: {what or condition}\n{self.told}\n{self.text}")
+
+    async def settle(self) -> None:
+        """Let everything be done that is due."""
+        await self.pilot.pause()
+        await self.pilot.pause()
+
+    async def press(self, *keys: str) -> None:
+        await self.pilot.press(*keys)
+
+    def burst(self, text: str) -> None:
+        """Type faster than anything is drawn."""
+        for character in text:
+            key = KEYS.get(character, character)
+            self.app.post_message(events.Key(key, None if key == "ctrl+j" else character))
+
+    async def type(self, text: str) -> None:
+        """Type into the input."""
+        before = self.app.prompt.text
+        self.burst(text)
+        await self.until(lambda: self.app.prompt.text == before + text, f"typed {text!r}")
+        await self.pilot.pause()
+
+    async def command(self, line: str) -> None:
+        """Give a slash command."""
+        await self.type(line)
+        # The list of completions would take Enter for itself.
+        if self.app.prompt.completing:
+            await self.press("escape")
+        await self.press("enter")
+
+    async def send(self, text: str, *, answered: bool = True) -> None:
+        """Send a message."""
+        await self.type(text)
+        await self.press("enter")
+        await self.until(lambda: self.says(text), f"sent {text!r}")
+        if answered:
+            await self.answered()
+
+    async def answered(self) -> None:
+        """Wait for the end of the answer."""
+        await self.until(lambda: self.app.conversing.running is None, "the answer's end")
+        await self.pilot.pause()
+
+    async def hears(self, text: str, *, error: bool = True) -> None:
+        """Wait for a sentence that begins like this."""
+
+        def heard() -> bool:
+            return any(t.text.startswith(text) and t.error is error for t in self.told)
+
+        await self.until(heard, f"told {text!r}")
+
+    async def opened(self) -> None:
+        """Wait for a model, and for the history."""
+        await self.until(lambda: self.app.conversing.opened, "a model")
+        await self.remembered()
+
+    async def remembered(self) -> None:
+        """Wait for the history to be open and listed."""
+        await self.until(lambda: self.listed() != [], "the history")
+
+    # What is there
+
+    @property
+    def path(self) -> list[Message]:
+        """The branch that is shown."""
+        return self.app.conversing.conversation.path()
+
+    @property
+    def said(self) -> list[str]:
+        """What its messages say."""
+        return [message.content for message in self.path]
+
+    @property
+    def answer(self) -> Message:
+        """The last answer."""
+        return next(m for m in reversed(self.path) if m.role == ASSISTANT)
+
+    def says(self, text: str) -> bool:
+        """Whether a message of the branch shown says that."""
+        return text in self.said
+
+    def listed(self) -> list[str]:
+        """The list of conversations, line by line."""
+        options = self.app.sidebar.query_one(OptionList)
+        return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
+
+    @property
+    def text(self) -> str:
+        """What is on the screen, dialogs and notices included."""
+        return screen_text(self.app.screen)
+
+    @property
+    def below(self) -> str:
+        """What is on the screen that dialogs lie over."""
+        return screen_text(self.app.screen_stack[0])
+
+    def errors(self) -> list[str]:
+        """The errors that were told."""
+        return [told.text for told in self.told if told.error]
+
+    def notices(self) -> list[str]:
+        """What else was told."""
+        return [told.text for told in self.told if not told.error]
+
+
+def screen_text(screen: Screen[Any]) -> str:
+    """A screen, row by row."""
+    rows = screen._compositor.render_strips()
+    return "\n".join(row.text.rstrip() for row in rows)
+
+
+def option_texts(options: OptionList) -> list[str]:
+    """What a list offers."""
+    return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
+
+
+def _plain(prompt: object) -> str:
+    return str(getattr(prompt, "plain", prompt))
+
+
+@asynccontextmanager
+async def chat(
+    script: Scripted | None = None,
+    *,
+    size: tuple[int, int] = (120, 40),
+    pair: Pair | None = None,
+    ready: bool = True,
+    app: ChatApp | None = None,
+    toasts: bool = False,
+) -> AsyncIterator[Chat]:
+    """Start the chat.
+
+    Args:
+        script: what the engine does; see `Scripted`.
+        size: cells of the screen.
+        pair: what to open; None goes by the preferences.
+        ready: wait until a model is open.
+        app: another app than one with the scripted engine.
+        toasts: show what is told, over whatever else is on the screen.
+    """
+    app = app or ChatApp(pair, loader=(script or Scripted()).load)
+    told: list[Told] = []
+    copied: list[str] = []
+    notify, copy = app.notify, app.copy_to_clipboard
+
+    def watch_notice(message: str, **rest: Any) -> None:
+        told.append(Told(message, rest.get("severity") == "error"))
+        notify(message, **rest)
+
+    def watch_copy(text: str) -> None:
+        copied.append(text)
+        copy(text)
+
+    with (
+        patch.object(app, "notify", watch_notice),
+        patch.object(app, "copy_to_clipboard", watch_copy),
+    ):
+        async with app.run_test(size=size, notifications=toasts) as pilot:
+            shown = Chat(app, pilot, told, copied)
+            if ready:
+                await shown.opened()
+            yield shown

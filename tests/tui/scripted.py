@@ -1,0 +1,327 @@
+"""An engine that says what a test wrote, in real steps, and waits where the test wants it to.
+
+Its streams are localspec's own `Stream`; only the passes are made up: which words come in which
+step, proposed by whom, after how many seconds. Nothing here waits for time to go by.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections import deque
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle
+from pathlib import Path
+from typing import Any, cast
+
+from localspec import Engine, GenerationStats, SamplingParams, Stream
+from localspec.decoding.loop import PROMPT, TARGET, Step
+from localspec.decoding.planner import Plan
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.errors import Cancelled
+from localspec.text import TextAssembler
+from localspec.tui.engine_thread import Pair
+
+PLAIN = 0.05
+"""Seconds of a plain pass."""
+WRONG = "(wrong) "
+"""What is proposed in vain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of the target: how much of a draft is right, how much wrong.
+
+    Attributes:
+        source: who drafts; None for a plain pass.
+        right, wrong: proposed words that are accepted, and words behind them, of which the first
+            is rejected and the others are never tested.
+    """
+
+    source: str | None = None
+    right: int = 0
+    wrong: int = 0
+
+
+PASSES = (
+    Pass("ngram", right=3),
+    Pass("model", right=2, wrong=2),
+    Pass(),
+    Pass("ngram", wrong=1),
+    Pass("model", right=4),
+    Pass("cascade", right=2, wrong=1),
+)
+NEVER = "drafts would not pay here"
+"""Why the plain passes are plain."""
+
+
+class Hold:
+    """A place where the engine waits for the test, or the other way round."""
+
+    def __init__(self) -> None:
+        self._reached, self._let_go = threading.Event(), threading.Event()
+
+    @property
+    def reached(self) -> bool:
+        """Whether the engine waits here, or has."""
+        return self._reached.is_set()
+
+    def release(self) -> None:
+        """Let the engine go on."""
+        self._let_go.set()
+
+    def wait(self, going_on: Callable[[], object] = lambda: None) -> None:
+        """Called by the engine; `going_on` may raise, and is asked again and again."""
+        self._reached.set()
+        while not self._let_go.wait(0.01):
+            going_on()
+
+
+@dataclass
+class Says:
+    """One answer.
+
+    Attributes:
+        text: the whole of it.
+        holds: by steps after which the engine waits; 0 is while it reads the prompt.
+        error: raised after the last step, or instead of the stream (`at_once`).
+        passes: repeated over the text.
+        unmeasured: what passes cost is not known before.
+        notices: what the stream tells the user.
+    """
+
+    text: str
+    holds: Mapping[int, Hold] = field(default_factory=dict)
+    error: BaseException | None = None
+    at_once: bool = False
+    passes: Sequence[Pass] = PASSES
+    unmeasured: bool = False
+    notices: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What the engine was asked."""
+
+    messages: Sequence[Mapping[str, Any]]
+    sampling: SamplingParams
+    max_tokens: int | None
+    overflow: str
+
+    @property
+    def last(self) -> str:
+        """What the user said last."""
+        return str(self.messages[-1]["content"])
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What the chat wants to know of a model."""
+
+    name: str
+    path: Path
+    size: int
+
+
+class Scripted:
+    """Stands in for `localspec.load`, and is the script of all engines that it opens.
+
+    Attributes:
+        answers: what is said next; when there is nothing left, "Answer N." with N counting.
+        asked: all questions so far.
+        loaded: all pairs that were wanted so far.
+        troubles: why a model does not load, by reference.
+        loading: where loading a model waits, by reference.
+        closed: how many engines were closed.
+    """
+
+    def __init__(self, *answers: Says | str) -> None:
+        self.answers = deque(Says(a) if isinstance(a, str) else a for a in answers)
+        self.asked: list[Asked] = []
+        self.loaded: list[Pair] = []
+        self.troubles: dict[str | None, BaseException] = {}
+        self.loading: dict[str | None, Hold] = {}
+        self.closed = 0
+        self.notices: tuple[str, ...] = ()
+
+    def load(
+        self,
+        model: str | None,
+        *,
+        draft: str | None,
+        offline: bool | None,
+        options: object,
+        drafting: object,
+        progress: Callable[[float], None],
+    ) -> Engine:
+        """As `localspec.load`."""
+        self.loaded.append(Pair(model, draft))
+        progress(0.25)
+        hold = self.loading.get(model)
+        if hold is not None:
+            hold.wait(lambda: progress(0.5))
+        if model in self.troubles:
+            raise self.troubles[model]
+        progress(1.0)
+        return cast("Engine", ScriptedEngine(self, model or "tale", draft))
+
+
+class ScriptedEngine:
+    """What the chat uses of an engine."""
+
+    context_length = 512
+
+    def __init__(self, script: Scripted, model: str, draft: str | None) -> None:
+        self.model = Weights(Path(model).stem, Path(model), 14_000_000)
+        self.draft: Weights | None = None
+        self.draft_path: Path | None = None
+        self.why_no_draft: str | None = "--draft none"
+        if draft not in (None, "none"):
+            name = f"{self.model.name}-small" if draft == "auto" else str(draft)
+            self.draft, self.why_no_draft = Weights(Path(name).stem, Path(name), 3_000_000), None
+            self.draft_path = self.draft.path
+        self.notices = script.notices
+        self._script = script
+        self._pieces: list[bytes] = []
+        self._ids: dict[str, int] = {}
+        self._measured = True
+        self._interrupted = threading.Event()
+        self._closed = False
+
+    def token_bytes(self, token: int) -> bytes:
+        return self._pieces[token]
+
+    def plain_seconds(self, context_length: int) -> float | None:
+        return PLAIN if self._measured else None
+
+    def close(self) -> None:
+        assert not self._closed
+        self._closed = True
+        self._script.closed += 1
+
+    def stream(
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        *,
+        max_tokens: int | None,
+        sampling: SamplingParams,
+        overflow: str,
+        progress: Callable[[int, int], None],
+    ) -> Stream:
+        """As `Engine.stream`."""
+        script = self._script
+        script.asked.append(Asked(list(messages), sampling, max_tokens, overflow))
+        said = script.answers.popleft() if script.answers else Says(f"Answer {len(script.asked)}.")
+        if said.at_once and said.error is not None:
+            raise said.error
+        self._measured = not said.unmeasured
+        self._interrupted.clear()
+        ending = _Ending()
+        stats = GenerationStats(
+            prompt_tokens=sum(len(str(m["content"]).split()) for m in messages),
+            rule="block",
+            seed=7,
+            notices=list(said.notices),
+        )
+
+        def start() -> Generator[Step, None, None]:
+            self._wait(said, 0, lambda: progress(1, 4))
+            self._measured = True
+            return self._steps(said, ending, max_tokens, stats.prompt_tokens)
+
+        assembler = TextAssembler(self.token_bytes, ())
+        return Stream(self, cast("Session", ending), assembler, stats, start)
+
+    # As the holder of a stream
+
+    def acquire(self, stream: Stream) -> None:
+        pass
+
+    def release(self, stream: Stream) -> None:
+        pass
+
+    def interrupt(self, stream: Stream) -> None:
+        self._interrupted.set()
+
+    # Within
+
+    def _wait(self, said: Says, step: int, going_on: Callable[[], object]) -> None:
+        hold = said.holds.get(step)
+        if hold is None:
+            return
+
+        def check() -> None:
+            going_on()
+            if self._interrupted.is_set():
+                raise Cancelled("Stopped on request.")
+
+        check()
+        hold.wait(check)
+
+    def _steps(
+        self, said: Says, ending: _Ending, max_tokens: int | None, length: int
+    ) -> Generator[Step, None, None]:
+        words = deque(re.findall(r"\S+\s*|\s+", said.text))
+        left = max_tokens if max_tokens is not None else len(words)
+        for number, each in enumerate(_first_then(said.passes), start=1):
+            if not words or left <= 0:
+                break
+            right = 0 if each is None or each.source is None else each.right
+            taken = [words.popleft() for _ in range(min(right + 1, len(words), left))]
+            left -= len(taken)
+            step = self._step(each, taken, length)
+            length += len(taken)
+            yield step
+            self._wait(said, number, lambda: None)
+        if said.error is not None:
+            raise said.error
+        ending.finish = "length" if words else "stop"
+
+    def _step(self, each: Pass | None, words: list[str], length: int) -> Step:
+        """The last of the words is the target's own."""
+        tokens = [self._id(word) for word in words]
+        tree, drafted = TokenTree(), 0
+        if each is None:
+            plan = PROMPT
+        elif each.source is None:
+            plan = Plan(None, reason=NEVER)
+        else:
+            wrong = [self._id(WRONG)] * each.wrong
+            tree = TokenTree.chain([*tokens[:-1], *wrong], each.source)
+            drafted = len(tree)
+            plan = Plan(each.source, depth=drafted)
+        accepted = len(tokens) - 1
+        tests = min(drafted, accepted + 1)
+        source = each.source if each is not None and each.source is not None else TARGET
+        verify, draft = PLAIN + 0.002 * drafted, 0.004 * drafted * (source != "ngram")
+        return Step(
+            tokens,
+            [source] * accepted + [TARGET],
+            plan,
+            tree,
+            list(range(accepted)),
+            list(range(tests)),
+            length,
+            verify + draft + 0.001,
+            verify,
+            draft,
+        )
+
+    def _id(self, word: str) -> int:
+        if word not in self._ids:
+            self._ids[word] = len(self._pieces)
+            self._pieces.append(word.encode())
+        return self._ids[word]
+
+
+class _Ending:
+    """Of a session, the part that a stream asks for."""
+
+    finish: str | None = None
+
+
+def _first_then(passes: Sequence[Pass]) -> Iterator[Pass | None]:
+    yield None
+    yield from cycle(passes)

@@ -1,0 +1,193 @@
+"""Answering again, editing, and the branches that come of it."""
+
+from __future__ import annotations
+
+from tests.tui.pilots import Chat, chat
+from tests.tui.scripted import Hold, Says, Scripted
+
+
+async def at_conversation(shown: Chat) -> None:
+    """The focus on the conversation."""
+    shown.app.transcript.focus()
+    await shown.pilot.pause()
+
+
+async def test_regenerate_makes_a_branch() -> None:
+    script = Scripted("One.", "Two.")
+    async with chat(script) as shown:
+        await shown.send("say a number")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: shown.says("Two."))
+        await shown.answered()
+        assert shown.said == ["say a number", "Two."]
+        assert "‹ 2/2 ›" in shown.text
+        assert [m["content"] for m in script.asked[1].messages] == ["say a number"]
+        await at_conversation(shown)
+        await shown.press("left")
+        await shown.until(lambda: shown.says("One."))
+        assert "‹ 1/2 ›" in shown.text
+        assert "Two." not in shown.text
+        await shown.press("right")
+        await shown.until(lambda: shown.says("Two."))
+
+
+async def test_an_earlier_answer_again_leaves_what_followed_on_its_branch() -> None:
+    script = Scripted("One.", "More.", "Another.")
+    async with chat(script) as shown:
+        await shown.send("first")
+        await shown.send("second")
+        await at_conversation(shown)
+        await shown.press("up", "up", "up")
+        selected = shown.app.transcript.selected
+        assert selected is not None
+        assert selected.content == "One."
+        await shown.press("r")
+        await shown.until(lambda: shown.says("Another."))
+        await shown.answered()
+        await shown.press("escape")
+        assert shown.said == ["first", "Another."]
+        await shown.command("/branch previous")
+        await shown.until(lambda: shown.says("More."))
+        assert shown.said == ["first", "One.", "second", "More."]
+
+
+async def test_edit_and_resend_as_a_branch() -> None:
+    script = Scripted("Rome.", "Paris.")
+    async with chat(script) as shown:
+        await shown.send("capital of Italy")
+        await shown.command("/edit")
+        assert shown.app.prompt.text == "capital of Italy"
+        assert "editing: Enter sends it as a branch" in shown.text
+        await shown.press(*["backspace"] * 5)
+        await shown.type("France")
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("Paris."))
+        await shown.answered()
+        assert shown.said == ["capital of France", "Paris."]
+        assert [m["content"] for m in script.asked[1].messages] == ["capital of France"]
+        assert "editing" not in shown.text
+        await shown.command("/branch previous")
+        await shown.until(lambda: shown.says("Rome."))
+        assert shown.said == ["capital of Italy", "Rome."]
+        await shown.command("/branch 2")
+        await shown.until(lambda: shown.says("Paris."))
+
+
+async def test_edit_with_a_key_on_the_message() -> None:
+    async with chat(Scripted("One.", "Two.")) as shown:
+        await shown.send("mine")
+        await at_conversation(shown)
+        await shown.press("up", "up", "e")
+        assert shown.app.prompt.has_focus
+        assert shown.app.prompt.text == "mine"
+        await shown.type("!")
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("mine!"))
+        await shown.answered()
+
+
+async def test_escape_leaves_an_edit() -> None:
+    async with chat(Scripted("One.", "Two.")) as shown:
+        await shown.send("mine")
+        await shown.command("/edit")
+        await shown.press("escape")
+        assert "editing" not in shown.text
+        assert shown.app.prompt.text == ""
+        await shown.send("another")
+        assert shown.said == ["mine", "One.", "another", "Two."]
+
+
+async def test_what_was_being_written_waits_for_the_end_of_an_edit() -> None:
+    async with chat(Scripted("One.", "Two.")) as shown:
+        await shown.send("mine")
+        for end in ("escape", "enter"):
+            await shown.type("begun")
+            await at_conversation(shown)
+            shown.app.transcript.select_message(shown.path[0].id)
+            await shown.press("e")
+            assert shown.app.prompt.text == "mine"
+            await shown.press(end)
+            await shown.until(lambda: shown.app.prompt.text == "begun", end)
+            await shown.answered()
+            shown.app.prompt.put("")
+        assert shown.said == ["mine", "Two."]
+
+
+async def test_another_conversation_ends_an_edit() -> None:
+    async with chat() as shown:
+        await shown.send("mine")
+        await shown.command("/edit")
+        await shown.press("ctrl+n")
+        assert "editing" not in shown.text
+        await shown.send("anew")
+        assert shown.said == ["anew", "Answer 2."]
+
+
+async def test_an_edit_that_cannot_be_sent_yet_stays_an_edit() -> None:
+    hold = Hold()
+    script = Scripted("One.", Says("Two.", {1: hold}))
+    async with chat(script) as shown:
+        await shown.send("mine")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: hold.reached)
+        await shown.command("/edit")
+        await shown.type("!")
+        await shown.press("enter")
+        await shown.hears("An answer is still coming.")
+        assert "editing" in shown.text
+        hold.release()
+        await shown.answered()
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("mine!"))
+        await shown.answered()
+        assert shown.path[0].parent is None
+        assert len(shown.app.conversing.conversation.siblings(shown.path[0].id)) == 2
+
+
+async def test_answers_cannot_be_edited() -> None:
+    async with chat() as shown:
+        await shown.send("mine")
+        await at_conversation(shown)
+        await shown.press("up", "e")
+        await shown.until(lambda: shown.errors())
+        assert shown.errors() == ["Only your own messages can be edited. r answers again."]
+
+
+async def test_where_there_are_no_branches_a_sentence_says_so() -> None:
+    async with chat() as shown:
+        await shown.command("/branch")
+        assert shown.errors()[-1].startswith("There are no branches here.")
+        await shown.command("/branch sideways")
+        assert shown.errors()[-1].startswith("/branch takes next, previous,")
+        await shown.command("/regenerate")
+        assert shown.errors()[-1] == "There is no message to answer yet. Write one."
+        await shown.command("/edit")
+        assert shown.errors()[-1] == "There is no message to edit yet. Write one."
+        await shown.send("hello")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: shown.says("Answer 2."))
+        await shown.answered()
+        await shown.command("/branch next")
+        assert shown.errors()[-1] == "This is the last of the branches."
+        await shown.command("/branch 5")
+        assert shown.errors()[-1] == "This is the last of the branches."
+        await shown.command("/branch 1")
+        await shown.until(lambda: shown.says("Answer 1."))
+        await shown.command("/branch previous")
+        assert shown.errors()[-1] == "This is the first of the branches."
+
+
+async def test_the_branch_shown_is_the_one_shown_next_time() -> None:
+    async with chat(Scripted("One.", "Two.")) as shown:
+        await shown.send("say a number")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: shown.says("Two."))
+        await shown.answered()
+        await shown.command("/branch previous")
+        await shown.until(lambda: shown.says("One."))
+        conversation = shown.app.conversing.conversation.id
+    async with chat(size=(140, 40)) as shown:
+        await shown.until(lambda: "say a number" in shown.listed()[0])
+        shown.app.shelf.take(conversation, None)
+        await shown.until(lambda: shown.said)
+        assert shown.said == ["say a number", "One."]

@@ -1,0 +1,246 @@
+"""The list of conversations: search, open, begin anew, delete; and what goes on meanwhile."""
+
+from __future__ import annotations
+
+import pytest
+from textual.widgets import Input, OptionList
+
+from localspec.chat.conversation import ASSISTANT, USER, Conversation
+from localspec.chat.history import Header, History
+from localspec.tui.question import QuestionScreen
+from tests.tui.pilots import Chat, chat, option_texts
+from tests.tui.scripted import Hold, Says, Scripted
+
+WIDE = (140, 40)
+
+
+@pytest.fixture
+def stored() -> list[Conversation]:
+    """Two conversations from before, the older one first."""
+    history = History()
+    found = []
+    for number, (asked, answered) in enumerate(
+        [("Where do foxes sleep", "In a den."), ("What do owls eat", "Mostly voles and mice.")]
+    ):
+        conversation = Conversation(created=1_700_000_000.0 + number)
+        for role, text in ((USER, asked), (ASSISTANT, answered)):
+            message = conversation.add(role, text)
+            message.created = conversation.created
+            history.put(conversation.id, header=Header.of(conversation), messages=(message,))
+        found.append(conversation)
+    history.close()
+    return found
+
+
+async def choose(shown: Chat, answer: str) -> None:
+    """Give this answer to the question that is on the screen."""
+    await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen), "a question")
+    options = shown.app.screen.query_one(OptionList)
+    number = option_texts(options).index(answer)
+    await shown.press(*["down"] * number, "enter")
+    await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
+
+
+async def test_conversations_are_listed_newest_first(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        titles = [line.split()[-1] for line in shown.listed()]
+        assert titles == ["eat", "sleep"]
+        await shown.send("A third one")
+        await shown.until(lambda: len(shown.listed()) == 3)
+        assert shown.listed()[0].startswith("▌")
+        assert shown.listed()[0].endswith("A third one")
+
+
+async def test_search_and_open_what_was_found(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.press("ctrl+f")
+        assert shown.app.focused is shown.app.sidebar.query_one(Input)
+        shown.burst("voles")
+        await shown.until(lambda: len(shown.listed()) == 1, "one hit")
+        assert "What do owls eat" in shown.listed()[0]
+        assert "Mostly voles and mice." in shown.listed()[0]
+        await shown.press("enter", "enter")
+        await shown.until(lambda: shown.said, "the conversation")
+        assert shown.said == ["What do owls eat", "Mostly voles and mice."]
+        selected = shown.app.transcript.selected
+        assert selected is not None
+        assert selected.content == "Mostly voles and mice."
+        assert shown.app.prompt.has_focus
+
+
+async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.command("/search giraffe")
+        await shown.until(lambda: shown.listed() == ["Nothing found"])
+        await shown.press("escape")
+        await shown.until(lambda: len(shown.listed()) == 2, "all of them again")
+        await shown.press("escape")
+        await shown.until(lambda: shown.app.prompt.has_focus)
+
+
+async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
+    async with chat(Scripted("The first heron.", "The second crane."), size=WIDE) as shown:
+        await shown.send("a bird")
+        await shown.press("ctrl+r")
+        await shown.until(lambda: shown.says("The second crane."))
+        await shown.answered()
+        await shown.press("ctrl+n")
+        await shown.command("/search heron")
+        await shown.until(lambda: len(shown.listed()) == 1 and "heron" in shown.listed()[0])
+        await shown.press("enter", "enter")
+        await shown.until(lambda: shown.says("The first heron."))
+
+
+async def test_going_on_in_a_conversation_from_before(stored: list[Conversation]) -> None:
+    script = Scripted("And beetles.")
+    async with chat(script, size=WIDE) as shown:
+        shown.app.sidebar.query_one(OptionList).focus()
+        await shown.press("home", "enter")
+        await shown.until(lambda: shown.said)
+        await shown.send("And else?")
+        assert [m["content"] for m in script.asked[0].messages] == [
+            "What do owls eat",
+            "Mostly voles and mice.",
+            "And else?",
+        ]
+
+
+async def test_new_begins_another_conversation() -> None:
+    script = Scripted()
+    async with chat(script, size=WIDE) as shown:
+        await shown.send("first")
+        await shown.command("/new")
+        assert shown.said == []
+        await shown.send("second")
+        assert [m["content"] for m in script.asked[1].messages] == ["second"]
+        await shown.until(lambda: len(shown.listed()) == 2)
+
+
+async def test_delete_asks_first(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.command("/search owls")
+        await shown.until(lambda: "owls" in shown.listed()[0])
+        await shown.press("enter", "enter")
+        await shown.until(lambda: shown.said)
+        for answer in ("escape", "Keep it"):
+            await shown.command("/delete")
+            if answer == "escape":
+                await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
+                assert "Delete this conversation? It cannot be brought back." in shown.text
+                await shown.press("escape")
+            else:
+                await choose(shown, answer)
+            assert shown.said, answer
+        await shown.command("/delete")
+        await choose(shown, "Delete it")
+        await shown.until(lambda: not shown.said)
+        assert not shown.errors()
+    history = History()
+    titles = [summary.title for summary in history.list()]
+    history.close()
+    assert titles == ["Where do foxes sleep"]
+
+
+async def test_delete_with_a_key_in_the_list(stored: list[Conversation]) -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.send("here")
+        await shown.until(lambda: len(shown.listed()) == 3)
+        shown.app.sidebar.query_one(OptionList).focus()
+        await shown.press("end", "x")
+        await choose(shown, "Delete it")
+        await shown.until(lambda: len(shown.listed()) == 2)
+        assert not any("foxes" in line for line in shown.listed())
+        assert shown.said == ["here", "Answer 1."]
+
+
+async def test_deleting_the_conversation_that_is_being_answered() -> None:
+    hold = Hold()
+    async with chat(Scripted(Says("one two three", {1: hold})), size=WIDE) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        await shown.command("/delete")
+        await choose(shown, "Delete it")
+        await shown.until(lambda: not shown.said)
+        await shown.answered()
+        await shown.until(lambda: shown.listed() == ["No conversations yet"])
+        await shown.send("anew")
+        assert shown.said == ["anew", "Answer 2."]
+    history = History()
+    assert [summary.title for summary in history.list()] == ["anew"]
+    history.close()
+
+
+async def test_an_empty_conversation_can_be_deleted_without_harm() -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.command("/delete")
+        await choose(shown, "Delete it")
+        await shown.settle()
+        assert not shown.errors()
+        await shown.send("still here")
+
+
+async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
+    hold = Hold()
+    script = Scripted(Says("one two three four", {2: hold}))
+    async with chat(script, size=WIDE) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        answering = shown.app.conversing.conversation.id
+        await shown.press("ctrl+n")
+        assert shown.said == []
+        await shown.type("meanwhile")
+        await shown.press("enter")
+        await shown.hears("An answer is still coming.")
+        hold.release()
+        await shown.answered()
+        assert shown.said == []
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("meanwhile"))
+        await shown.answered()
+        shown.app.shelf.take(answering, None)
+        await shown.until(lambda: shown.says("count"))
+        assert shown.said == ["count", "one two three four"]
+
+
+async def test_coming_back_to_an_answer_that_still_comes() -> None:
+    hold = Hold()
+    script = Scripted(Says("one two three four five six", {2: hold}))
+    async with chat(script, size=WIDE) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        answering = shown.app.conversing.conversation
+        await shown.press("ctrl+n")
+        shown.app.shelf.take(answering.id, None)
+        await shown.until(lambda: shown.app.conversing.conversation is answering)
+        hold.release()
+        await shown.answered()
+        assert shown.said == ["count", "one two three four five six"]
+        await shown.until(lambda: "five six" in shown.text)
+
+
+async def test_a_title_of_ones_own() -> None:
+    async with chat(size=WIDE) as shown:
+        await shown.send("hello")
+        await shown.command("/title Greetings")
+        await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
+        assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
+        await shown.command("/title")
+        assert shown.errors()[-1] == "/title needs a title."
+
+
+async def test_the_list_goes_on_as_one_scrolls() -> None:
+    history = History()
+    for number in range(150):
+        conversation = Conversation(created=1_700_000_000.0 + number)
+        message = conversation.add(USER, f"number {number}")
+        message.created = conversation.created
+        conversation.updated = conversation.created
+        history.put(conversation.id, header=Header.of(conversation), messages=(message,))
+    history.close()
+    async with chat(size=WIDE) as shown:
+        assert len(shown.listed()) == 100
+        shown.app.sidebar.query_one(OptionList).focus()
+        await shown.press("end")
+        await shown.until(lambda: len(shown.listed()) == 150)
+        await shown.press("end")
+        assert shown.listed()[-1].endswith("number 0")

@@ -1,0 +1,355 @@
+"""Choosing another model: the picker, loading, and what happens when that fails."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from textual.widgets import Input, OptionList, Static
+
+from localspec.errors import ModelInvalid
+from localspec.hub import local
+from localspec.hub.local import LocalModel
+from localspec.tui.engine_thread import Pair
+from localspec.tui.model_picker import ModelPicker
+from tests.tui.pilots import Chat, chat, option_texts
+from tests.tui.scripted import Hold, Says, Scripted
+
+
+@dataclass(frozen=True)
+class Check:
+    """As in `localspec.hub.pairing`."""
+
+    rule: str
+    verdict: str
+    evidence: str
+    next_step: str | None = None
+
+
+@dataclass(frozen=True)
+class Report:
+    """As in `localspec.hub.pairing`."""
+
+    checks: Sequence[Check]
+    usable: bool
+    why_not: str | None
+
+
+def a_model(name: str, size: int, *, problem: str | None = None) -> LocalModel:
+    """One that was found in a folder."""
+    return LocalModel(
+        path=Path("/models") / f"{name}.gguf",
+        reference=f"/models/{name}.gguf",
+        name=name,
+        source="folder",
+        architecture="llama",
+        parameters=size,
+        quantization="Q8_0",
+        trained_context=4096,
+        size=size,
+        problem=problem,
+        chat=True,
+    )
+
+
+OWL, WREN, CRAB = a_model("owl", 8 << 30), a_model("wren", 1 << 30), a_model("crab", 512 << 20)
+RUIN = a_model("ruin", 2 << 30, problem="The file is truncated. Download it again.")
+MODELS = [OWL, WREN, CRAB, RUIN]
+
+
+class Room:
+    """The models on this machine.
+
+    Attributes:
+        models: all of them.
+        finding: where looking for them waits, None if it does not.
+        trouble: what judging a pair raises.
+    """
+
+    def __init__(self) -> None:
+        self.models = list(MODELS)
+        self.finding: Hold | None = None
+        self.trouble: Exception | None = None
+
+    def find(self) -> list[LocalModel]:
+        if self.finding is not None:
+            self.finding.wait()
+        return self.models
+
+    def judge(self, target: Path, draft: Path) -> Report:
+        """Wrens draft for owls, with a warning; crabs for nobody."""
+        if self.trouble is not None:
+            raise self.trouble
+        if draft == CRAB.path:
+            return Report((), False, "The vocabularies differ at token 7")
+        return Report((Check("size", "warn", "The draft is large for its target"),), True, None)
+
+
+@pytest.fixture(autouse=True)
+def room(monkeypatch: pytest.MonkeyPatch) -> Room:
+    """What the picker finds, and how it judges."""
+    made = Room()
+    pairing = ModuleType("localspec.hub.pairing")
+    pairing.judge = made.judge  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "localspec.hub.pairing", pairing)
+    monkeypatch.setattr(local, "local_models", made.find)
+    return made
+
+
+def lists(shown: Chat) -> tuple[OptionList, OptionList]:
+    """Of the picker: targets and drafts."""
+    screen = shown.app.screen
+    return screen.query_one("#targets", OptionList), screen.query_one("#drafts", OptionList)
+
+
+def about(shown: Chat) -> str:
+    """What the picker says below its lists."""
+    return str(shown.app.screen.query_one("#about", Static).content)
+
+
+async def pick(shown: Chat, key: str = "ctrl+o") -> None:
+    """Open the picker, and wait for what it finds."""
+    await shown.press(key)
+    await shown.until(lambda: isinstance(shown.app.screen, ModelPicker), "the picker")
+    await shown.until(lambda: lists(shown)[0].option_count, "models")
+
+
+def judged(shown: Chat) -> Callable[[], bool]:
+    """Whether all drafts have their verdicts."""
+    return lambda: not any(text.startswith("…") for text in option_texts(lists(shown)[1]))
+
+
+async def test_the_picker_lists_models_and_which_draft_fits() -> None:
+    async with chat(pair=Pair(OWL.reference)) as shown:
+        await pick(shown)
+        targets, drafts = lists(shown)
+        assert [text.split()[0] for text in option_texts(targets)] == [
+            "▌owl",
+            "wren",
+            "crab",
+            "ruin",
+        ]
+        await shown.until(lambda: drafts.option_count > 2 and judged(shown)())
+        offered = option_texts(drafts)
+        assert offered[0].startswith("auto")
+        assert offered[1].startswith("none")
+        assert offered[2].startswith("✓ wren")
+        assert offered[3].startswith("✗ crab")
+        assert "The vocabularies differ at token 7" in offered[3]
+        assert drafts.get_option_at_index(3).disabled
+
+
+async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
+    script = Scripted("From the owl.", "From the wren.")
+    async with chat(script, pair=Pair(OWL.reference)) as shown:
+        await shown.send("who are you")
+        await pick(shown)
+        lists(shown)[0].focus()
+        await shown.press("down")
+        await shown.until(lambda: "wren" in about(shown))
+        await shown.press("enter")
+        assert lists(shown)[1].has_focus
+        await shown.press("down", "enter")
+        await shown.until(lambda: shown.app.conversing.opened.model == "wren")  # type: ignore[union-attr]
+        assert script.loaded[-1] == Pair(WREN.reference, "none")
+        assert script.closed == 1
+        assert shown.said == ["who are you", "From the owl."]
+        assert "wren, no draft model" in shown.text
+        await shown.send("and now")
+        assert [m["content"] for m in script.asked[1].messages] == [
+            "who are you",
+            "From the owl.",
+            "and now",
+        ]
+        assert [m.model for m in shown.path if m.model] == ["owl", "wren"]
+
+
+async def test_the_draft_command_chooses_the_draft_only() -> None:
+    script = Scripted()
+    async with chat(script, pair=Pair(OWL.reference)) as shown:
+        await shown.command("/draft")
+        await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
+        await shown.until(lambda: lists(shown)[1].has_focus, "the drafts' focus")
+        await shown.until(judged(shown))
+        await shown.press("down", "down")
+        await shown.until(lambda: about(shown) == "The draft is large for its target")
+        await shown.press("enter")
+        await shown.until(lambda: len(script.loaded) == 2)
+        assert script.loaded[-1] == Pair(OWL.reference, WREN.reference)
+
+
+async def test_the_filter_and_a_path_that_is_typed() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await pick(shown)
+        shown.burst("wr")
+        await shown.until(lambda: lists(shown)[0].option_count == 1)
+        await shown.press("ctrl+u")
+        await shown.until(lambda: lists(shown)[0].option_count == 4)
+        shown.burst("user/else:Q4_K_M")
+        await shown.until(lambda: "Enter opens it as a path or reference" in about(shown))
+        await shown.press("enter")
+        await shown.until(lambda: len(script.loaded) == 2)
+        assert script.loaded[-1] == Pair("user/else:Q4_K_M", "auto")
+
+
+async def test_the_picker_by_keyboard_from_its_filter() -> None:
+    script = Scripted()
+    async with chat(script, pair=Pair(OWL.reference)) as shown:
+        await pick(shown)
+        assert isinstance(shown.app.focused, Input)
+        await shown.press("enter", "enter", "enter")
+        await shown.until(lambda: len(script.loaded) == 2)
+        assert script.loaded[-1] == Pair(OWL.reference, "auto")
+
+
+async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await pick(shown)
+        lists(shown)[0].focus()
+        await shown.press("end")
+        await shown.until(lambda: about(shown) == "The file is truncated. Download it again.")
+        await shown.press("enter")
+        assert isinstance(shown.app.screen, ModelPicker)
+        await shown.press("escape")
+        assert len(script.loaded) == 1
+
+
+async def test_escape_leaves_the_picker(room: Room) -> None:
+    room.models.clear()
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.press("ctrl+o")
+        await shown.until(lambda: "There are no GGUF files" in about(shown))
+        await shown.press("escape")
+        assert not isinstance(shown.app.screen, ModelPicker)
+        assert shown.app.prompt.has_focus
+        assert len(script.loaded) == 1
+
+
+async def test_escape_leaves_the_picker_while_it_still_looks(room: Room) -> None:
+    room.finding = Hold()
+    async with chat() as shown:
+        await shown.press("ctrl+o")
+        await shown.until(lambda: room.finding is not None and room.finding.reached)
+        await shown.until(lambda: about(shown) == "Looking for models …")
+        await shown.press("escape")
+        assert not isinstance(shown.app.screen, ModelPicker)
+        room.finding.release()
+        await shown.settle()
+        await shown.send("all is well")
+
+
+async def test_a_pair_that_cannot_be_judged_says_why(room: Room) -> None:
+    room.trouble = ModelInvalid("wren.gguf is truncated. Download it again.")
+    async with chat(pair=Pair(OWL.reference)) as shown:
+        await pick(shown)
+        await shown.until(lambda: "wren.gguf is truncated." in option_texts(lists(shown)[1])[-1])
+        assert lists(shown)[1].get_option_at_index(2).disabled
+        await shown.press("escape")
+        await shown.send("all is well")
+
+
+async def test_found_models_complete_the_commands() -> None:
+    async with chat() as shown:
+        await pick(shown)
+        await shown.press("escape")
+        await shown.type("/model wr")
+        await shown.press("tab")
+        assert shown.app.prompt.text == f"/model {WREN.reference}"
+
+
+async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
+    script = Scripted("From the owl.", "Still the owl.")
+    loading = script.loading[WREN.reference] = Hold()
+    async with chat(script, pair=Pair(OWL.reference, "none")) as shown:
+        await shown.send("hello")
+        await shown.command(f"/model {WREN.reference}")
+        await shown.until(lambda: loading.reached)
+        await shown.until(lambda: "loading the model: " in shown.text, "progress")
+        assert "Esc cancels" in shown.text
+        await shown.press("escape")
+        await shown.until(lambda: shown.app.stage.doing is None, "the end of it")
+        assert not shown.errors()
+        assert script.loaded[-1] == Pair(OWL.reference, "none")  # opened again
+        assert "owl, no draft model" in shown.text
+        await shown.send("are you there")
+        assert shown.said == ["hello", "From the owl.", "are you there", "Still the owl."]
+
+
+async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
+    script = Scripted("One.", "Two.")
+    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is no model. Choose another file.")
+    async with chat(script, pair=Pair(OWL.reference)) as shown:
+        await shown.send("hello")
+        await shown.command("/model bad.gguf")
+        await shown.hears("bad.gguf is no model. Choose another file. owl stays open.")
+        assert shown.said == ["hello", "One."]
+        await shown.send("again")
+        assert shown.said[-1] == "Two."
+
+
+async def test_a_model_that_does_not_load_is_not_tried_again_next_time() -> None:
+    script = Scripted()
+    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is no model. Choose another file.")
+    async with chat(script) as shown:
+        await shown.command("/model bad.gguf")
+        await shown.hears("bad.gguf is no model.")
+    again = Scripted()
+    async with chat(again) as shown:
+        assert again.loaded == [Pair(None, "auto")]
+
+
+async def test_without_any_model_a_sentence_says_what_to_do() -> None:
+    script = Scripted()
+    script.troubles[None] = ModelInvalid("The file is no model. Choose another one.")
+    async with chat(script, ready=False) as shown:
+        await shown.hears("The file is no model. Choose another one.")
+        await shown.until(lambda: "no model is open (Ctrl+O)" in shown.text)
+        await shown.send("hello")
+        await shown.hears("No model is open. Choose one with Ctrl+O or /model.")
+        assert "✗ No model is open." in shown.text
+        await shown.command("/model owl.gguf")
+        await shown.until(lambda: shown.app.conversing.opened)
+        await shown.press("ctrl+r")
+        await shown.until(lambda: shown.says("Answer 1."))
+        await shown.answered()
+        assert shown.said == ["hello", "Answer 1."]
+
+
+async def test_the_model_cannot_change_while_it_answers() -> None:
+    hold = Hold()
+    script = Scripted(Says("one two three", {1: hold}))
+    async with chat(script) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        await shown.command("/model other.gguf")
+        await shown.hears("An answer is still coming.")
+        assert len(script.loaded) == 1
+        hold.release()
+        await shown.answered()
+
+
+async def test_the_model_chosen_is_open_next_time() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.command(f"/model {OWL.reference}")
+        await shown.until(lambda: len(script.loaded) == 2)
+        await shown.command("/draft none")
+        await shown.until(lambda: len(script.loaded) == 3)
+        await shown.until(lambda: shown.app.stage.doing is None)
+    again = Scripted()
+    async with chat(again):
+        assert again.loaded == [Pair(OWL.reference, "none")]
+
+
+async def test_notices_of_loading_are_shown() -> None:
+    script = Scripted()
+    script.notices = ("A lighter copy of the draft is in use.",)
+    async with chat(script) as shown:
+        await shown.hears("A lighter copy of the draft is in use.", error=False)
