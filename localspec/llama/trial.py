@@ -47,7 +47,12 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            # Else ggml calls a debugger, which takes longer than all the rest.
+            "GGML_NO_BACKTRACE": "1",
+        },
         # A Ctrl+C meant for us must not look like a crash of the child.
         start_new_session=True,
     )

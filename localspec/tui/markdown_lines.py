@@ -6,6 +6,7 @@ machine more than the model has to spare. Here a growing text renders its last b
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -23,6 +24,8 @@ from localspec.tui.look import Look
 from localspec.tui.strips import strip_of
 
 Line = list[Segment]
+_REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
+"""What may define where `[a name]` leads."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,14 +54,20 @@ class MarkdownLines:
 
     def render(self, text: str, width: int, look: Look) -> list[Strip]:
         """Lines `width` cells wide, behind the margin; an empty one between two blocks."""
-        if self._for != (width, look) or not text.startswith(self._text):
+        grown = self._for == (width, look) and text.startswith(self._text)
+        # What a name refers to may be told further down, for all of the text.
+        if not grown or _REFERENCE.search(text):
             self._blocks = []
+        dropped = self._unsettled()
         self._for, self._text = (width, look), text
-        # The last block may go on in what has come; all before it is settled.
-        start = self._blocks.pop().start if self._blocks else 0
-        for at, tokens in _blocks(text[start:]):
+        start = dropped[0].start if dropped else 0
+        found = [(start + at, tokens) for at, tokens in _blocks(text[start:])]
+        if len(dropped) == 2 and len(found) > 1 and found[1][0] == dropped[1].start:
+            self._blocks.append(dropped[0])  # it ends where it did
+            del found[0]
+        for at, tokens in found:
             lines = _rendered(tokens, width, look)
-            self._blocks.append(_Block(start + at, [strip_of(line, width) for line in lines]))
+            self._blocks.append(_Block(at, [strip_of(line, width) for line in lines]))
         strips: list[Strip] = []
         for block in self._blocks:
             if strips and block.strips:
@@ -66,14 +75,29 @@ class MarkdownLines:
             strips.extend(block.strips)
         return strips
 
+    def _unsettled(self) -> list[_Block]:
+        """Take away the last blocks, as far as the text to come may change them."""
+        if not self._blocks:
+            return []
+        last = self._blocks.pop()
+        # A line that is not complete may turn out to go on with the block before: a lone "3" is a
+        # paragraph, and "3. three" an item of the list above it.
+        if self._blocks and "\n" not in self._text[last.start :]:
+            return [self._blocks.pop(), last]
+        return [last]
+
 
 def code_blocks(text: str) -> list[CodeBlock]:
     """The code blocks of a text, those inside lists and quotes included."""
     return [
-        CodeBlock(token.info.partition(" ")[0], token.content)
+        CodeBlock(_language(token), token.content)
         for token in _parser().parse(text)
         if token.type in ("fence", "code_block")
     ]
+
+
+def _language(token: Token) -> str:
+    return next(iter(token.info.split()), "")
 
 
 def _blocks(text: str) -> Iterator[tuple[int, list[Token]]]:
@@ -131,7 +155,7 @@ class _Code(rich_markdown.CodeBlock):
 
     @classmethod
     def create(cls, markdown: Any, token: Token) -> _Code:
-        block = cls(token.info.partition(" ")[0] or "text", markdown.code_theme)
+        block = cls(_language(token) or "text", markdown.code_theme)
         block.background = markdown.background
         return block
 

@@ -13,6 +13,7 @@ larger gains of queries and keys, and of what the layers add to the residual str
 from __future__ import annotations
 
 import functools
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,6 +118,20 @@ def tiny_llama(
         make_matrix=_f16_matrix,
         file_type=LlamaFileType.MOSTLY_F16,
     )
+
+
+def aborting_llama(path: Path) -> Path:
+    """Write a model that llama.cpp opens, and that makes it abort with the first token.
+
+    The normalization's epsilon is -1, which only the kernel asserts on.
+    """
+    tiny_llama(path)
+    data = bytearray(path.read_bytes())
+    key = b"llama.attention.layer_norm_rms_epsilon"
+    at = data.index(key) + len(key)
+    struct.pack_into("<If", data, at, GGUFValueType.FLOAT32, -1.0)
+    path.write_bytes(data)
+    return path
 
 
 def sized_llama(

@@ -78,6 +78,10 @@ class Terminal:
         """The lines of a part of the screen, by its cells."""
         return [line[first:end].strip() for line in self.screen.display]
 
+    def flow(self, first: int, end: int) -> str:
+        """The text of a part of the screen, with single spaces for all white space."""
+        return " ".join(" ".join(self.column(first, end)).split())
+
     @property
     def alternate(self) -> bool:
         """Whether the program has the terminal's other screen, and the user sees nothing else."""
@@ -108,6 +112,12 @@ class Terminal:
         self.raw += data
         self._stream.feed(data)
         return True
+
+    def rest(self, seconds: float) -> None:
+        """Take in all that is written for so long."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end and self.take():
+            pass
 
     def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
         """Wait until something holds, or a text is shown (however its lines break)."""

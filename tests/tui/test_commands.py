@@ -77,10 +77,11 @@ def test_names_are_completed() -> None:
     assert texts("/se") == ["/set ", "/search "]
     assert texts("/SE") == ["/set ", "/search "]
     assert texts("/zzz") == []
-    assert complete("/ti", {}) == [Completion("/title ", "/title TEXT", "name the conversation")]
+    about = BY_NAME["attach"].about
+    assert complete("/at", {}) == [Completion("/attach ", "/attach FILE", about)]
 
 
-@pytest.mark.parametrize("line", ["hello", "//he", "/help\nme", "/title a", "/nothing a"])
+@pytest.mark.parametrize("line", ["hello", "//he", "/help\nme", "/system a", "/nothing a"])
 def test_nothing_to_complete(line: str) -> None:
     assert texts(line) == []
 

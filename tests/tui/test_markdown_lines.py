@@ -1,0 +1,163 @@
+"""Markdown drawn as it grows is what it is when drawn at once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from textual.strip import Strip
+
+from localspec.text import harmless
+from localspec.tui.look import Look
+from localspec.tui.markdown_lines import CodeBlock, MarkdownLines, code_blocks
+from localspec.tui.strips import INDENT
+
+LOOK = Look({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
+TEXTS = {
+    "paragraphs": "One two three.\nFour *five* **six** `seven`.\n\n\nEight  \nnine.\n",
+    "headings": "# One\n\ntext\n## Two\ntext\n\nThree\n=====\n\nFour\n---\nmore",
+    "code": "Look:\n\n```python\ndef f(x):\n\n    return x  # *no*\n```\nand\n\n    dented\n\n    so\nend",
+    "unclosed": "Look:\n\n~~~~ c\nint x;\n```\n\n\nstill code",
+    "lists": "- a\n- b\n\n  more of b\n  1. c\n  2. d\n\n* other list\n\n1) x\n2) y\n\nend",
+    "tasks": "Steps:\n1. one\n2. two\n   ```\n   code\n   ```\n3. three",
+    "quotes": "> one\n> two\nlazy\n\n> > deep\n> - list\n\nend",
+    "table": "before\n\n| a | b |\n|---|:-:|\n| 1 | `2` |\n| 3 |\n\nafter",
+    "rules": "a\n\n---\n\nb\n***\nc",
+    "links": "See [a](http://example.org/x 'title') and <http://b.org>, ![image](c.png).",
+    "references": "See [a] and [b].\n\n[a]: http://a.org\n\nAgain [a].\n\n[b]: http://b.org\n\nEnd.",
+    "html": "<think>\nHm.\n</think>\n\n<b>bold</b> & &amp; &#65;",
+    "wide": "日本語のテキストが続く、とても長い行。👩‍👩‍👧 e\u0301 \u200b\u202eabc",
+    "tabs": "a\tb\n\n\tcode\n- \tx\n",
+}
+
+
+def drawn(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
+    """Characters with their styles, however they are cut into segments."""
+    return [
+        [(character, str(segment.style or "")) for segment in line for character in segment.text]
+        for line in lines
+    ]
+
+
+def plain(text: str, width: int = 40) -> list[str]:
+    lines = MarkdownLines().render(text, width, LOOK)
+    return [line.text[INDENT:].rstrip() for line in lines]
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+@pytest.mark.parametrize("width", [1, 7, 40])
+def test_growing_by_characters(text: str, width: int) -> None:
+    growing = MarkdownLines()
+    for end in range(len(text) + 1):
+        lines = growing.render(text[:end], width, LOOK)
+        assert drawn(lines) == drawn(MarkdownLines().render(text[:end], width, LOOK)), text[:end]
+
+
+@given(
+    pieces=st.lists(
+        st.sampled_from(
+            [
+                *("- ", "* ", "1. ", "> ", "# ", "```", "~~~", "    ", "  ", "\n", "\n\n", "---"),
+                *("===", "|a|b|", "|-|-|", "[a]", "[a]: x", "**", "_", "`", "<p>", "\\", "\t"),
+                *("word", "&#9;", "~~", "![", "](", ")", "http://a.b", "日本", ":"),
+            ]
+        ),
+        max_size=14,
+    ),
+    cuts=st.lists(st.integers(0, 60), max_size=6),
+)
+@settings(max_examples=150, deadline=None)
+def test_growing_in_any_pieces(pieces: list[str], cuts: list[int]) -> None:
+    text = "".join(pieces)
+    growing = MarkdownLines()
+    for end in [*sorted(cuts), len(text)]:
+        lines = growing.render(text[:end], 20, LOOK)
+    assert drawn(lines) == drawn(MarkdownLines().render(text, 20, LOOK))
+
+
+@given(text=st.text(max_size=80))
+@settings(max_examples=100, deadline=None)
+def test_nothing_that_a_terminal_would_obey_is_drawn(text: str) -> None:
+    for line in MarkdownLines().render(harmless(text), 20, LOOK):
+        for segment in line:
+            assert not segment.control
+            assert harmless(segment.text) == segment.text
+            assert "\n" not in segment.text
+
+
+@pytest.mark.parametrize(
+    "entity", ["&#27;[31m", "&#x1b;]0;title&#7;", "&#13;", "&#8;", "&#x9b;31m", "&#12;", "&#0;"]
+)
+def test_control_characters_written_as_entities(entity: str) -> None:
+    for text in (
+        f"a{entity}b",
+        f"`a{entity}b`",
+        f"[a{entity}b](x{entity}y)",
+        f"```{entity}\na\n```",
+    ):
+        for line in MarkdownLines().render(text, 40, LOOK):
+            for segment in line:
+                assert harmless(segment.text) == segment.text
+                link = None if segment.style is None else segment.style.link
+                assert link is None or harmless(link) == link
+
+
+def test_tags_are_shown() -> None:
+    assert plain("<think>Hm.</think>") == ["<think>Hm.</think>"]
+    assert plain("<div>\n\na <br> b") == ["<div>", "", "a <br> b"]
+
+
+def test_one_empty_line_between_blocks_and_none_around() -> None:
+    assert plain("\n\n# A\n\n\n\nb\n\n- c\n- d\n\n\n") == ["A", "", "b", "", " • c", " • d"]
+
+
+def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
+    growing = MarkdownLines()
+    growing.render("one two\n\nthree", 40, LOOK)
+    assert drawn(growing.render("one", 40, LOOK)) == drawn(MarkdownLines().render("one", 40, LOOK))
+    text = "one two three\n\nfour"
+    growing.render(text, 40, LOOK)
+    assert drawn(growing.render(text, 4, LOOK)) == drawn(MarkdownLines().render(text, 4, LOOK))
+    light = Look({"accent": "#000000"}, dark=False)
+    code = "```\nx\n```"
+    growing.render(code, 40, LOOK)
+    assert drawn(growing.render(code, 40, light)) == drawn(MarkdownLines().render(code, 40, light))
+
+
+def test_settled_blocks_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    from localspec.tui import markdown_lines
+
+    counted = []
+    real = markdown_lines._rendered
+
+    def counting(*arguments: object) -> object:
+        counted.append(1)
+        return real(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(markdown_lines, "_rendered", counting)
+    growing = MarkdownLines()
+    text = "\n\n".join(f"paragraph {number}" for number in range(50))
+    growing.render(text, 40, LOOK)
+    counted.clear()
+    growing.render(f"{text} and", 40, LOOK)
+    assert len(counted) == 1
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
+def test_lines_fit(text: str) -> None:
+    for width in (2, 10, 33):
+        for line in MarkdownLines().render(text, width, LOOK):
+            assert line.cell_length == width + INDENT
+
+
+def test_code_blocks() -> None:
+    text = "a\n\n```py\nx = 1\n```\n- c\n\n  ~~~ sh -x\n  ls\n  ~~~\n\n> ```\n> y\n> ```\n\n    z\n"
+    assert code_blocks(text) == [
+        CodeBlock("py", "x = 1\n"),
+        CodeBlock("sh", "ls\n"),
+        CodeBlock("", "y\n"),
+        CodeBlock("", "z\n"),
+    ]
+    assert code_blocks("none") == []
