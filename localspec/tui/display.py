@@ -114,10 +114,11 @@ class Display:
         transcript, line = self._app.transcript, self._app.static("#legend")
         line.set_class(transcript.tokens, "shown")
         if transcript.tokens:
-            sources = ["target", "ngram", "model"]
+            sources = dict.fromkeys(("target", "ngram", "model"))
             for message in self._app.conversing.conversation.path():
-                sources += [s for _, s in message.spans or () if s not in sources]
-            shown = legend(Look.of(self._app), sources, rejected=transcript.rejected)
+                sources.update(dict.fromkeys(source for _, source in message.spans or ()))
+            look, width = Look.of(self._app), transcript.content_size.width
+            shown = legend(look, list(sources), rejected=transcript.rejected, width=width)
             line.update(shown)
 
     def figures(self, live: Figures | None = None) -> None:

@@ -27,6 +27,20 @@ _PLACES = {
     "FiguresPanel": "Figures",
 }
 
+_IN_FULL = {
+    "keys": "Keys and commands",
+    "stop": "Close what is open, or stop the answer",
+    "new": "New conversation",
+    "model": "Choose the model and its draft",
+    "tokens": "Colour tokens by who proposed them",
+    "figures": "Show or hide the figures",
+    "sidebar": "Show or hide the conversations",
+    "search": "Search all conversations",
+    "regenerate": "Answer again, as a branch",
+    "settings": "System prompt and sampling parameters",
+}
+"""By action: what the footer has a word's room for."""
+
 
 def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
     """The keys that apply where the focus is, what is special there first.
@@ -44,9 +58,9 @@ def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
         if not (known and own and binding.description and active.enabled):
             continue
         keys = places.setdefault(_PLACES.get(type(node).__name__, "Everywhere"), {})
-        key = display(binding)
-        before = keys.get(binding.description)
-        keys[binding.description] = key if before is None else f"{before}  {key}"
+        key, about = display(binding), _IN_FULL.get(binding.action, binding.description)
+        before = keys.get(about)
+        keys[about] = key if before is None else f"{before}  {key}"
     return [
         (place, [(key, about) for about, key in keys.items()])
         for place, keys in sorted(places.items(), key=lambda item: item[0] == "Everywhere")

@@ -54,6 +54,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         self._models: list[LocalModel] = []
         self._targets: list[LocalModel] = []
         self._drafts: list[str] = []
+        self._offered_for: Path | None = None
         self._verdicts: dict[tuple[Path, Path], PairReport] = {}
         self._unjudged: dict[tuple[Path, Path], str] = {}
 
@@ -198,7 +199,11 @@ class ModelPicker(ModalScreen[Pair | None]):
             return
         look = Look.of(self.app)
         options = self.query_one("#drafts", OptionList)
-        chosen = options.highlighted
+        # What was chosen for another target means nothing for this one, and a verdict may move it.
+        wanted = self._now.draft if self._is_now(target) else AUTO
+        if self._offered_for == target.path and options.highlighted is not None:
+            wanted = self._drafts[options.highlighted]
+        self._offered_for = target.path
         known = [
             (m, self._verdicts.get((target.path, m.path)))
             for m in self._models
@@ -222,9 +227,8 @@ class ModelPicker(ModalScreen[Pair | None]):
                 ),
             ]
         )
-        wanted = self._now.draft if self._is_now(target) else AUTO
         number = self._drafts.index(wanted) if wanted in self._drafts else 0
-        options.highlighted = number if chosen is None else min(chosen, len(self._drafts) - 1)
+        options.highlighted = 0 if options.get_option_at_index(number).disabled else number
 
     def _about(self, text: str) -> None:
         self.query_one("#about", Static).update(harmless(text))

@@ -49,19 +49,25 @@ def token_lines(
     return wrapped(marked, width, look)
 
 
-def legend(look: Look, sources: Sequence[str], *, rejected: bool) -> Text:
-    """One line that tells the marks apart."""
+def legend(look: Look, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
+    """One line that tells the marks apart.
+
+    Args:
+        sources: whose marks.
+        rejected: tell that of rejected proposals, too.
+        width: where a line that names the shapes is wider, they are left to be seen; 0 for any.
+    """
+    marks = [(mark.name, mark.style, mark.shape) for mark in map(look.mark, sources)]
+    if rejected:
+        marks.append(("rejected", look.fallen, "struck through"))
+    whole = sum(len(name) + len(shape) + 3 for name, _, shape in marks) - 2
     line = Text(no_wrap=True, overflow="ellipsis")
-    for source in sources:
-        mark = look.mark(source)
+    for name, style, shape in marks:
         if line:
             line.append("  ")
-        line.append(mark.name, mark.style)
-        line.append(f" {mark.shape}", look.faint)
-    if rejected:
-        line.append("  ")
-        line.append("rejected", look.fallen)
-        line.append(" struck through", look.faint)
+        line.append(name, style)
+        if not width or whole <= width:
+            line.append(f" {shape}", look.faint)
     return line
 
 
