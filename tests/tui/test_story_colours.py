@@ -68,6 +68,19 @@ async def test_tokens_are_coloured_and_shaped_by_their_source() -> None:
         assert found["(wrong)"].strike
 
 
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 60)])
+async def test_the_legend_names_each_mark_once(size: tuple[int, int]) -> None:
+    async with chat(Scripted(f"{TEXT} {TEXT} {TEXT}", TEXT), size=size) as shown:
+        await shown.send("letters")
+        await shown.send("letters again")
+        await shown.command("/tokens rejected")
+        await shown.until(lambda: legend(shown))
+        for name in ("the model itself", "n-gram", "draft model", "cascade", "rejected"):
+            assert legend(shown).count(name) == 1, name
+            assert sum(row.count(name) for row in shown.text.splitlines() if "cascade" in row) == 1
+        assert ("struck through" in legend(shown)) is (size == (200, 60))
+
+
 async def test_without_colours_the_shapes_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     async with chat(Scripted(TEXT)) as shown:

@@ -46,12 +46,14 @@ class Room:
     Attributes:
         models: all of them.
         finding: where looking for them waits, None if it does not.
+        judging: where judging a pair waits, None if it does not.
         trouble: what judging a pair raises.
     """
 
     def __init__(self) -> None:
         self.models = list(MODELS)
         self.finding: Hold | None = None
+        self.judging: Hold | None = None
         self.trouble: Exception | None = None
 
     def find(self, _folders: Sequence[Path] = ()) -> list[LocalModel]:
@@ -61,6 +63,8 @@ class Room:
 
     def judge(self, target: Path, draft: Path) -> PairReport:
         """Wrens draft for owls, with a warning; crabs for nobody."""
+        if self.judging is not None:
+            self.judging.wait()
         if self.trouble is not None:
             raise self.trouble
         if draft == CRAB.path:
@@ -157,6 +161,46 @@ async def test_the_draft_command_chooses_the_draft_only() -> None:
         await shown.press("enter")
         await shown.until(lambda: len(script.loaded) == 2)
         assert script.loaded[-1] == Pair(OWL.reference, WREN.reference)
+
+
+async def test_a_draft_chosen_stays_chosen_while_verdicts_move_it(room: Room) -> None:
+    room.judging = Hold()
+    script = Scripted()
+    async with chat(script, pair=Pair(OWL.reference, WREN.reference)) as shown:
+        room.models.reverse()  # crab comes before wren until both are judged
+        await pick(shown)
+        drafts = lists(shown)[1]
+        await shown.until(lambda: drafts.option_count == 4)
+        assert drafts.highlighted == 3  # what is open now
+        assert "wren" in option_texts(drafts)[3]
+        room.judging.release()
+        await shown.until(lambda: option_texts(drafts)[2].startswith("✓ wren"))
+        assert drafts.highlighted == 2
+        await shown.press("enter", "enter", "enter")
+        await shown.until(lambda: len(script.loaded) == 2)
+        assert script.loaded[-1] == Pair(OWL.reference, WREN.reference)
+
+
+async def test_another_target_begins_with_auto() -> None:
+    async with chat(pair=Pair(OWL.reference, WREN.reference)) as shown:
+        await pick(shown)
+        targets, drafts = lists(shown)
+        await shown.until(lambda: drafts.option_count == 4 and judged(shown)())
+        assert drafts.highlighted == 2
+        targets.focus()
+        await shown.press("down")
+        await shown.until(lambda: drafts.option_count == 3 and judged(shown)())
+        assert drafts.highlighted == 0
+        await shown.press("up")
+        await shown.until(lambda: drafts.option_count == 4 and judged(shown)())
+        assert drafts.highlighted == 2
+
+
+@pytest.mark.parametrize("size", [(80, 24), (120, 40)])
+async def test_what_the_picker_says_is_seen(size: tuple[int, int]) -> None:
+    async with chat(pair=Pair(OWL.reference), size=size) as shown:
+        await pick(shown)
+        await shown.until(lambda: "from folder" in " ".join(shown.text.split()))
 
 
 async def test_the_filter_and_a_path_that_is_typed() -> None:

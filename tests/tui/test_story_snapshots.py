@@ -51,7 +51,9 @@ def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def an_app(*answers: str) -> ChatApp:
-    app = ChatApp(Pair("/models/owl-8b.gguf", "wren-1b.gguf"), loader=Scripted(*answers).load)
+    app = ChatApp(
+        Pair("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
+    )
     app.stage.resident = lambda: 1234 << 20
     return app
 
