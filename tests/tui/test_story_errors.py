@@ -6,12 +6,14 @@ from pathlib import Path
 
 import pytest
 from textual import events
-from textual.widgets import OptionList
+from textual.widgets import Input, OptionList
 
-from localspec.chat.conversation import FAILED
+from localspec.chat.conversation import FAILED, USER, Conversation
+from localspec.chat.history import History
 from localspec.errors import ContextOverflow, NativeError
 from localspec.tui import preferences
 from localspec.tui.question import QuestionScreen
+from localspec.tui.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -179,26 +181,25 @@ async def test_preferences_that_cannot_be_kept_are_told(home: Path) -> None:
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:
-    file = preferences.file()
-    file.parent.mkdir(parents=True)
-    file.write_text('{"sampling": {"temperature": -3}}', encoding="utf-8")
-    async with chat() as shown:
+    conversation = Conversation(sampling={"temperature": -3, "warmth": 1})
+    message = conversation.add(USER, "before")
+    history = History()
+    history.save(conversation)
+    history.write(message, conversation.id)
+    history.close()
+    async with chat(size=(140, 40)) as shown:
+        shown.app.shelf.take(conversation.id, None)
+        await shown.until(lambda: shown.says("before"))
         await shown.send("hello")
-        assert shown.said == ["hello"]
-        assert "✗ temperature" in shown.text
+        assert shown.said == ["before", "hello"]
+        assert "✗ " in shown.text
         assert len(shown.errors()) == 1
-        await shown.command("/set temperature 0")
         await shown.press("ctrl+r")
+        await shown.until(lambda: len(shown.errors()) == 2)
+        assert shown.app.conversing.running is None
+        await shown.press("ctrl+s")
+        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        shown.app.screen.query_one("#temperature", Input).value = "0.5"
+        await shown.press("enter", "ctrl+r")
         await shown.until(lambda: shown.says("Answer 1."))
         await shown.answered()
-
-
-async def test_settings_of_another_version_are_left_out() -> None:
-    file = preferences.file()
-    file.parent.mkdir(parents=True)
-    file.write_text('{"sampling": {"warmth": 1, "seed": 5}, "later": []}', encoding="utf-8")
-    script = Scripted()
-    async with chat(script) as shown:
-        await shown.send("hello")
-        assert script.asked[0].sampling.seed == 5
-        assert not shown.errors()

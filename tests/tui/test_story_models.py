@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,7 +54,7 @@ class Room:
         self.finding: Hold | None = None
         self.trouble: Exception | None = None
 
-    def find(self) -> list[LocalModel]:
+    def find(self, _folders: Sequence[Path] = ()) -> list[LocalModel]:
         if self.finding is not None:
             self.finding.wait()
         return self.models
