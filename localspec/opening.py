@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,7 @@ def load(
     from localspec.llama import lighter
     from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.spelling import translation
 
     options = options or ModelOptions()
     path = _resolve(model)
@@ -70,20 +72,25 @@ def load(
         opened.append(target_model)
         target = Context(target_model, options)
         opened.append(target)
-        draft_context = draft_path = None
+        draft_context = draft_path = crossed = None
         if draft is not None:
             draft_path = _resolve(draft, embedded=paths.EMBEDDED_DRAFT)
             draft_options = options.for_draft(target.capacity)
             copy = lighter.remembered(draft_path, draft_options)
             draft_model = Model(copy or draft_path, draft_options)
             opened.append(draft_model)
-            target_model.vocabulary.require_shared_with(draft_model.vocabulary)
+            if options.cross_vocabulary == "off":
+                target_model.vocabulary.require_shared_with(draft_model.vocabulary)
             if copy is None:
                 copy = lighter.lighter(draft_model, draft_options)
                 if copy is not None:
                     opened.pop().close()
                     draft_model = Model(copy, draft_options)
                     opened.append(draft_model)
+            if target_model.vocabulary.difference(draft_model.vocabulary) is not None:
+                crossed = translation(target_model.vocabulary, draft_model.vocabulary)
+                room = min(draft_model.trained_context, crossed.room(target.capacity))
+                draft_options = replace(draft_options, context=max(room, target.capacity))
             draft_context = Context(draft_model, draft_options)
             opened.append(draft_context)
     except BaseException:
@@ -94,7 +101,12 @@ def load(
         target,
         draft_context,
         draft_path=draft_path,
-        store=KnowledgeStore(_identity([target, draft_context], options)),
+        crossed=crossed,
+        cross_vocabulary=options.cross_vocabulary,
+        store=KnowledgeStore(
+            _identity([target, draft_context], options)
+            | ({} if crossed is None else {"vocabulary": "another"})
+        ),
         side_by_side=draft_context is not None and _side_by_side(options),
         drafting=drafting or Drafting(),
         wait=wait,
