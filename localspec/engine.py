@@ -210,6 +210,7 @@ class Engine:
         )
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless
+        stats.vocabulary = self.crossing
 
         def start() -> Generator[Step, None, None]:
             if drafters and not drafting.forced:

@@ -26,12 +26,15 @@ def total(values, start=0):
 class CrossedModel(DraftModel):
     """A `DraftModel` that speaks another vocabulary, through a `TranslatedCache`.
 
-    On the shared tokens (TLI) a row costs one pass, and in sampled text the draft is drawn from
-    it: the better way where nearly all of the text is in tokens that both have. Through text
-    (SLEM) a target token that the draft model lacks can be drafted too, put together from several
-    of its own; that takes further passes, and such a token is chosen rather than drawn. Which way
-    an answer takes is decided when it begins: by how many tokens of the text so far the draft model
+    On the shared tokens (TLI) a row costs one pass: the better way where nearly all of the text is
+    in tokens that both have. Through text (SLEM) a target token that the draft model lacks can be
+    drafted too, put together from several of its own; that takes further passes. Which way an
+    answer takes is decided when it begins: by how many tokens of the text so far the draft model
     lacks, and by how often what it would have written came true where the shared token did not.
+
+    In sampled text drafts are drawn from the rows, but where the draft model lacks a great part of
+    the tokens: all that it says beside the written token are then mere beginnings of tokens, and
+    the written one is chosen instead (q = 1, as in the paper).
 
     Args:
         cache: the draft model's, over target tokens.
@@ -39,10 +42,12 @@ class CrossedModel(DraftModel):
         way: "text", "shared", or "auto" for whichever serves better.
     """
 
-    WORTHWHILE = (0.10, 0.03)
-    """Part of the tokens that text has to win for it, in sampled and in greedy answers. In sampled
-    ones it has to make up for the choice: drawn from q a draft is accepted with Σ min(p, q), chosen
-    with p of its token."""
+    WORTHWHILE = 0.04
+    """Part of the tokens that text has to win: about what its passes cost, as measured on the
+    embedded pair."""
+    FEW = 0.25
+    """Part of the tokens lacking from which on written ones are chosen. Where nothing is lacking a
+    drawn token is accepted 1.2 times as often as the best one (T = 0.8, the embedded pair)."""
     RIGHT = 0.6
     """How often a token that is put together is taken to be right before that is known."""
     PRIOR = 64
@@ -60,7 +65,7 @@ class CrossedModel(DraftModel):
         self._way = way
         self._lacks = 1.0 - cache.translation.shared_part(cache.translation.sample)
         self._compared = self._won = 0
-        cache.by_text = self._by_text(greedy=True)
+        cache.by_text = self._by_text()
 
     @property
     def suffix(self) -> str:  # type: ignore[override]
@@ -75,9 +80,12 @@ class CrossedModel(DraftModel):
         return f"different vocabulary: {shared} % of tokens shared, drafting {way}"
 
     def draws(self, *, greedy: bool) -> bool:
-        """Decide on the way of the next answer; only on the shared tokens it draws."""
-        self.translated.by_text = self._by_text(greedy=greedy)
-        return not self.translated.by_text
+        """Decide on the way of the next answer."""
+        cache = self.translated
+        cache.by_text = self._by_text()
+        chooses = cache.by_text and self._lacks >= self.FEW
+        cache.chosen = greedy or chooses
+        return not chooses
 
     def begin(self, prompt: Sequence[int]) -> None:
         # What was written so far tells more than the sample.
@@ -98,12 +106,12 @@ class CrossedModel(DraftModel):
         finally:
             self.translated.said = said
 
-    def _by_text(self, *, greedy: bool) -> bool:
+    def _by_text(self) -> bool:
         if self._way != "auto":
             return self._way == "text"
         expected = self._lacks * self.RIGHT
         won = (self._won + expected * self.PRIOR) / (self._compared + self.PRIOR)
-        return won >= self.WORTHWHILE[greedy]
+        return won >= self.WORTHWHILE
 
     def _compare(self, context: Sequence[int]) -> None:
         """See which of the two, the shared token or the written one, was what came."""

@@ -12,7 +12,7 @@ from localspec.decoding.acceptance import Rows
 from localspec.decoding.sampling import Row
 from localspec.drafters.draft_model import Cache
 from localspec.drafters.lexicon import CLOSES, OPENS
-from localspec.drafters.translation import Translation
+from localspec.drafters.translation import FLOOR, Translation
 
 MOST_ROWS = 64
 """Rows of logits that a pass may be asked for."""
@@ -44,6 +44,8 @@ class TranslatedCache:
         tokens: what was appended, target ids.
         by_text: whether a row is for the token that the draft model would *write* next, in as many
             passes as that takes (SLEM), or for those of its tokens that both have (TLI).
+        chosen: whether the token written heads its row whatever its probability, because the best
+            token of a row is taken, not one that is drawn.
         said: what the rows behind so many tokens held most probable: the best shared token, and
             the one written (-1 unless `by_text`); for whoever compares it with what came.
     """
@@ -53,6 +55,7 @@ class TranslatedCache:
         self.translation = translation
         self.tokens: list[int] = []
         self.by_text = False
+        self.chosen = True
         self.said: dict[int, tuple[int, int]] = {}
         self._recurrent = recurrent
         self._text = bytearray()
@@ -296,7 +299,10 @@ class TranslatedCache:
             return base
         written, chance = self._write(place, last=number == len(self.tokens))
         self._judged(base, written, number)
-        return base if written < 0 else _led_by(base, written, chance)
+        if written < 0 or written == base.argmax():
+            return base
+        began = self.translation.begins(int(row.argmax()))
+        return _with(base, written, chance, began, leads=self.chosen)
 
     def _judged(self, base: Row, written: int, number: int | None = None) -> None:
         at = len(self.tokens) if number is None else number
@@ -343,11 +349,21 @@ class TranslatedCache:
         return first, chances[min(needed, len(chances) - 1)]
 
 
-def _led_by(base: Row, token: int, chance: float) -> Row:
-    """The row with a token of that probability at its head, whatever else it says."""
+def _with(base: Row, token: int, chance: float, began: int, *, leads: bool) -> Row:
+    """The row with a token that takes its probability from the one that it begins with.
+
+    Args:
+        chance: of the token.
+        began: what the row has in its place, -1 for nothing.
+        leads: it is to be the best one.
+    """
     best = base.max()
-    chance = max(chance, 1e-6)
     row: Row = base - (best + np.log(np.exp(base - best).sum()))
-    np.minimum(row, np.float32(np.log(chance) - 0.1), out=row)
-    row[token] = np.log(chance)
+    likely = np.float32(np.log(max(chance, 1e-6)))
+    if began >= 0:
+        left = np.exp(row[began]) - chance
+        row[began] = max(row.min(), np.log(left) if left > 0.0 else FLOOR)
+    if leads:
+        np.minimum(row, likely - np.float32(0.1), out=row)
+    row[token] = likely if leads else np.logaddexp(row[token], likely)
     return row

@@ -23,9 +23,10 @@ import numpy.typing as npt
 from localspec.decoding.sampling import Row
 from localspec.drafters.lexicon import CLOSES, OPENS, Lexicon, Sorted
 
-FLOOR = -80.0
-"""Logits below the best one of a token that the draft model has no word for. Not minus infinity: a
-grammar may leave nothing else, and a draft of it is then merely useless."""
+FLOOR = -1e4
+"""Logits below the best one of a token that the draft model has no word for, which is a probability
+of 0 at any temperature. Not minus infinity: a grammar may leave nothing else, and a draft of that
+is then merely useless."""
 FAINT = 12.0
 """Logits below the best one at which a draft token that the target lacks is not looked at."""
 MOST_LOOSE = 64
@@ -113,6 +114,10 @@ class Translation:
     def shared_part(self, tokens: Sequence[int]) -> float:
         """How many of these target tokens the draft model has as well, 0 … 1."""
         return float((self.same[np.asarray(tokens, np.int64)] >= 0).mean()) if len(tokens) else 1.0
+
+    def begins(self, draft: int) -> int:
+        """The target token that a draft token counts for, -1 where there is none."""
+        return self._next(draft, 0)
 
     def may_grow(self, text: bytes) -> bool:
         """Whether a target token that the draft model lacks begins with this text and goes on."""

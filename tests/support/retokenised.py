@@ -1,6 +1,6 @@
-"""The embedded models with another tokenizer: the same weights, so they still speak sensibly.
+"""Models with another tokenizer and the same weights, so that they still speak as sensibly.
 
-A row of the (tied) embeddings belongs to a token; with the rows goes what the model knows of it.
+The sources are the embedded models, or others with their vocabulary. A row of the (tied) embeddings belongs to a token; with the rows goes what the model knows of it.
 Rows are left out, put in another order, and named in another way.
 """
 
@@ -99,10 +99,12 @@ def _write_bpe(path: Path, reader: GGUFReader, order: Sequence[int], merges: Seq
 
 
 def _writer(path: Path, reader: GGUFReader, name: str) -> GGUFWriter:
-    writer = GGUFWriter(path, "llama")
+    architecture = str(reader.fields["general.architecture"].contents())
+    writer = GGUFWriter(path, architecture)
     for key, field in reader.fields.items():
-        if key.startswith("llama.") and key != "llama.vocab_size":
-            writer.add_key_value(key, field.contents(), field.types[0])
+        if key.startswith(f"{architecture}.") and not key.endswith(".vocab_size"):
+            item = field.types[-1] if field.types[0] == GGUFValueType.ARRAY else None
+            writer.add_key_value(key, field.contents(), field.types[0], item)
     writer.add_name(f"tale-{name}")
     writer.add_file_type(int(reader.fields["general.file_type"].contents()))
     writer.add_quantization_version(2)
