@@ -214,9 +214,9 @@ class TranslatedCache:
             at = self._stops[start - 1] if start else 0
             if self._text.endswith(CLOSES, 0, self._stops[start]):
                 return start + 1
-            if self._text[at] in _SPACE and (at == 0 or self._text[at - 1] not in _SPACE):
+            if at == 0 or (self._text[at] in _SPACE and self._text[at - 1] not in _SPACE):
                 return start
-        return kept
+        return kept - WORD // 3  # no spaces: a few tokens make it right again, if not at once
 
     def _places(
         self, wanted: Sequence[int], unread: list[tuple[int, int]]
@@ -279,7 +279,7 @@ class TranslatedCache:
         if row is None or start >= end:
             return None
         found = self.translation.inside(row, bytes(self._text[start:end]))
-        if found is None or found[1] < 1.0:
+        if found is None or found[1] <= 1.0:
             return None
         self._judged(found[0], -1)
         return found[0]
