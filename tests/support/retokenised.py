@@ -39,10 +39,14 @@ def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -
     return _write_bpe(path, reader, order, kept_merges)
 
 
-def bytewise(path: Path, source: Path) -> Path:
-    """Write a copy that knows single bytes and control tokens only."""
+def bytewise(path: Path, source: Path, *, kept: str = "") -> Path:
+    """Write a copy that knows single bytes, all or the ones kept, and control tokens only."""
     reader = GGUFReader(source)
-    order = [i for i, t in enumerate(_tokens(reader)) if i < _SPECIAL or len(t) == 1]
+    order = [
+        i
+        for i, token in enumerate(_tokens(reader))
+        if i < _SPECIAL or (len(token) == 1 and (not kept or token in kept))
+    ]
     return _write_bpe(path, reader, order, [])
 
 
