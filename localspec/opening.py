@@ -105,7 +105,7 @@ def load(
         cross_vocabulary=options.cross_vocabulary,
         store=KnowledgeStore(
             _identity([target, draft_context], options)
-            | ({} if crossed is None else {"vocabulary": "another"})
+            | ({} if crossed is None else {"vocabulary": options.cross_vocabulary})
         ),
         side_by_side=draft_context is not None and _side_by_side(options),
         drafting=drafting or Drafting(),

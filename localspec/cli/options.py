@@ -171,8 +171,8 @@ Draft = Annotated[
         *("-d", "--draft"),
         panel=DRAFTING,
         metavar="REF|auto|none",
-        help="The draft model: path of a GGUF file, best with the model's vocabulary, 'auto' for the "
-        "one known for the model, or 'none'. Default auto. (LOCALSPEC_DRAFT)",
+        help="The draft model: path of a GGUF file, best with the model's vocabulary, 'auto' for "
+        "the one known for the model, or 'none'. Default auto. (LOCALSPEC_DRAFT)",
     ),
 ]
 Drafter = Annotated[

@@ -239,9 +239,7 @@ class TranslatedCache:
         if missing and min(missing) > 0 and not self._recurrent:
             # Its row is gone: the token before it is read once more.
             first = min(missing) - 1
-            again = list(
-                zip(self.inner.tokens[first:held], self._stops[first:held], strict=True)
-            )
+            again = list(zip(self.inner.tokens[first:held], self._stops[first:held], strict=True))
             self._cut(first)
             unread, held = [*again, *unread], len(self.inner.tokens)
         least = min((place for place, _ in places), default=held + len(unread) + 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from time import perf_counter
 
 from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
-
 from localspec.drafters.translated import TranslatedCache
 from localspec.llama.context import Context
 
@@ -23,6 +22,7 @@ STEADY = 1.3
 
 SIMILAR = 1.6
 """A stored curve may differ by so much from what is measured in a moment."""
+
 
 def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float) -> bool:
     """Measure T(n), the most telling sizes first, as many as the budget allows.

@@ -26,8 +26,9 @@ def logits(*probs: float) -> np.ndarray:
 
 
 def probs(row: np.ndarray) -> np.ndarray:
-    weights: np.ndarray = np.exp(row - row.max())
-    return weights / weights.sum()
+    weights = np.exp(row - row.max())
+    found: np.ndarray = weights / weights.sum()
+    return found
 
 
 def test_shared_tokens_keep_their_proportions() -> None:

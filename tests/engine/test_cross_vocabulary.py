@@ -87,9 +87,7 @@ def test_greedy_output_equals_plain_decoding(
             for text, ids, wanted in zip(
                 reference.texts, reference.prompts, reference.tokens, strict=True
             ):
-                stream = engine.stream(
-                    text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting
-                )
+                stream = engine.stream(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting)
                 got = [token for chunk in stream for token in chunk.token_ids]
                 for source, figures in stream.stats.by_drafter.items():
                     accepted[f"{by} {source}"] += figures.accepted

@@ -108,7 +108,7 @@ def test_draft_model_without_tokens_for_text_is_refused(
     path = retokenised.bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
     with (
         Model(path, OPTIONS) as digits,
-        pytest.raises(DraftMismatch, match="ordinary text.*--draft none"),
+        pytest.raises(DraftMismatch, match=r"ordinary text.*--draft none"),
     ):
         translation(target.vocabulary, digits.vocabulary)
     with Model(path, OPTIONS) as digits:

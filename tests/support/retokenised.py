@@ -1,7 +1,8 @@
 """Models with another tokenizer and the same weights, so that they still speak as sensibly.
 
-The sources are the embedded models, or others with their vocabulary. A row of the (tied) embeddings belongs to a token; with the rows goes what the model knows of it.
-Rows are left out, put in another order, and named in another way.
+The sources are the embedded models, or others with their vocabulary. A row of the (tied)
+embeddings belongs to a token; with the rows goes what the model knows of it. Rows are left out, put
+in another order, and named in another way.
 """
 
 from __future__ import annotations
