@@ -88,6 +88,7 @@ class CrossedModel(DraftModel):
         return not chooses
 
     def begin(self, prompt: Sequence[int]) -> None:
+        self.translated.said.clear()  # nobody but the target can say what was right
         # What was written so far tells more than the sample.
         known = min(1.0, len(prompt) / self.PRIOR / 4)
         lacks = 1.0 - self.translated.translation.shared_part(prompt)

@@ -95,6 +95,14 @@ def test_only_what_came_is_compared() -> None:
     assert cache.said == {}
 
 
+def test_what_a_user_says_next_is_not_compared() -> None:
+    model = speaker("text")
+    model.begin([START, 0, 1])
+    model.translated.extend([1])
+    model.begin([START, 0, 1, 2, 2])
+    assert (model._compared, model._won) == (0, 0)
+
+
 @pytest.mark.parametrize("way", ["text", "shared"])
 def test_sources_name_the_way(way: str) -> None:
     model = speaker(way)

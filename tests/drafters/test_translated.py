@@ -173,6 +173,15 @@ def test_recurrent_memory_is_not_asked_to_go_back_while_the_text_grows() -> None
     assert inner.spelled() == b"ahouse"
 
 
+def test_row_that_is_gone_is_had_by_reading_one_token_again() -> None:
+    """As behind a prompt, which is read without rows, when a token without a text follows."""
+    cache, inner = made([b"a", b"", b"b"], [b"a", b"b"], b"aab")
+    cache.extend([0, 0], 0)
+    assert expected(cache, cache.extend([1])) == b"b"
+    assert inner.reads == [[0, 0], [0]]
+    assert inner.tokens == [0, 0]
+
+
 tokens = st.integers(0, 5)
 steps = st.lists(
     st.one_of(

@@ -13,6 +13,7 @@ from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingPar
 from localspec.decoding.dice import SeededDice
 from localspec.decoding.measured import LOSING
 from localspec.decoding.sampling import Sampler
+from localspec.drafters.translated import TranslatedCache
 from localspec.llama.context import Context
 from tests.engine.test_sampled_distribution import SAMPLING, check
 from tests.support import ggufs, retokenised
@@ -222,6 +223,28 @@ def test_penalties_bias_and_grammar_hold_across_vocabularies(drafts: dict[str, P
         ]
         assert texts[0].text == texts[1].text
         assert texts[1].stats.accepted > 0
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("prompt", ["Zoë said: 😀😀 你好", "😀", "  \n\n\t x"])
+def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt: str) -> None:
+    """A token may end in the middle of one, which the draft model may have a token for."""
+    with opened(drafts[name], "text") as engine:
+        drafter = Drafting(drafter="model", depth=3)
+        got = engine.generate(prompt, max_tokens=12, sampling=GREEDY, drafting=drafter)
+        plain = Drafting(drafter="none")
+        wanted = engine.generate(prompt, max_tokens=12, sampling=GREEDY, drafting=plain)
+        assert got.text == wanted.text
+        assert got.stats.drafted > 0
+        translated = engine._measured[1]
+        assert isinstance(translated, TranslatedCache)
+        vocabulary = engine.model.vocabulary
+        held = b"".join(map(translated.translation.written, translated.tokens))
+        read = b"".join(
+            translated.translation.draft.spelled[token] for token in translated.inner.tokens
+        )
+        assert held.startswith(read) or read.startswith(held)
+        assert prompt.encode() in b"".join(map(vocabulary.piece, translated.tokens))
 
 
 @pytest.mark.parametrize("name", ["sentencepiece", "permuted"])
