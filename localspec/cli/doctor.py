@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
@@ -182,7 +183,7 @@ def _measure(
     target = findings.target.path
     draft = None if findings.draft is None else findings.draft.path
     if draft is not None:
-        with _open(console, draft, None, options, stop) as alone:
+        with _open(console, draft, None, replace(options, context=256), stop) as alone:
             findings.checks += [checkup.text_check("draft", alone)]
     if stop.is_set():
         raise KeyboardInterrupt

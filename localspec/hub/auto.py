@@ -51,7 +51,8 @@ def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) ->
     except LocalspecError:
         return Choice(None, "the target cannot be read")
     choice = decide(file, models, known, options, accelerated=accelerated)
-    _remember(target, signature, choice)
+    if not choice.passing:
+        _remember(target, signature, choice)
     return choice
 
 
@@ -74,14 +75,17 @@ def decide(
     measured = {_real(one.draft): one for one in known if one.draft is not None}
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
     fitting.sort(key=lambda c: -_speed(c))
+    crowded = False
     for candidate in fitting:
-        crowded = candidate.report is not None and any(
-            check.rule == "memory" for check in candidate.report.warnings
-        )
-        if candidate.forecast is None or not candidate.forecast.pays or crowded:
+        if candidate.forecast is None or not candidate.forecast.pays:
             continue
-        return Choice(candidate.model.path, _why(candidate))
-    return Choice(None, _why_none(found, fitting))
+        if candidate.report is not None and any(
+            check.rule == "memory" for check in candidate.report.warnings
+        ):
+            crowded = True
+            continue
+        return Choice(candidate.model.path, _why(candidate), passing=crowded)
+    return Choice(None, _why_none(found, fitting), passing=crowded)
 
 
 def _crosses(options: ModelOptions) -> bool:

@@ -16,7 +16,7 @@ from localspec.hub.memory import default_context
 from localspec.hub.names import printable
 from localspec.hub.vocabularies import Difference, VocabularyFacts, compare, shared_text
 
-THROUGH_TEXT = False
+THROUGH_TEXT = True
 """Whether a draft of another vocabulary works through text; if not, it cannot draft at all."""
 # To be what `localspec.opening` does; a test compares the two.
 

@@ -323,14 +323,6 @@ class Conversing:
 
     def _ask(self, running: Running) -> None:
         conversation = running.conversation
-        asked = conversation.messages[running.to]
-        try:
-            sampling = commands.checked(**conversation.sampling)
-        except UsageError as error:  # from preferences or a history that somebody edited
-            self._note(asked, f"✗ {error}")
-            self._over()
-            self.view.tell(str(error), error=True)
-            return
 
         def keep(text: str) -> None:
             if running.message is not None:

@@ -96,10 +96,14 @@ def test_what_would_not_fit_into_memory_is_not_taken(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model(here / "good.gguf", width=128)
-    monkeypatch.setattr("localspec.hub.pairing.available", lambda: (1 << 20, 1 << 40))
-    choice = decided(target)
-    assert choice.draft is None
-    assert "not enough memory for good.gguf" in choice.why
+    with monkeypatch.context() as patch:
+        patch.setattr("localspec.hub.pairing.available", lambda: (1 << 20, 1 << 40))
+        choice = decided(target)
+        assert (choice.draft, choice.passing) == (None, True)
+        assert "not enough memory for good.gguf" in choice.why
+        assert choose(target, OPTIONS).passing
+    # Not remembered: memory comes and goes.
+    assert choose(target, OPTIONS).draft == here / "good.gguf"
 
 
 def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> None:
