@@ -353,9 +353,14 @@ class Conversing:
             self._note(asked, None)
             self._begin_answer(running, event.answer)
         elif isinstance(event, engine_thread.Overflowed):
-            self._note(asked, None)
+            # What is offered then is about the conversation that is shown.
+            here = running.conversation is self.conversation
+            self._note(asked, None if here else f"✗ {event.error}")
             self._over()
-            self.view.overflowed(event.error)
+            if here:
+                self.view.overflowed(event.error)
+            else:
+                self.view.tell(event.error, error=True)
         elif isinstance(event, engine_thread.Ended):
             stopped = event.finish_reason == "cancelled"
             self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
