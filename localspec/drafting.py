@@ -140,7 +140,9 @@ def choose(
         return Never("drafting is turned off"), {}
     if name == "auto" and cannot is not None:
         return Never(cannot), {}
-    parts = replace(parts, greedy=not drafting.sampled)
+    # A draft model with another vocabulary may only be able to choose its tokens.
+    sampled = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
+    parts = replace(parts, greedy=not sampled)
     if name == "auto" and not drafting.shaped:
         measured = Measured(
             knowledge,
@@ -150,14 +152,14 @@ def choose(
             leaves=limits.max_leaves if trees else 1,
             capacity=limits.capacity,
             greedy=greedy,
-            drawn=drafting.sampled,
+            drawn=sampled,
             contest=_contest(drafting, parts),
         )
         blend = Blend(
             parts.model,
             parts.index,
             knowledge,
-            greedy=not drafting.sampled,
+            greedy=not sampled,
             ahead=parts.ahead,
         )
         return measured, {NAME: blend}

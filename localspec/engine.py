@@ -21,7 +21,9 @@ from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import Parts
 from localspec.drafters.ahead import Ahead
+from localspec.drafters.crossing import CrossedModel
 from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.translated import TranslatedCache
 from localspec.drafting import Drafting, Limits, choose
 from localspec.errors import EngineBusy, UsageError
 from localspec.store import KnowledgeStore
@@ -29,6 +31,7 @@ from localspec.stream import Completion, Stream
 from localspec.text import TextAssembler
 
 if TYPE_CHECKING:
+    from localspec.drafters.translation import Translation
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -49,6 +52,8 @@ class Engine:
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.
+        crossing: where the draft model has another vocabulary than the target, how much of it they
+            share and how drafts are made all the same; None where the token ids agree.
         knowledge: what passes cost here and how often drafts were right; the planner's.
     """
 
@@ -58,6 +63,8 @@ class Engine:
         draft: Context | None,
         *,
         draft_path: Path | None,
+        crossed: Translation | None,
+        cross_vocabulary: str,
         store: KnowledgeStore,
         side_by_side: bool,
         drafting: Drafting,
@@ -77,6 +84,12 @@ class Engine:
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
         model = None if draft is None else DraftModel(draft, self.model.vocabulary.size)
+        # What the planner's costs are measured of.
+        self._measured: list[Context | TranslatedCache] = [*self._contexts]
+        if draft is not None and crossed is not None:
+            translated = TranslatedCache(draft, crossed, recurrent=draft.model.recurrent)
+            model = CrossedModel(translated, self.model.vocabulary.size, way=cross_vocabulary)
+            self._measured[1] = translated
         ahead = Ahead(model) if model is not None and side_by_side else None
         self._parts = Parts(model, ahead=ahead)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
@@ -126,6 +139,11 @@ class Engine:
                 context.close()
             for model in models:
                 model.close()
+
+    @property
+    def crossing(self) -> str | None:
+        model = self._parts.model
+        return model.summary if isinstance(model, CrossedModel) else None
 
     @property
     def context_length(self) -> int:
@@ -210,6 +228,7 @@ class Engine:
         )
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless
+        stats.vocabulary = self.crossing
 
         def start() -> Generator[Step, None, None]:
             if drafters and not drafting.forced:
@@ -330,14 +349,14 @@ class Engine:
         known = 4 * self._target.holds_of(prompt) > len(prompt)
         again = 0 < self.knowledge.doubts <= CALIBRATIONS and not known
         wanted = [again or not curve for curve in curves]
-        if not any(wanted[: len(self._contexts)]) and not self._checked:
-            pairs = zip(self._contexts, curves, strict=False)
-            wanted = [not agrees(context, curve) for context, curve in pairs]
+        if not any(wanted[: len(self._measured)]) and not self._checked:
+            pairs = zip(self._measured, curves, strict=False)
+            wanted = [not agrees(passes, curve) for passes, curve in pairs]
         self._checked = True
         steady = [
-            calibrate(context, curve, budget)
-            for context, curve, budget, measure in zip(
-                self._contexts, curves, BUDGETS, wanted, strict=False
+            calibrate(passes, curve, budget)
+            for passes, curve, budget, measure in zip(
+                self._measured, curves, BUDGETS, wanted, strict=False
             )
             if measure
         ]

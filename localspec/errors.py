@@ -4,7 +4,7 @@
     ├── UsageError            exit code 2   an option, a grammar or a schema that cannot be meant
     ├── ModelNotFound         exit code 3   no file where the reference points
     ├── ModelInvalid          exit code 4   a file that is no model that generates text
-    ├── DraftMismatch         exit code 5   target and draft model do not share a vocabulary
+    ├── DraftMismatch         exit code 5   a draft model whose vocabulary cannot serve, or may not
     ├── ContextOverflow       exit code 6   the prompt does not fit the context
     ├── EngineBusy            exit code 1   another generation holds the engine
     ├── HistoryError          exit code 1   the history of chats cannot be read or written
@@ -43,7 +43,7 @@ class ModelInvalid(LocalspecError):
 
 
 class DraftMismatch(LocalspecError):
-    """The draft model's token ids do not mean what the target's mean."""
+    """The draft model's vocabulary is another one, and that is refused or beyond translation."""
 
     exit_code = 5
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
@@ -17,6 +19,7 @@ from localspec.store import KnowledgeStore, file_identity, machine
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from localspec.drafters.translation import Translation
     from localspec.hub.choice import Choice
     from localspec.llama.context import Context
     from localspec.llama.model import Model
@@ -46,7 +49,7 @@ def load(
         options: where and how the models run.
         drafting: how to draft, unless a call says otherwise.
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
-        progress: called with the loaded fraction of the target; an exception it raises stops the
+        progress: called with the loaded fraction of both files; an exception it raises stops the
             loading and comes out here.
         offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE. Nothing
             is ever downloaded here: a model that is not in the cache is not found.
@@ -54,7 +57,6 @@ def load(
     Raises:
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
-    from localspec.llama import lighter
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -76,51 +78,33 @@ def load(
     if draft is not None:
         found.append(reference.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT))
 
-    opened: list[Model | Context] = []
-    try:
-        target_model = Model(path, options, progress=progress)
-        opened.append(target_model)
-        target = Context(target_model, options)
-        opened.append(target)
-        draft_context = draft_path = None
+    reports = _shares(progress, [one.path for one in found])
+    with ExitStack() as opened:
+        target_model = opened.enter_context(Model(path, options, progress=reports[0]))
+        target = opened.enter_context(closing(Context(target_model, options)))
+        draft_context = draft_path = crossed = None
         if draft is not None:
             draft_path = found[1].path
-            draft_options = options.for_draft(target.capacity)
-            copy = lighter.remembered(draft_path, draft_options)
-            draft_model = Model(copy or draft_path, draft_options)
-            opened.append(draft_model)
-            target_model.vocabulary.require_shared_with(draft_model.vocabulary)
-            if copy is None:
-                copy = lighter.lighter(draft_model, draft_options)
-                if copy is not None:
-                    opened.pop().close()
-                    draft_model = Model(copy, draft_options)
-                    opened.append(draft_model)
-            draft_context = Context(draft_model, draft_options)
-            opened.append(draft_context)
-    except BaseException as error:
-        for part in reversed(opened):
-            part.close()
-        # Nobody asked for this draft model, and the target is fine.
-        if automatic and len(opened) >= 2 and isinstance(error, _NO_DRAFT):
-            engine = load(
-                model,
-                draft=None,
-                options=options,
-                drafting=drafting,
-                wait=wait,
-                progress=progress,
-                offline=offline,
-            )
-            why = str(error).rstrip(".")
-            engine.why_no_draft = f"the n-gram drafts alone: {found[1].path.name} fails: {why}"
-            return engine
-        raise
+            try:
+                draft_context, crossed = _open_draft(draft_path, target, options, reports[1])
+            except _NO_DRAFT as error:
+                # Where nobody asked for this draft model, the target alone is as good.
+                if not automatic:
+                    raise
+                why = str(error).rstrip(".")
+                why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
+                why_draft = draft_path = None
+        opened.pop_all()
     return Engine(
         target,
         draft_context,
         draft_path=draft_path,
-        store=KnowledgeStore(_identity([target, draft_context], options)),
+        crossed=crossed,
+        cross_vocabulary=options.cross_vocabulary,
+        store=KnowledgeStore(
+            _identity([target, draft_context], options)
+            | ({} if crossed is None else {"vocabulary": options.cross_vocabulary})
+        ),
         side_by_side=draft_context is not None and _side_by_side(options),
         drafting=drafting or Drafting(),
         wait=wait,
@@ -131,6 +115,65 @@ def load(
 
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
+
+
+def _open_draft(
+    path: Path, target: Context, options: ModelOptions, progress: Callable[[float], None] | None
+) -> tuple[Context, Translation | None]:
+    """The draft model's context, and what translates where its tokens are not the target's."""
+    from localspec.llama.context import Context
+    from localspec.llama.spelling import translation
+
+    options = options.for_draft(target.capacity)
+    model = _draft_model(path, target.model, options, progress)
+    try:
+        crossed = None
+        vocabulary = target.model.vocabulary
+        if vocabulary.difference(model.vocabulary) is not None:
+            crossed = translation(vocabulary, model.vocabulary)
+            room = min(model.trained_context, crossed.room(target.capacity))
+            options = replace(options, context=max(room, target.capacity))
+        return Context(model, options), crossed
+    except BaseException:
+        model.close()
+        raise
+
+
+def _draft_model(
+    path: Path, target: Model, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model:
+    """The draft model, or a lighter copy of it where that is faster."""
+    from localspec.llama import lighter
+    from localspec.llama.model import Model
+
+    remembered = lighter.remembered(path, options)
+    model = Model(remembered or path, options, progress=progress)
+    try:
+        if options.cross_vocabulary == "off":
+            target.vocabulary.require_shared_with(model.vocabulary)
+        copy = None if remembered is not None else lighter.lighter(model, options)
+    except BaseException:
+        model.close()
+        raise
+    if copy is None:
+        return model
+    model.close()
+    return Model(copy, options)
+
+
+def _shares(
+    progress: Callable[[float], None] | None, files: Sequence[Path]
+) -> list[Callable[[float], None] | None]:
+    """What each file reports its progress to, as a part of the whole by its size."""
+    if progress is None:
+        return [None] * len(files)
+    sizes = [max(1, path.stat().st_size) if path.exists() else 1 for path in files]
+
+    def share(number: int) -> Callable[[float], None]:
+        before, own = sum(sizes[:number]), sizes[number]
+        return lambda fraction: progress((before + fraction * own) / sum(sizes))
+
+    return [share(number) for number in range(len(files))]
 
 
 def choose_draft(target: Path, options: ModelOptions) -> Choice:

@@ -63,7 +63,7 @@ class History:
         patience: float = 5.0,
         retry: float = 5.0,
     ) -> None:
-        self.path = paths.history_file() if path is None else path
+        self.path = (paths.history_file() if path is None else path).absolute()
         self.retry = retry
         self._tried = 0.0
         # So that what waits is written before what comes after it.

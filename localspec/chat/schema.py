@@ -101,9 +101,10 @@ def check(connection: sqlite3.Connection) -> None:
         sqlite3.Error: locked, or no database at all.
         NewerHistory, ForeignFile: see there.
     """
-    version = _version(connection)
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    # In this order: another process may make the tables in between, and signs them as it does.
     (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    (application,) = connection.execute("PRAGMA application_id").fetchone()
+    version = _version(connection)
     if application != APPLICATION and (tables or application):
         raise ForeignFile
     if version > len(MIGRATIONS):

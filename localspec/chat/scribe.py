@@ -236,6 +236,11 @@ class _Job:
     written: Future[bool] = field(default_factory=Future)
     removed: Future[int] = field(default_factory=Future)
 
+    def __post_init__(self) -> None:
+        # Whoever waits may give up waiting; what was told is written nevertheless.
+        self.written.set_running_or_notify_cancel()
+        self.removed.set_running_or_notify_cancel()
+
     def end(self, written: bool) -> None:
         if not self.written.done():
             self.written.set_result(written)

@@ -21,6 +21,7 @@ from localspec.chat.records import (
     storable,
     unpacked,
 )
+from localspec.chat.schema import INDEX
 
 _HEADER = ", ".join(HEADER)
 _MESSAGE = ", ".join(f"m.{name}" for name in MESSAGE)
@@ -121,8 +122,11 @@ class Store:
                 run("DELETE FROM titles WHERE rowid = ?", (seq,))
                 run("DELETE FROM conversations WHERE seq = ?", (seq,))
                 removed += 1
-        # Gives the room back; if that has to wait for somebody, the next time does it.
+        # The index only notes that words are gone, until it is merged (which takes a second for
+        # 80,000 messages). If that has to wait for somebody, the next time does it.
         with suppress(sqlite3.Error):
+            for table in INDEX:
+                run(f"INSERT INTO {table} ({table}) VALUES ('optimize')")
             run("PRAGMA incremental_vacuum").fetchall()
         return removed
 

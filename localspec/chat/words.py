@@ -10,6 +10,8 @@ NAMES = {
     "cascade": "the cascade",
     "target": "the model itself",
 }
+WAYS = {"text": "through text", "shared": "on shared tokens"}
+"""How a draft model of another vocabulary proposes: what its sources say behind a colon."""
 """What the sources of tokens are called in a sentence."""
 
 
@@ -44,7 +46,9 @@ def size(count: float) -> str:
 
 def named(source: str) -> str:
     """A source in a sentence."""
-    return NAMES.get(source, f"drafter '{source}'")
+    kind, _, way = source.partition(":")
+    name = NAMES.get(kind, f"drafter '{kind}'")
+    return f"{name} {WAYS.get(way, way)}" if way else name
 
 
 def line(figures: Figures, *, now: bool = False) -> str:
@@ -122,7 +126,7 @@ def _proposals(figures: Figures, draft: str | None) -> str:
         "stood behind a rejected one."
     )
     parts = [
-        f"{named(name)}{f' ({draft})' if name == 'model' and draft else ''} was right in "
+        f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} was right in "
         f"{accepted:,} of {tested:,} ({share(accepted, tested)})"
         for name, (accepted, tested) in figures.by_drafter.items()
         if tested

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json as json_format
+from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING, Annotated
 
@@ -129,12 +130,16 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
         why,
     )
     if draft is not None:
-        findings.checks += judge_files(target, draft, context=options.context or None).checks
+        report = judge_files(
+            target, draft, context=options.context or None, kv_type=options.kv_type_k
+        )
+        findings.checks += report.checks
     use = Use(
         context=options.context,
         kv_type_k=options.kv_type_k,
         kv_type_v=options.kv_type_v,
         batch=options.batch,
+        rewritten=devices.rewritten_types(),
     )
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
@@ -178,7 +183,7 @@ def _measure(
     target = findings.target.path
     draft = None if findings.draft is None else findings.draft.path
     if draft is not None:
-        with _open(console, draft, None, options, stop) as alone:
+        with _open(console, draft, None, replace(options, context=256), stop) as alone:
             findings.checks += [checkup.text_check("draft", alone)]
     if stop.is_set():
         raise KeyboardInterrupt

@@ -13,7 +13,7 @@ import typer
 
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.drafting import OVERLAPS
-from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
+from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KV_TYPES
 
 MODEL, DRAFTING, SAMPLING = "Model", "Drafting", "Sampling"
 ANSWER, OUTPUT = "Prompt and answer", "Output"
@@ -117,6 +117,17 @@ LighterDraft = Annotated[
         "Default --lighter-draft.",
     ),
 ]
+CrossVocabulary = Annotated[
+    str | None,
+    _option(
+        "--cross-vocabulary",
+        panel=DRAFTING,
+        metavar="WAY",
+        help="What to do with a draft model that has another vocabulary: draft through text, on "
+        f"the shared tokens, the better of the two, or refuse it: {', '.join(CROSS_VOCABULARY)}. "
+        f"{_default(ModelOptions, 'cross_vocabulary')}",
+    ),
+]
 Overlap = Annotated[
     str | None,
     _option(
@@ -169,8 +180,8 @@ Draft = Annotated[
         *("-d", "--draft"),
         panel=DRAFTING,
         metavar="REF|auto|none",
-        help="The draft model: a reference as for --model, with its vocabulary, 'auto' for the "
-        "one known for the model, or 'none'. Default auto. (LOCALSPEC_DRAFT)",
+        help="The draft model: a reference as for --model, best with its vocabulary, 'auto' for "
+        "the local one that promises most, or 'none'. Default auto. (LOCALSPEC_DRAFT)",
     ),
 ]
 Drafter = Annotated[

@@ -47,6 +47,7 @@ def table(stats: GenerationStats, *, model: str, draft: str | None, finish: str)
     rows = [
         ("model", model),
         ("draft model", draft or "none"),
+        *([("", stats.vocabulary)] if stats.vocabulary else []),
         ("prompt", _count(stats.prompt_tokens, "token") + cached),
         ("generated", f"{_count(stats.generated_tokens, 'token')}, finish: {finish}"),
         ("speed", f"{_rate(stats.tokens_per_second)} tok/s after the first token"),

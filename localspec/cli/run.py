@@ -48,6 +48,7 @@ def run(
     draft_threads: o.DraftThreads = None,
     draft_gpu_layers: o.DraftGpuLayers = None,
     lighter_draft: o.LighterDraft = None,
+    cross_vocabulary: o.CrossVocabulary = None,
     overlap: o.Overlap = None,
     drafter: o.Drafter = None,
     depth: o.Depth = None,

@@ -198,6 +198,8 @@ class Worker:
         why = engine.why_no_draft or engine.why_draft
         if opening.draft == "auto" and why is not None:
             notices.append(f"-d auto: {why}.")
+        if engine.draft is not None and uses_model(drafter) and stats.vocabulary is not None:
+            notices.append(f"The draft model has a {stats.vocabulary}.")
         if not stats.lossless:
             notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
         return notices

@@ -36,6 +36,8 @@ class GenerationStats:
         overhead_seconds: the rest of `decode_seconds`: localspec's own work.
         by_drafter: counts by the name of the drafter.
         rule: the acceptance rule; `lossless` tells whether it leaves the output as it is.
+        vocabulary: where the draft model has another one than the target: how much they share, and
+            how drafts are made all the same.
         seed: of the dice; giving it again repeats the answer.
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
@@ -59,6 +61,7 @@ class GenerationStats:
     by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
     rule: str = ""
     lossless: bool = True
+    vocabulary: str | None = None
     seed: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)

@@ -132,7 +132,7 @@ class Blend:
         assert model is not None
         sampled = not session.sampler.greedy
         drawn = outlook.drawn
-        kind = self._kind(session)
+        kind, source = self._kind(session), "model" + model.suffix
         speaker = Speaker(session, (), greedy=not drawn)
         text = [*session.context]  # the committed tokens and the path
         match = self._index.match()
@@ -158,7 +158,7 @@ class Blend:
                 outlook.tip = outlook.add(
                     token,
                     outlook.tip,
-                    "model",
+                    source,
                     kind,
                     features,
                     chance=chance,
@@ -170,14 +170,14 @@ class Blend:
                 outlook.tip = outlook.add(
                     token,
                     parent,
-                    "model",
+                    source,
                     kind,
                     features,
                     chance=chance,
                     ends=session.ends(token),
                 )
                 if outlook.leaves > 1:
-                    self._siblings(outlook, parent, look, guess, 1.0 - chance)
+                    self._siblings(outlook, parent, look, guess, 1.0 - chance, source)
             if guess is not None and depth < 2:
                 self._knowledge.chances["agrees"].learn(
                     Guess(*guess).features(outlook.streak), guess[0] == token
@@ -251,6 +251,7 @@ class Blend:
         look: Look,
         guess: tuple[int, int, int, int] | None,
         left: float,
+        source: str,
     ) -> None:
         """The second and third choices, and the n-gram's if it is another one."""
         others = list(zip(look.tokens[1:], look.probs[1:], strict=True))
@@ -266,7 +267,7 @@ class Blend:
             number = outlook.add(
                 token,
                 parent,
-                "ngram" if token not in look.tokens else "model",
+                "ngram" if token not in look.tokens else source,
                 "second",
                 features,
                 left=left,

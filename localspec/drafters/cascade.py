@@ -69,7 +69,7 @@ class CascadeDrafter:
                     if not confident:
                         return
                 token, q = _spoken(speaker, session, row, guess[i] if i < len(guess) else None)
-                node = tree.add(token, node, self.name, q)
+                node = tree.add(token, node, self.name + model.suffix, q)
                 path.append(token)
                 speaker.advance(token)
                 left -= 1

@@ -25,8 +25,12 @@ class Cache(Protocol):
     """
 
     tokens: list[int]
-    capacity: int
-    native_seconds: float
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def native_seconds(self) -> float: ...
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Append tokens; logits after the last `outputs` of them, valid until the next pass."""
@@ -48,11 +52,21 @@ class DraftModel:
     again. Only tokens that the model has not seen are.
     """
 
+    suffix = ""
+    """Put behind the name of a drafter where its tokens come from this model in a special way."""
+
     def __init__(self, cache: Cache, vocabulary: int) -> None:
         """`vocabulary`: tokens of the *target*; rows are cut to ids that both models have."""
         self.cache = cache
         self._vocabulary = vocabulary
         self._agreed = 0
+
+    def draws(self, *, greedy: bool) -> bool:
+        """Asked before an answer: whether its tokens may be drawn from the rows, or are chosen.
+
+        `greedy`: whether the answer is, so that nothing is drawn anyway.
+        """
+        return True
 
     def begin(self, prompt: Sequence[int]) -> None:
         """Bring the cache up to a new prompt, all but its last token."""
@@ -223,9 +237,10 @@ class ModelDrafter:
                     break
             drawn = speaker.candidates(row, plan.width)
             token, q = drawn[0]
-            followed = tree.add(token, node, self.name, q)
+            source = self.name + model.suffix
+            followed = tree.add(token, node, source, q)
             for sibling, q_sibling in drawn[1:]:
-                tree.add(sibling, node, self.name, q_sibling)
+                tree.add(sibling, node, source, q_sibling)
             node, unread = followed, [token]
             speaker.advance(token)
 

@@ -51,7 +51,8 @@ def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) ->
     except LocalspecError:
         return Choice(None, "the target cannot be read")
     choice = decide(file, models, known, options, accelerated=accelerated)
-    _remember(target, signature, choice)
+    if not choice.passing:
+        _remember(target, signature, choice)
     return choice
 
 
@@ -64,18 +65,32 @@ def decide(
     accelerated: bool,
 ) -> Choice:
     """The same, of models that were found and pairs that were measured."""
-    found = candidates(target, models, context=options.context or None, accelerated=accelerated)
+    found = candidates(
+        target,
+        models,
+        context=options.context or None,
+        accelerated=accelerated,
+        through_text=_crosses(options),
+    )
     measured = {_real(one.draft): one for one in known if one.draft is not None}
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
     fitting.sort(key=lambda c: -_speed(c))
+    crowded = False
     for candidate in fitting:
-        crowded = candidate.report is not None and any(
-            check.rule == "memory" for check in candidate.report.warnings
-        )
-        if candidate.forecast is None or not candidate.forecast.pays or crowded:
+        if candidate.forecast is None or not candidate.forecast.pays:
             continue
-        return Choice(candidate.model.path, _why(candidate))
-    return Choice(None, _why_none(found, fitting))
+        if candidate.report is not None and any(
+            check.rule == "memory" for check in candidate.report.warnings
+        ):
+            crowded = True
+            continue
+        return Choice(candidate.model.path, _why(candidate), passing=crowded)
+    return Choice(None, _why_none(found, fitting), passing=crowded)
+
+
+def _crosses(options: ModelOptions) -> bool:
+    """Whether drafts of another vocabulary are allowed."""
+    return bool(getattr(options, "cross_vocabulary", "auto") != "off")
 
 
 def _with_measured(candidate: Candidate, known: Recommendation | None) -> Candidate:
@@ -148,6 +163,7 @@ def _signature(
         "known": [[str(one.draft), one.speed_up] for one in known],
         "context": options.context,
         "accelerated": accelerated,
+        "crosses": _crosses(options),
     }
     return fingerprint(facts)
 

@@ -13,7 +13,9 @@ class Choice:
     Attributes:
         draft: None for the n-gram alone.
         why: half a sentence, without a full stop; empty where nothing need be said.
+        passing: whether it holds only as long as memory is short, and is not worth remembering.
     """
 
     draft: Path | None
     why: str
+    passing: bool = False

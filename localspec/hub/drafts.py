@@ -46,6 +46,7 @@ def candidates(
     *,
     context: int | None = None,
     accelerated: bool = False,
+    through_text: bool = True,
 ) -> list[Candidate]:
     """Judge every local model as a draft for the target; the most promising come first.
 
@@ -53,11 +54,12 @@ def candidates(
         models: files of the target itself among them are passed over.
         context: as for `judge`.
         accelerated: whether the models run on a GPU.
+        through_text: whether drafts of another vocabulary may be used.
     """
     own = {_real(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(target, parameters, model, context, accelerated)
+        _candidate(target, parameters, model, context, accelerated, through_text)
         for model in models
         if _real(model.path) not in own
     ]
@@ -75,6 +77,7 @@ def _candidate(
     model: LocalModel,
     context: int | None,
     accelerated: bool,
+    through_text: bool,
 ) -> Candidate:
     if model.problem is not None:
         return Candidate(model, None, None, model.problem.rstrip("."))
@@ -86,7 +89,7 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return Candidate(model, None, None, printable(str(error), 400).rstrip("."))
-    report = judge_files(target, draft, context=context)
+    report = judge_files(target, draft, context=context, through_text=through_text)
     if not report.usable:
         return Candidate(model, report, None, report.why_not)
     expected = forecast(target, draft, report, accelerated=accelerated)

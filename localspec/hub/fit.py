@@ -20,12 +20,15 @@ from localspec.hub.memory import (
 
 
 def memory_of_pair(
-    target: GGUFFile, draft: GGUFFile | None, context: int | None
-) -> tuple[MemoryNeed, MemoryNeed | None]:
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
+) -> tuple[MemoryNeed, MemoryNeed]:
     """What both take in main memory, the draft's cache as long as the target's."""
     tokens = default_context(target, context or 0)
-    need = predict(target, context=tokens)
-    return need, None if draft is None else predict(draft, context=tokens)
+    mine, other = (
+        predict(file, context=tokens, kv_type_k=kv_type, kv_type_v=kv_type)
+        for file in (target, draft)
+    )
+    return mine, other
 
 
 def shown(size: int) -> str:

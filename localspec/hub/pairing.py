@@ -16,7 +16,7 @@ from localspec.hub.memory import default_context
 from localspec.hub.names import printable
 from localspec.hub.vocabularies import Difference, VocabularyFacts, compare, shared_text
 
-THROUGH_TEXT = False
+THROUGH_TEXT = True
 """Whether a draft of another vocabulary works through text; if not, it cannot draft at all."""
 # To be what `localspec.opening` does; a test compares the two.
 
@@ -78,12 +78,15 @@ class PairReport:
         return tuple(check for check in self.checks if check.verdict == WARN)
 
 
-def judge(target: Path, draft: Path, *, context: int | None = None) -> PairReport:
+def judge(
+    target: Path, draft: Path, *, context: int | None = None, kv_type: str = "f16"
+) -> PairReport:
     """Judge a pair from its files' metadata; loads no weights.
 
     Args:
         context: tokens that it is to work with; None asks for as many as the target was trained
             on.
+        kv_type: element type of its caches, for the memory that they take.
     """
     what = "target"
     try:
@@ -92,16 +95,28 @@ def judge(target: Path, draft: Path, *, context: int | None = None) -> PairRepor
         other = read_gguf(draft)
     except LocalspecError as error:
         return PairReport((_no_model(what, printable(str(error), 400)),))
-    return judge_files(mine, other, context=context)
+    return judge_files(mine, other, context=context, kv_type=kv_type)
 
 
-def judge_files(target: GGUFFile, draft: GGUFFile, *, context: int | None = None) -> PairReport:
-    """The same for files that have been read."""
+def judge_files(
+    target: GGUFFile,
+    draft: GGUFFile,
+    *,
+    context: int | None = None,
+    kv_type: str = "f16",
+    through_text: bool | None = None,
+) -> PairReport:
+    """The same for files that have been read.
+
+    Args:
+        through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
+    """
+    through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
             return PairReport((_no_model(what, problem),))
-    return PairReport(tuple(_checks(target, draft, context)))
+    return PairReport(tuple(_checks(target, draft, context, kv_type, through_text)))
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -110,9 +125,11 @@ def _no_model(what: str, problem: str) -> Check:
     return Check(what, FAIL, evidence, step or "Choose a GGUF of a chat or completion model.")
 
 
-def _checks(target: GGUFFile, draft: GGUFFile, context: int | None) -> Iterator[Check]:
+def _checks(
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, through_text: bool
+) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield from _vocabulary(mine, other)
+    yield from _vocabulary(mine, other, through_text)
     yield _turns(mine, other)
     yield _context(target, draft, context)
     yield _smaller(target, draft)
@@ -126,11 +143,13 @@ def _checks(target: GGUFFile, draft: GGUFFile, context: int | None) -> Iterator[
         )
     yield _family(target, draft)
     yield _template(target, draft)
-    yield _memory(target, draft, context)
+    yield _memory(target, draft, context, kv_type)
 
 
-def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check]:
-    found = compare(mine, other, reads_all=THROUGH_TEXT)
+def _vocabulary(
+    mine: VocabularyFacts, other: VocabularyFacts, through_text: bool
+) -> Iterator[Check]:
+    found = compare(mine, other, reads_all=through_text)
     same = found.different is None
     if mine.model == other.model:
         yield Check("tokenizer model", OK, f"Both have {mine.model}")
@@ -148,7 +167,7 @@ def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check
             "cut up differently",
             _RELATED,
         )
-    yield _ids(mine, other, found.different)
+    yield _ids(mine, other, found.different, through_text)
     if found.controls is not None and same:
         first = found.controls
         yield Check(
@@ -164,7 +183,12 @@ def _vocabulary(mine: VocabularyFacts, other: VocabularyFacts) -> Iterator[Check
         yield Check("special tokens", UNKNOWN, "Not compared, as the ids differ")
 
 
-def _ids(mine: VocabularyFacts, other: VocabularyFacts, different: Difference | None) -> Check:
+def _ids(
+    mine: VocabularyFacts,
+    other: VocabularyFacts,
+    different: Difference | None,
+    through_text: bool,
+) -> Check:
     if mine.tokens is None or other.tokens is None:
         which = "target" if mine.tokens is None else "draft"
         return Check("token ids", FAIL, f"The {which} lists no tokens", _ANOTHER)
@@ -182,7 +206,7 @@ def _ids(mine: VocabularyFacts, other: VocabularyFacts, different: Difference | 
         f"token {different.token} is {different.target} in the target and {different.draft} "
         "in the draft"
     )
-    if not THROUGH_TEXT:
+    if not through_text:
         return Check("token ids", FAIL, f"The vocabularies differ: {first}", _ANOTHER)
     share = shared_text(mine, other)
     return Check(
@@ -322,15 +346,14 @@ def _related(mine: set[str], other: set[str]) -> bool:
     )
 
 
-def _memory(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
+def _memory(target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str) -> Check:
     """In main memory; what devices add to that is known only when llama.cpp is asked."""
     rule = "memory"
-    mine, other = memory_of_pair(target, draft, context)
-    assert other is not None
+    mine, other = memory_of_pair(target, draft, context, kv_type)
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (
-        f"{shown(mine.total)} and {shown(other.total)} with caches for {tokens} tokens; "
+        f"{shown(mine.total)} and {shown(other.total)} with {kv_type} caches for {tokens} tokens; "
         f"{shown(free)} of {shown(whole)} are available"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."

@@ -266,11 +266,11 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
     name, status = repository.id, _status(error)
     page = f"{constants.ENDPOINT}/{name}"
     if isinstance(error, GatedRepoError):
-        return LocalspecError(f"{name} is gated. Accept its conditions at {page}, {_with_token()}.")
+        return LocalspecError(f"{name} is gated. Accept its conditions at {page}, and {_token()}.")
     if isinstance(error, RepositoryNotFoundError):
         return ModelNotFound(
             f"{host()} has no repository {name}, or it is private. "
-            f"Check the name; for a private one, {_with_token()}."
+            f"Check the name; for a private one, {_token()}."
         )
     if isinstance(error, RevisionNotFoundError):
         return ModelNotFound(
@@ -280,8 +280,9 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
     if isinstance(error, RemoteEntryNotFoundError):
         return ModelNotFound(f"The file is not in {name} any more. Look at {page}.")
     if status in (401, 403):
+        advice = _token()
         return LocalspecError(
-            f"{host()} refuses {name} ({status}{_said(error)}). {_with_token(1)}."
+            f"{host()} refuses {name} ({status}{_said(error)}). {advice[0].upper()}{advice[1:]}."
         )
     if status == 404:
         return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
@@ -301,15 +302,14 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
     )
 
 
-def _with_token(start: int = 0) -> str:
+def _token() -> str:
+    """What to do about the credentials."""
     if get_token() is None:
-        text = (
+        return (
             "set HF_TOKEN to a token from https://huggingface.co/settings/tokens "
             "(or run 'hf auth login')"
         )
-    else:
-        text = "check that the token in HF_TOKEN (or of 'hf auth login') is valid and may read it"
-    return text[0].upper() + text[1:] if start else f"and {text}"
+    return "check that the token in HF_TOKEN (or of 'hf auth login') is valid and may read it"
 
 
 def _said(error: HTTPError) -> str:

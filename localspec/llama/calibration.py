@@ -5,6 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 
 from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
+from localspec.drafters.translated import TranslatedCache
 from localspec.llama.context import Context
 
 BUDGETS = (1.4, 0.35)
@@ -23,11 +24,15 @@ SIMILAR = 1.6
 """A stored curve may differ by so much from what is measured in a moment."""
 
 
-def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
+def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float) -> bool:
     """Measure T(n), the most telling sizes first, as many as the budget allows.
 
     Each size takes its fastest round: what else the machine does can only slow a pass down. The
     cache is left empty.
+
+    Args:
+        passes: what is measured. Of one that translates, its own tokens are counted, and its work
+            as well.
 
     Returns:
         Whether the machine was steady meanwhile. If not, the curve serves for now, and is better
@@ -36,38 +41,38 @@ def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
     Raises:
         Cancelled: the context was cancelled meanwhile; nothing is learned.
     """
-    context.clear()
-    # Any tokens do, but the first ones of a vocabulary may be special.
-    filler = [i % context.model.vocabulary.size for i in range(32, 32 + max(SIZES))]
+    context = _context(passes)
+    passes.clear()
+    filler = _filler(passes, max(SIZES))
     near: dict[int, float] = {}
     far: dict[int, float] = {}
     try:
         # The first passes allocate, and page the weights in.
-        context.extend(filler[: min(8, context.capacity // 2)], 1)
-        context.extend(filler[:1], 1)
-        held = len(context.tokens)
+        passes.extend(filler[: min(8, passes.capacity // 2)], 1)
+        passes.extend(filler[:1], 1)
+        held = len(passes.tokens)
         deadline = perf_counter() + budget
-        sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + held <= context.capacity]
+        sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
             return True  # no room to draft in, either
-        measure(context, filler, sizes[:CORE], near, deadline, ROUNDS)
-        measure(context, filler, sizes[CORE:], near, deadline)
+        measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
+        measure(passes, filler, sizes[CORE:], near, deadline)
         again: dict[int, float] = {}
-        measure(context, filler, sizes[:2], again, perf_counter())
+        measure(passes, filler, sizes[:2], again, perf_counter())
         length = CONTEXT_STEP + 8
         # A prompt of that length costs about what its tokens do in the largest pass known.
         largest = max(near)
         fill = near[largest] / largest * CONTEXT_STEP
         if (
-            length + 64 < context.capacity
+            length + 64 < passes.capacity
             and not context.model.recurrent
             and perf_counter() + fill < deadline
         ):
-            while len(context.tokens) < length:
-                context.extend(filler[: min(64, length - len(context.tokens))], 1)
-            measure(context, filler, [n for n in FAR if n in near], far, deadline)
+            while len(passes.tokens) < length:
+                passes.extend(filler[: min(64, length - len(passes.tokens))], 1)
+            measure(passes, filler, [n for n in FAR if n in near], far, deadline)
     finally:
-        context.clear()
+        passes.clear()
     curve.forget()
     curve.learn(near, 0)
     steady = all(near[n] * STEADY > again[n] for n in again)
@@ -76,7 +81,7 @@ def calibrate(context: Context, curve: CostCurve, budget: float) -> bool:
     return steady
 
 
-def agrees(context: Context, curve: CostCurve) -> bool:
+def agrees(passes: Context | TranslatedCache, curve: CostCurve) -> bool:
     """Whether a curve of an earlier session still fits, as two of its points tell.
 
     Live passes keep up the sizes that are used; one that was once found too dear is not used, and
@@ -85,15 +90,15 @@ def agrees(context: Context, curve: CostCurve) -> bool:
     Raises:
         Cancelled: the context was cancelled meanwhile.
     """
-    context.clear()
-    filler = [i % context.model.vocabulary.size for i in range(32, 40)]
+    passes.clear()
+    filler = _filler(passes, 8)
     now: dict[int, float] = {}
     try:
-        if context.capacity > 16:
-            context.extend(filler[:4], 1)
-            measure(context, filler, list(SIZES[:2]), now, perf_counter() + 1.0, ROUNDS)
+        if passes.capacity > 16:
+            passes.extend(filler[:4], 1)
+            measure(passes, filler, list(SIZES[:2]), now, perf_counter() + 1.0, ROUNDS)
     finally:
-        context.clear()
+        passes.clear()
     if len(now) < 2:
         return True
     one, four = SIZES[:2]
@@ -101,8 +106,25 @@ def agrees(context: Context, curve: CostCurve) -> bool:
     return 1.0 / SIMILAR < off < SIMILAR
 
 
+def _context(passes: Context | TranslatedCache) -> Context:
+    """Whose passes they are."""
+    if isinstance(passes, Context):
+        return passes
+    assert isinstance(passes.inner, Context)
+    return passes.inner
+
+
+def _filler(passes: Context | TranslatedCache, count: int) -> list[int]:
+    """So many tokens to decode. Any do, but the first ones of a vocabulary may be special, and
+    what it costs to translate them depends on the text."""
+    if isinstance(passes, TranslatedCache):
+        sample = passes.translation.sample
+        return (sample * (1 + count // len(sample)))[:count]
+    return [i % passes.model.vocabulary.size for i in range(32, 32 + count)]
+
+
 def measure(
-    context: Context,
+    context: Context | TranslatedCache,
     filler: list[int],
     sizes: list[int],
     best: dict[int, float],

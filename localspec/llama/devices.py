@@ -68,6 +68,29 @@ def features() -> list[str]:
     return [part.removesuffix("= 1").strip() for part in parts if part.endswith("= 1")]
 
 
+def rewritten_types() -> frozenset[str]:
+    """Types of weights that the CPU backend keeps a rewritten copy of (ggml-cpu: amx, repack).
+
+    `localspec.hub.dimensions` guesses them from the processor; the build decides.
+    """
+    from localspec.llama.probe import weight_buffers_work
+
+    built = set(features())
+    if not weight_buffers_work():
+        return frozenset()
+    found: set[str] = set()
+    if {"AMX_INT8", "AVX512_VNNI"} <= built:
+        found |= {"Q4_0", "Q4_1", "Q8_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_XS"}
+    if "REPACK" in built:
+        if "AVX2" in built:
+            found |= {"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"}
+        if "AVX512" in built:
+            found.add("Q2_K")
+        if built & {"DOTPROD", "MATMUL_INT8"}:
+            found |= {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"}
+    return frozenset(found)
+
+
 def _text(raw: bytes | None) -> str:
     return (raw or b"").decode("utf-8", "replace")
 

@@ -8,6 +8,7 @@ from localspec.errors import UsageError
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
+CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Context length where none is asked for and the model was trained on more."""
 
@@ -32,6 +33,9 @@ class ModelOptions:
         rpc: `host:port` of llama.cpp RPC servers to share the layers with.
         lighter_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where that
             is faster; it is made once and kept in the cache folder. Never changes an answer.
+        cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
+            would write, "shared" drafts the tokens that both have, "auto" takes the better of the
+            two, "off" refuses it. Never changes an answer; see `localspec.drafters.crossing`.
         batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
 
     Raises:
@@ -50,6 +54,7 @@ class ModelOptions:
     mlock: bool = False
     rpc: tuple[str, ...] = ()
     lighter_draft: bool = True
+    cross_vocabulary: str = "auto"
     batch: int = 512
 
     def __post_init__(self) -> None:
@@ -76,6 +81,11 @@ class ModelOptions:
             raise UsageError(
                 f"flash-attention is '{self.flash_attention}'. "
                 f"Choose one of {', '.join(FLASH_ATTENTION)}."
+            )
+        if self.cross_vocabulary not in CROSS_VOCABULARY:
+            raise UsageError(
+                f"cross-vocabulary is '{self.cross_vocabulary}'. "
+                f"Choose one of {', '.join(CROSS_VOCABULARY)}."
             )
         for name in (self.kv_type_k, self.kv_type_v):
             if name not in KV_TYPES:

@@ -36,7 +36,13 @@ class Vocabulary:
             add_bos: put BOS (and whatever else the model asks for) around it, where the model's
                 metadata say so.
         """
-        data = text.encode("utf-8", "replace")
+        return self._tokenize(text.encode("utf-8", "replace"), special, add_bos)
+
+    def tokenize_bytes(self, data: bytes) -> list[int]:
+        """Token ids of UTF-8 text, without control tokens."""
+        return self._tokenize(data, special=False, add_bos=False)
+
+    def _tokenize(self, data: bytes, special: bool, add_bos: bool) -> list[int]:
         capacity = len(data) + 8
         while True:
             tokens = (ctypes.c_int32 * capacity)()
@@ -74,14 +80,14 @@ class Vocabulary:
             found = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
         return found
 
-    def require_shared_with(self, draft: Vocabulary) -> None:
-        """Check that a token id means the same to target (this one) and draft model.
+    def difference(self, draft: Vocabulary) -> str | None:
+        """How a token id means something else to a draft model than to the target, this one.
 
-        Control tokens may differ in their names, and either may have more tokens at the end
-        (padding).
+        Control tokens may differ in their names, and either may have more tokens at the end: the
+        target only padding, as it is what the draft model reads.
 
-        Raises:
-            DraftMismatch: naming the first token that differs.
+        Returns:
+            Half a sentence that names the first token that differs; None where none does.
         """
         text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
         mine, other = self.handle, draft.handle
@@ -91,10 +97,27 @@ class Vocabulary:
             control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
             if attribute(mine, token) & attribute(other, token) & control:
                 continue
+            return (
+                f"token {token} is {self.text(token)!r} in the target and "
+                f"{draft.text(token)!r} in the draft"
+            )
+        for token in range(draft.size, self.size):
+            if not attribute(mine, token) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
+                return f"token {token} of the target, {self.text(token)!r}, is not in the draft"
+        return None
+
+    def require_shared_with(self, draft: Vocabulary) -> None:
+        """Check that a token id means the same to target (this one) and draft model.
+
+        Raises:
+            DraftMismatch: naming the first token that differs.
+        """
+        difference = self.difference(draft)
+        if difference is not None:
             raise DraftMismatch(
-                f"The draft model has another vocabulary: token {token} is "
-                f"{self.text(token)!r} in the target and {draft.text(token)!r} in the draft. "
-                "Choose a draft of the same model family, or pass --draft none."
+                f"The draft model has another vocabulary: {difference}. "
+                "Choose a draft of the same model family, allow it with --cross-vocabulary auto, "
+                "or pass --draft none."
             )
 
     def special_text(self, token: int) -> str:

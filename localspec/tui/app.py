@@ -22,7 +22,7 @@ from localspec.text import harmless
 from localspec.tui import commands, preferences
 from localspec.tui.command_actions import CommandActions
 from localspec.tui.completions import Completions
-from localspec.tui.conversing import Conversing
+from localspec.tui.conversing import TITLE, Conversing, event_id
 from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
 from localspec.tui.engine_thread import EngineThread, Event, Loader, Opened, Pair
@@ -167,6 +167,7 @@ class ChatApp(App[None]):
 
     async def on_unmount(self) -> None:
         self.engine.close(timeout=10.0)
+        self.conversing.leave()
         self.records.close()
 
     # Parts of the screen
@@ -200,6 +201,8 @@ class ChatApp(App[None]):
         # Only what could be opened is worth opening next time.
         if isinstance(event, Opened) and event.pair == self.chosen:
             self.remember(model=event.pair.model, draft=event.pair.draft)
+        elif event_id(event) == TITLE:
+            self.shelf.list()
 
     # From the input
 

@@ -172,15 +172,16 @@ def setting(argument: str) -> tuple[str, float | int | None]:
 
 
 def checked(**sampling: float | int) -> SamplingParams:
-    """The parameters as a record.
+    """The parameters as a record; names that only another version knows are left out.
 
     Raises:
-        UsageError: an unknown name, or a value out of its range.
+        UsageError: a value out of its range.
     """
+    known = {name: value for name, value in sampling.items() if name in SETTINGS}
     try:
-        return SamplingParams(**sampling)  # type: ignore[arg-type]
-    except TypeError:  # they may come from a file
-        said = ", ".join(f"{name} {value!r}" for name, value in sampling.items())
+        return SamplingParams(**known)  # type: ignore[arg-type]
+    except TypeError:  # no number: they may come from a file
+        said = ", ".join(f"{name} {value!r}" for name, value in known.items())
         raise UsageError(f"Not all of this can be set: {said}. /set changes it.") from None
 
 

@@ -110,6 +110,7 @@ class Conversing:
         opened: the pair that is open, None before.
         notes: what happens to messages just now, by id.
         latest: the last finished answer of this session.
+        overfull: the conversation that outgrew the context last; another one may be shown.
     """
 
     view: View
@@ -120,6 +121,7 @@ class Conversing:
     opened: Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
     latest: Answer | None = None
+    overfull: Conversation | None = None
     _naming: Conversation | None = None
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
@@ -256,6 +258,17 @@ class Conversing:
             )
         )
 
+    def leave(self) -> None:
+        """The chat ends, and the thread has: what has come of an answer is kept."""
+        running = self.running
+        if running is None or running.message is None or running.answer is None:
+            return
+        message, answer = running.message, running.answer
+        answer.take()
+        message.content, message.state, message.finish_reason = answer.text, STOPPED, "cancelled"
+        message.spans, message.stats = answer.spans(), answer.figures().as_dict()
+        self.keeper.done(running.conversation.id, message)
+
     # What the engine's thread tells
 
     def on_event(self, event: Event) -> None:
@@ -353,14 +366,10 @@ class Conversing:
             self._note(asked, None)
             self._begin_answer(running, event.answer)
         elif isinstance(event, engine_thread.Overflowed):
-            # What is offered then is about the conversation that is shown.
-            here = running.conversation is self.conversation
-            self._note(asked, None if here else f"✗ {event.error}")
+            self._note(asked, None)
             self._over()
-            if here:
-                self.view.overflowed(event.error)
-            else:
-                self.view.tell(event.error, error=True)
+            self.overfull = running.conversation
+            self.view.overflowed(event.error)
         elif isinstance(event, engine_thread.Ended):
             stopped = event.finish_reason == "cancelled"
             self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)

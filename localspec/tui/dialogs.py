@@ -30,13 +30,16 @@ class Dialogs:
 
         async def ask() -> None:
             conversing = self._app.conversing
+            conversation = conversing.overfull or conversing.conversation
             answer = await self._answer(
                 f"The conversation has outgrown the context. {error}", answers
             )
             if answer == "drop":
+                if conversing.conversation is not conversation:
+                    self._app.show(conversation)
                 self._app.attempt(conversing.drop_oldest)
             elif answer == "anew":
-                last = conversing.conversation.path()[-1]
+                last = conversation.path()[-1]
                 self._app.show(self._app.new_conversation())
                 await conversing.send(last.content, last.attachments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ class Display:
 
     Attributes:
         doing: what takes its time just now, in words; None if nothing does.
+        resident: how many bytes of memory the process has.
     """
 
     def __init__(self, app: ChatApp) -> None:
@@ -42,7 +44,8 @@ class Display:
         self._budget = RedrawBudget()
         self._timer: Timer | None = None
         self._totals = Totals()
-        self._process = psutil.Process()
+        process = psutil.Process()
+        self.resident: Callable[[], int] = lambda: process.memory_info().rss
 
     # View
 
@@ -127,7 +130,7 @@ class Display:
         panel = self._app.part(FiguresPanel)
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
-            memory = words.size(self._process.memory_info().rss)
+            memory = words.size(self.resident())
             panel.show(shown, totals, self._app.conversing.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from io import StringIO
 from typing import TYPE_CHECKING, Any
@@ -90,9 +90,15 @@ class Look:
         }
 
     def mark(self, source: str) -> Mark:
-        """The mark of a source, also of one that came later than this file."""
-        known = self.marks.get(source)
-        return known or Mark(source, Style(underline2=True), "double underlined", "?")
+        """The mark of a source, also of one that came later than this file.
+
+        What a drafter says of its way behind a colon (`model:text`) is part of the name only.
+        """
+        kind, _, way = source.partition(":")
+        known = self.marks.get(kind)
+        if known is None:
+            return Mark(source, Style(underline2=True), "double underlined", "?")
+        return replace(known, name=f"{known.name}, {way}") if way else known
 
     @cached_property
     def fallen(self) -> Style:

@@ -8,6 +8,7 @@ from typing import ClassVar
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.message import Message
+from textual.strip import Strip
 from textual.widgets import TextArea
 
 
@@ -119,6 +120,11 @@ class PromptInput(TextArea):
                 self.put(self._begun)
         else:
             self.action_cursor_down()
+
+    def render_line(self, y: int) -> Strip:
+        # Between two layouts of a terminal that shrinks nothing may be left for the input, and
+        # Textual fails to wrap a placeholder to that.
+        return super().render_line(y) if self.content_size.width > 0 else Strip([])
 
     async def _on_key(self, event: events.Key) -> None:
         # Here, and not as bindings with priority: those would overtake letters that were typed

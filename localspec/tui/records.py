@@ -93,7 +93,9 @@ class Records:
     # Reading; from a thread that may wait
 
     def list(self, offset: int = 0) -> Sequence[Summary]:
-        """A page of conversations, newest first."""
+        """A page of conversations, newest first; what was written just now is among them."""
+        if self._scribe is not None:
+            self._scribe.flush(timeout=1.0)
         return [] if self._history is None else self._history.list(limit=PAGE, offset=offset)
 
     def search(self, query: str) -> Sequence[Hit]:

@@ -175,10 +175,12 @@ class Transcript(ScrollView, can_focus=True):
         if self._items or not 0 <= row < len(self._welcome):
             return None
         text = self._welcome[row].copy()
+        text.end = ""
         text.truncate(region.width, overflow="ellipsis")
         text.align("center", region.width)
         look = self._showing_now().look
-        return Strip(text.render(look.console)).adjust_cell_length(region.width, self._ground)
+        strip = Strip(text.render(look.console)).adjust_cell_length(region.width)
+        return strip.apply_style(self._ground)
 
     def _with_selection(self, strip: Strip, line: int) -> Strip:
         selection = self.text_selection

@@ -23,8 +23,7 @@ from localspec.chat.conversation import (
 )
 from localspec.chat.export import FORMATS, from_json, to_json, to_markdown, write_export
 from localspec.errors import LocalspecError, UsageError
-from tests.chat.histories import conversation_of
-from tests.chat.test_history_trouble import as_nobody
+from tests.chat.histories import as_nobody, conversation_of
 
 
 def talked() -> Conversation:

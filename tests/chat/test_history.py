@@ -130,6 +130,24 @@ def test_deleting_leaves_nothing(history: History) -> None:
         assert rows(history.path, f"SELECT count(*) FROM {table}") == [(1,)]
 
 
+def test_what_is_deleted_is_gone_from_the_file(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db")
+    gone, stays = conversation_of("qwertzuiop " * 500), conversation_of("asdfghjkl")
+    kept(history, stays)
+    kept(history, gone)
+    history.close()
+    before = history.path.read_bytes()
+    assert b"qwertz" in before
+    history = History(tmp_path / "history.db")
+    history.delete([gone.id])
+    history.close()
+    data = history.path.read_bytes()
+    assert b"asdfghjkl" in data
+    assert b"qwertz" not in data
+    assert len(data) < len(before)
+    assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
+
+
 def test_a_message_whose_conversation_is_unknown_is_kept(history: History) -> None:
     conversation = conversation_of("Where am *I*?", "here")
     for message in conversation.path():

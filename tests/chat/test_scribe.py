@@ -22,8 +22,7 @@ from localspec.chat.history import History
 from localspec.chat.scribe import Scribe
 from localspec.chat.trouble import KEPT_AGAIN
 from localspec.errors import HistoryError
-from tests.chat.histories import conversation_of, rows
-from tests.chat.test_history_trouble import locked
+from tests.chat.histories import conversation_of, locked, rows
 
 SOON = 30.0
 """Seconds; far more than anything here takes."""
@@ -244,6 +243,17 @@ def test_a_file_that_vanishes_gets_the_whole_conversation_again(
     assert as_on_disk(history, conversation) == conversation
     assert len(told) == 1
     assert "removed or replaced" in told[0]
+
+
+def test_giving_up_waiting_changes_nothing(history: History, scribe: Scribe) -> None:
+    conversation = conversation_of("one")
+    with history._writing:
+        written = scribe.sent(conversation, conversation.path()[0])
+        removed = scribe.delete(["nobody"])
+        assert not written.cancel()
+        assert not removed.cancel()
+    assert written.result(SOON)
+    assert removed.result(SOON) == 0
 
 
 def test_closed_it_takes_nothing(history: History, told: list[str]) -> None:

@@ -17,6 +17,7 @@ from localspec.errors import NativeError
 from localspec.text import TextAssembler
 from tests.cli.conftest import Cli
 from tests.support.ggufs import tiny_bert, tiny_llama
+from tests.support.retokenised import bytewise
 
 
 def test_no_such_model(cli: Cli, tmp_path: Path) -> None:
@@ -72,11 +73,26 @@ def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
     assert "embedding model" in result.sentence()
 
 
-def test_a_draft_with_another_vocabulary_names_the_first_token(cli: Cli, tmp_path: Path) -> None:
+def test_a_refused_draft_with_another_vocabulary_names_the_first_token(
+    cli: Cli, tmp_path: Path
+) -> None:
     draft = tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(500, 700))
-    result = cli("run", "-d", str(draft), "hi")
+    result = cli("run", "-d", str(draft), "--cross-vocabulary", "off", "hi")
     assert result.code == 5
     assert "token 500 is" in result.sentence()
+
+
+def test_a_draft_that_has_no_tokens_for_text(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
+    draft = bytewise(tmp_path / "digits.gguf", draft_path, kept="0123456789")
+    result = cli("run", "-d", str(draft), "hi")
+    assert result.code == 5
+    assert "ordinary text" in result.sentence()
+
+
+def test_a_way_with_another_vocabulary_that_there_is_not(cli: Cli) -> None:
+    result = cli("run", "--cross-vocabulary", "maybe", "hi")
+    assert result.code == 2
+    assert "auto, text, shared, off" in result.sentence()
 
 
 def test_a_draft_that_does_not_exist(cli: Cli, tmp_path: Path) -> None:

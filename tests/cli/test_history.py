@@ -15,8 +15,7 @@ from localspec.chat.export import from_json, to_markdown
 from localspec.chat.history import History
 from localspec.cli import history as verb
 from localspec.cli.main import main
-from tests.chat.histories import conversation_of, fill, rows
-from tests.chat.test_history_trouble import damage, locked
+from tests.chat.histories import conversation_of, damage, fill, locked, rows
 from tests.cli.conftest import Cli, Terminal
 from tests.cli.process import finished, on_terminal
 

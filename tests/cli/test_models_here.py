@@ -7,29 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from localspec.hub import places
+from localspec.hub import pairing
 from tests.cli.conftest import Cli
 from tests.hub.pairs import TOKENS, model
 from tests.hub.raw import STRING, gguf, key, text
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
+from tests.support.homes import move_to
 
 EVIL = "\x1b[31mred\x1b]0;title\x07\x9b2J\u202e"
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, and a home without models."""
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("OLLAMA_MODELS", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
-    monkeypatch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+    return move_to(tmp_path, monkeypatch)
 
 
 def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> None:
@@ -101,7 +91,8 @@ def test_show_the_embedded_model(cli: Cli) -> None:
         assert words in result.out
 
 
-def test_show_as_json(cli: Cli, here: Path) -> None:
+def test_show_as_json(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
     tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
     sized_llama(here / "large.gguf", layers=2)
     told = cli("show", "demo", "--json", "--ctx", "4096", "--kv-type", "q8_0").json

@@ -8,6 +8,7 @@ import pytest
 
 from localspec import paths
 from tests.cli.conftest import Cli
+from tests.support.retokenised import sentencepiece
 
 STORY = "Tell me a story about a fox."
 FIGURES = (
@@ -96,6 +97,24 @@ def test_jsonl_tells_what_happens_as_it_happens(cli: Cli) -> None:
     assert sources.count("model") == end["stats"]["by_drafter"]["model"]["accepted"]
     assert set(FIGURES) <= set(end["stats"])
     assert end["stats"]["prompt_tokens"] == start["prompt_tokens"]
+
+
+def test_draft_with_another_vocabulary_is_used_and_said_to_be_so(
+    cli: Cli, tmp_path: Path, draft_path: Path
+) -> None:
+    draft = str(sentencepiece(tmp_path / "spm.gguf", draft_path))
+    said = "different vocabulary: 99 % of tokens shared, drafting through text"
+    options = ("-n", "24", "--temp", "0", "--drafter", "model", "--cross-vocabulary", "text")
+    result = cli("run", "-d", draft, *options, "--stats", STORY)
+    assert f"localspec: note: The draft model has a {said}." in result.err
+    assert f"\n{'':15}{said}\n" in result.err
+    assert "  model:text" in result.err
+    stats = cli("run", "-d", draft, *options, "--json", STORY).json["stats"]
+    assert stats["vocabulary"] == said
+    assert stats["by_drafter"]["model:text"]["accepted"] > 0
+    plain = cli("run", "-n", "24", "--temp", "0", "--drafter", "none", STORY)
+    assert plain.out == result.out
+    assert "vocabulary" not in plain.err
 
 
 def test_stats_are_a_table_instead_of_the_line(cli: Cli) -> None:

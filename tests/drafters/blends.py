@@ -40,6 +40,7 @@ class Pair:
         price: of a pass of the draft model over any number of tokens, in passes of the target.
         sampled: whether the draft model's tokens are drawn where the text is sampled.
         most_leaves: of a tree.
+        crosses: makes a draft model with a vocabulary of its own of the cache.
         ahead: makes what reads on while the target verifies, None to leave it off.
         cache, knowledge, planner, reader: of the last `build`.
     """
@@ -54,6 +55,7 @@ class Pair:
     capacity: int = 64
     most_leaves: int = 8
     kind: type[Blend] = Blend
+    crosses: Callable[[ToyCache], DraftModel] | None = None
     ahead: Callable[[DraftModel], Ahead] | None = None
     cache: ToyCache | None = field(default=None, init=False)
     knowledge: Knowledge = field(default_factory=Knowledge, init=False)
@@ -67,7 +69,8 @@ class Pair:
             self.cache = ToyCache(
                 self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
             )
-            model = DraftModel(self.cache, self.draft.size)
+            make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
+            model = make(self.cache)
             self.reader = self.ahead(model) if self.ahead is not None else None
         self.knowledge = knowledge = knowledge_of(
             SHAPES[self.shape], None if model is None else [self.price] * 16
@@ -125,7 +128,7 @@ def run(
         constraint=constraint,
         target=target,
     )
-    if pair.cache is not None:
+    if pair.cache is not None and pair.crosses is None:
         whole = [*prompt, *text]
         assert pair.cache.tokens == whole[: len(pair.cache.tokens)], "the draft model read another"
     return text, target.trees

@@ -334,10 +334,16 @@ def test_lossy_rules_accept_more_and_say_they_are_lossy(engine: Engine) -> None:
     assert loose.acceptance_rate > exact.acceptance_rate
 
 
-def test_draft_with_another_vocabulary_names_the_first_differing_token(tmp_path: Path) -> None:
+def test_refused_draft_with_another_vocabulary_names_the_first_differing_token(
+    tmp_path: Path,
+) -> None:
+    """Only on request: see `test_cross_vocabulary`."""
     draft = ggufs.tiny_llama(tmp_path / "other.gguf", swap_tokens=(700, 900))
+    options = ModelOptions(context=256, cross_vocabulary="off")
     with pytest.raises(DraftMismatch, match=r"token 700 .*--draft none"):
-        localspec.load(draft=draft)
+        localspec.load(draft=draft, options=options)
+    with localspec.load(draft=draft, options=ModelOptions(context=256)) as engine:
+        assert engine.crossing is not None
 
 
 def test_draft_with_padding_tokens_is_fine_and_never_proposes_them(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ def model(
     layers: int = 4,
     tokens: Sequence[str | bytes] = TOKENS,
     controls: Sequence[int] = CONTROLS,
+    types: Sequence[int] | None = None,
     tokenizer: str = "gpt2",
     pre: str | None = "gpt-2",
     special: Mapping[str, int] | None = None,
@@ -30,7 +31,8 @@ def model(
 ) -> Path:
     """Write one: by default all agree, but for width and layers."""
     special = {"bos": 0, "eos": 1} if special is None else special
-    types = [3 if i in controls else 1 for i in range(len(tokens))]
+    if types is None:
+        types = [3 if i in controls else 1 for i in range(len(tokens))]
     keys = [
         key("general.architecture", STRING, text(architecture)),
         key(f"{architecture}.embedding_length", U32, scalar(U32, width)),

@@ -11,7 +11,7 @@ import pytest
 
 import localspec
 from localspec import ModelOptions, paths
-from localspec.hub import auto, forecast, places
+from localspec.hub import auto, forecast, pairing
 from localspec.hub.auto import choose, decide
 from localspec.hub.choice import Choice
 from localspec.hub.forecast import CPU_CURVE, GPU_CURVE, Forecast, best
@@ -22,24 +22,14 @@ from localspec.hub.recommendations import Recommendation, folder, of_target, sto
 from localspec.llama.options import ModelOptions as Options
 from tests.hub.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama
+from tests.support.homes import move_to
 
 OPTIONS = Options()
 
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, a home without models, and caches of its own."""
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("OLLAMA_MODELS", "XDG_CACHE_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
-    monkeypatch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
-    folder = tmp_path / "here"
-    folder.mkdir()
-    monkeypatch.chdir(folder)
-    return folder
+    return move_to(tmp_path, monkeypatch)
 
 
 @pytest.fixture
@@ -83,7 +73,8 @@ def test_what_would_not_pay_is_not_taken(here: Path, target: Path) -> None:
     assert "half.gguf fits best, and would not make it faster" in choice.why
 
 
-def test_nothing_fits(here: Path, target: Path) -> None:
+def test_nothing_fits(here: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
     assert "no smaller model here fits" in decided(target).why
     model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
     choice = decided(target)
@@ -91,14 +82,28 @@ def test_nothing_fits(here: Path, target: Path) -> None:
     assert "other.gguf: the vocabularies differ: token 5 is 'c' in the target" in choice.why
 
 
+def test_another_vocabulary_will_do_if_nothing_better_is_here(
+    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", True)
+    other = model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    assert decided(target).draft == other
+    good = model(here / "good.gguf", width=128)
+    assert decided(target).draft == good
+
+
 def test_what_would_not_fit_into_memory_is_not_taken(
     here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model(here / "good.gguf", width=128)
-    monkeypatch.setattr("localspec.hub.pairing.available", lambda: (1 << 20, 1 << 40))
-    choice = decided(target)
-    assert choice.draft is None
-    assert "not enough memory for good.gguf" in choice.why
+    with monkeypatch.context() as patch:
+        patch.setattr("localspec.hub.pairing.available", lambda: (1 << 20, 1 << 40))
+        choice = decided(target)
+        assert (choice.draft, choice.passing) == (None, True)
+        assert "not enough memory for good.gguf" in choice.why
+        assert choose(target, OPTIONS).passing
+    # Not remembered: memory comes and goes.
+    assert choose(target, OPTIONS).draft == here / "good.gguf"
 
 
 def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> None:

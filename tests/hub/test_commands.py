@@ -170,6 +170,16 @@ def test_the_variables_of_the_client_count(model: bytes, cache: Path) -> None:
 
 
 @pytest.mark.usefixtures("hub_environment")
+def test_the_cache_may_be_in_hf_home(
+    model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_HUB_CACHE")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+    done = finished("pull", "user/repo")
+    assert Path(done.stdout.strip()).is_relative_to(tmp_path / "home" / "hub")
+
+
+@pytest.mark.usefixtures("hub_environment")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_ctrl_c_keeps_what_has_arrived(
     hub: Hub, model: bytes, cache: Path, number: signal.Signals

@@ -15,23 +15,12 @@ from localspec.hub.architectures import KNOWN
 from localspec.hub.local import LocalModel, local_models
 from tests.hub.raw import STRING, Tensor, gguf, key, scalar, text
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
+from tests.support.homes import move_to
 
 
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home with nothing in it, and an empty current folder."""
-    for name in ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "LLAMA_CACHE"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("OLLAMA_MODELS", "XDG_CACHE_HOME", "LOCALSPEC_MODEL_FOLDERS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("USERPROFILE", str(tmp_path / "home"))
-    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
-    monkeypatch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
-    (tmp_path / "home").mkdir()
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path / "home"
+    return move_to(tmp_path, monkeypatch).with_name("home")
 
 
 def found(*folders: Path) -> list[LocalModel]:
@@ -159,7 +148,10 @@ def test_a_damaged_manifest_is_passed_over(home: Path, manifest: str) -> None:
 def test_a_manifest_cannot_name_files_elsewhere(home: Path) -> None:
     root = home / ".ollama" / "models"
     tiny_llama(home / "secret")
-    in_ollama(root, "registry.ollama.ai/library/evil/latest", "sha256:../../../secret")
+    (root / "blobs" / "sha256-x").mkdir(parents=True)
+    digest = "sha256:x/../../../../secret"
+    assert (root / "blobs" / digest.replace(":", "-")).is_file()
+    in_ollama(root, "registry.ollama.ai/library/evil/latest", digest)
     assert found() == []
 
 

@@ -15,8 +15,17 @@ import pytest
 
 from localspec.hub.dimensions import Dimensions
 from localspec.hub.gguf import GGUFFile, read_gguf
-from localspec.hub.memory import MemoryNeed, Use, most_layers, n_layers, place, predict
+from localspec.hub.memory import (
+    MemoryNeed,
+    Use,
+    most_layers,
+    n_layers,
+    place,
+    predict,
+    rewritten_here,
+)
 from localspec.llama.context import Context
+from localspec.llama.devices import rewritten_types
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
@@ -59,7 +68,7 @@ def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
 
 
 def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
-    return predict(read_gguf(path), **options)
+    return predict(read_gguf(path), rewritten=rewritten_types(), **options)
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
@@ -212,6 +221,12 @@ def _latent(path: Path) -> GGUFFile:
 
 def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
     assert predict(_latent(tmp_path / "a.gguf"), context=256).kv == 2 * 256 * 576 * 2
+
+
+def test_the_guess_from_the_processor_is_what_the_build_says() -> None:
+    if rewritten_types() and "Q4_1" not in rewritten_types():  # no AMX, whose code may be at fault
+        assert rewritten_here() == rewritten_types()
+    assert "F16" not in rewritten_here() | rewritten_types()
 
 
 def test_types_that_are_rewritten_are_kept_twice(files: dict[str, Path]) -> None:

@@ -37,6 +37,15 @@ RULES = (
 )
 
 
+OPENED_THROUGH_TEXT = pairing.THROUGH_TEXT
+
+
+@pytest.fixture(autouse=True)
+def _ids_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test says otherwise."""
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
+
+
 @pytest.fixture
 def pair(tmp_path: Path) -> Callable[..., PairReport]:
     """Judges a pair that agrees in everything but what is said about the draft."""
@@ -133,6 +142,7 @@ def test_memory(pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(pairing, "available", lambda: (available, total))
 
     assert the(pair(), "memory").verdict == "ok"
+    assert "f16 caches for 2048 tokens" in the(pair(), "memory").evidence
     has(1 << 20, 1 << 40)
     assert the(pair(), "memory").verdict == "warn"
     has(1 << 20, 1 << 20)
@@ -277,12 +287,12 @@ def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> 
         tiny_llama(tmp_path / "last.gguf", swap_tokens=(8190, 8191)),
     ]
     options = ModelOptions(threads=1, gpu_layers=0)
-    assert hasattr(Vocabulary, "difference") == pairing.THROUGH_TEXT  # how it is opened
+    assert hasattr(Vocabulary, "difference") == OPENED_THROUGH_TEXT  # how pairs are opened
     opened = [Model(path, options, weight_buffers=False) for path in files]
     facts = [VocabularyFacts(read_gguf(path)) for path in files]
     try:
         for a, b in itertools.product(range(len(files)), repeat=2):
-            found = compare(facts[a], facts[b], reads_all=pairing.THROUGH_TEXT).different
+            found = compare(facts[a], facts[b], reads_all=OPENED_THROUGH_TEXT).different
             if found is None:
                 opened[a].vocabulary.require_shared_with(opened[b].vocabulary)
                 continue

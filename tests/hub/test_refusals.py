@@ -67,7 +67,7 @@ def test_what_does_not_pass_is_told(hub: Hub, model: bytes, status: int, why: st
 
 
 def test_a_repository_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    why = r"has no repository user/repo, or it is private\. .* set HF_TOKEN to a token"
+    why = r"has no repository user/repo, or it is private\. .* a private one, set HF_TOKEN to"
     with pytest.raises(ModelNotFound, match=why):
         pull("user/repo")
     monkeypatch.setenv("HF_TOKEN", TOKEN)
@@ -78,6 +78,13 @@ def test_a_repository_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_revision_that_is_none(hub: Hub, model: bytes) -> None:
     with pytest.raises(ModelNotFound, match="user/repo has no revision 'v9'"):
         pull("https://huggingface.co/user/repo/blob/v9/m-Q4_K_M.gguf")
+
+
+def test_a_file_that_is_gone(hub: Hub, model: bytes) -> None:
+    gone = Fault(status=404, headers={"X-Error-Code": "EntryNotFound"})
+    hub.api_faults = [Fault(), gone]
+    with pytest.raises(ModelNotFound, match="The file is not in user/repo any more"):
+        pull("user/repo")
 
 
 def test_a_gated_repository(hub: Hub, model: bytes, monkeypatch: pytest.MonkeyPatch) -> None:

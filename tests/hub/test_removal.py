@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -192,12 +193,28 @@ def test_a_damaged_cache_is_left_alone(cached: Cached) -> None:
         plan("user/repo")
 
 
-@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may do anything")
-def test_what_may_not_be_removed(cached: Cached) -> None:
+def test_what_may_not_be_removed(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
     snapshot = cached("user/repo", "m-Q8_0.gguf", "other.gguf")
-    snapshot.chmod(0o500)
-    try:
-        with pytest.raises(LocalspecError, match="cannot be removed"):
-            plan("user/repo:Q8_0").execute()
-    finally:
-        snapshot.chmod(0o700)
+
+    def refuse(path: Path, *, missing_ok: bool = False) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    planned = plan("user/repo:Q8_0")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", refuse)
+        with pytest.raises(LocalspecError, match=r"m-Q8_0\.gguf cannot be removed: Permission den"):
+            planned.execute()
+    assert (snapshot / "m-Q8_0.gguf").exists()
+
+
+def test_what_the_client_only_logs_is_told(cached: Cached, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached("user/repo", "m-Q8_0.gguf")
+    planned = plan("user/repo")
+
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("shutil.rmtree", refuse)
+        with pytest.raises(LocalspecError, match="cannot be removed: permission denied"):
+            planned.execute()

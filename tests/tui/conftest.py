@@ -5,6 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pytest_textual_snapshot import SVGImageExtension  # type: ignore[import-untyped]
+
+# It sets what older versions of syrupy read; these name the pictures "….raw".
+SVGImageExtension.file_extension = "svg"
 
 
 @pytest.fixture(autouse=True)

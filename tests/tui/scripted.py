@@ -182,6 +182,7 @@ class ScriptedEngine:
             name = f"{self.model.name}-small" if draft == "auto" else str(draft)
             self.draft, self.why_no_draft = Weights(Path(name).stem, Path(name), 3_000_000), None
             self.draft_path = self.draft.path
+        self.why_draft: str | None = None
         self.notices = script.notices
         self._script = script
         self._pieces: list[bytes] = []

@@ -18,7 +18,7 @@ LOOK = Look({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dar
 TEXTS = {
     "paragraphs": "One two three.\nFour *five* **six** `seven`.\n\n\nEight  \nnine.\n",
     "headings": "# One\n\ntext\n## Two\ntext\n\nThree\n=====\n\nFour\n---\nmore",
-    "code": "See:\n```py\ndef f(x):\n\n    return x  # *no*\n```\nand\n\n    dented\n\n    so\nend",
+    "code": "Look:\n\n```python\ndef f(x):\n\n    return x  # *a*\n```\nand\n\n    b\n\n    c\nend",
     "unclosed": "Look:\n\n~~~~ c\nint x;\n```\n\n\nstill code",
     "lists": "- a\n- b\n\n  more of b\n  1. c\n  2. d\n\n* other list\n\n1) x\n2) y\n\nend",
     "tasks": "Steps:\n1. one\n2. two\n   ```\n   code\n   ```\n3. three",

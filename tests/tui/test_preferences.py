@@ -75,7 +75,6 @@ def test_a_broken_file_is_told_and_survived(data: bytes) -> None:
     "said",
     [
         {"sampling": {"temperature": -1}},
-        {"sampling": {"warmth": 1}},
         {"max_tokens": 0},
         {"max_tokens": -5},
     ],

@@ -224,8 +224,23 @@ async def test_a_title_of_ones_own() -> None:
         await shown.command("/title Greetings")
         await shown.until(lambda: shown.listed()[0].endswith("Greetings"))
         assert shown.text.splitlines()[0].lstrip().startswith("Greetings")
+
+
+async def test_a_title_from_the_model() -> None:
+    script = Scripted("Hello.", '"A Polite Greeting."', Says("no end of words", {1: Hold()}))
+    async with chat(script, size=WIDE) as shown:
         await shown.command("/title")
-        assert shown.errors()[-1] == "/title needs a title."
+        await shown.hears("There is nothing to name yet.")
+        await shown.send("hello")
+        await shown.command("/title")
+        await shown.until(lambda: shown.listed()[0].endswith("A Polite Greeting"))
+        assert script.asked[1].last.startswith("Give our conversation a title")
+        assert shown.said == ["hello", "Hello."]
+        await shown.command("/title")
+        await shown.until(lambda: len(script.asked) == 3)
+        await shown.send("never mind")  # what is sent goes first
+        assert shown.said[-1] == "Answer 4."
+        await shown.hears("The model found no title.", error=False)
 
 
 async def test_the_list_goes_on_as_one_scrolls() -> None:

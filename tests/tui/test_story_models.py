@@ -2,41 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 from textual.widgets import Input, OptionList, Static
 
 from localspec.errors import ModelInvalid
-from localspec.hub import local
+from localspec.hub import local, pairing
 from localspec.hub.local import LocalModel
+from localspec.hub.pairing import FAIL, WARN, Check, PairReport
 from localspec.tui.engine_thread import Pair
 from localspec.tui.model_picker import ModelPicker
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
-
-
-@dataclass(frozen=True)
-class Check:
-    """As in `localspec.hub.pairing`."""
-
-    rule: str
-    verdict: str
-    evidence: str
-    next_step: str | None = None
-
-
-@dataclass(frozen=True)
-class Report:
-    """As in `localspec.hub.pairing`."""
-
-    checks: Sequence[Check]
-    usable: bool
-    why_not: str | None
 
 
 def a_model(name: str, size: int, *, problem: str | None = None) -> LocalModel:
@@ -75,27 +54,25 @@ class Room:
         self.finding: Hold | None = None
         self.trouble: Exception | None = None
 
-    def find(self) -> list[LocalModel]:
+    def find(self, _folders: Sequence[Path] = ()) -> list[LocalModel]:
         if self.finding is not None:
             self.finding.wait()
         return self.models
 
-    def judge(self, target: Path, draft: Path) -> Report:
+    def judge(self, target: Path, draft: Path) -> PairReport:
         """Wrens draft for owls, with a warning; crabs for nobody."""
         if self.trouble is not None:
             raise self.trouble
         if draft == CRAB.path:
-            return Report((), False, "The vocabularies differ at token 7")
-        return Report((Check("size", "warn", "The draft is large for its target"),), True, None)
+            return PairReport((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
+        return PairReport((Check("size", WARN, "The draft is large for its target"),))
 
 
 @pytest.fixture(autouse=True)
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     """What the picker finds, and how it judges."""
     made = Room()
-    pairing = ModuleType("localspec.hub.pairing")
-    pairing.judge = made.judge  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "localspec.hub.pairing", pairing)
+    monkeypatch.setattr(pairing, "judge", made.judge)
     monkeypatch.setattr(local, "local_models", made.find)
     return made
 

@@ -1,0 +1,144 @@
+"""A vocabulary as bytes: what its tokens spell, and how it writes a text.
+
+Two vocabularies meet where their tokens spell the same bytes, whatever marks either writes its
+spaces with. A control token spells its name between marks that no text contains, so that the two
+meet there as well.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Sequence
+
+OPENS, CLOSES = b"\xff\xfe", b"\xfe\xff"
+"""Around the name of a control token; neither occurs in UTF-8."""
+_CONTROL = re.compile(rb"\xff\xfe.*?\xfe\xff", re.DOTALL)
+_LEAD = b"\n"
+"""Written before a text that a tokenizer would otherwise put a space of its own before."""
+_ALL = b"\xff" * 8
+"""Sorts behind everything that is spelled."""
+
+Piece = tuple[int, int]
+"""A token, and how many bytes of the text it and those before it cover."""
+
+
+def control(name: bytes) -> bytes:
+    """What the control token of that name spells; nothing where there is no name."""
+    return OPENS + name + CLOSES if name else b""
+
+
+class Sorted:
+    """Some tokens in the order of what they spell."""
+
+    __slots__ = ("_keys", "tokens")
+
+    def __init__(self, tokens: Collection[int], spelled: Sequence[bytes]) -> None:
+        self.tokens = sorted(tokens, key=lambda token: spelled[token])
+        self._keys = [spelled[token] for token in self.tokens]
+
+    def beyond(self, start: bytes) -> slice:
+        """Those of `tokens` that begin with these bytes and go on."""
+        keys = self._keys
+        low = bisect_right(keys, start)
+        if low == len(keys) or not keys[low].startswith(start):
+            return slice(low, low)
+        return slice(low, bisect_left(keys, start + _ALL, low))
+
+
+class Lexicon:
+    """The tokens of one model.
+
+    Attributes:
+        spelled: bytes of each token; empty where it has none.
+        ids: the token that spells something by itself.
+    """
+
+    def __init__(
+        self,
+        spelled: Sequence[bytes],
+        tokenize: Callable[[bytes], Sequence[int]] | None = None,
+        *,
+        second_best: Collection[int] = (),
+    ) -> None:
+        """
+        Args:
+            spelled: bytes of each token, see `control`.
+            tokenize: tokens of UTF-8 text without control tokens; None takes the longest token
+                that fits, again and again.
+            second_best: tokens that others are preferred to which spell the same, as those that
+                stand for a single byte.
+        """
+        self.spelled = spelled
+        self._tokenize = tokenize
+        self.ids: dict[bytes, int] = {}
+        for some in (set(range(len(spelled))) - set(second_best), second_best):
+            for token in sorted(some):
+                if spelled[token]:
+                    self.ids.setdefault(spelled[token], token)
+        self._longest = max(map(len, self.ids), default=0)
+
+    def encode(self, text: bytes) -> list[Piece]:
+        """The tokens that this model writes a text with, as far as it can."""
+        found: list[Piece] = []
+        done = 0
+        for match in _CONTROL.finditer(text):
+            token = self.ids.get(match.group())
+            self._plain(text[done : match.start()], done, found)
+            if token is not None:  # there is no other way to say it
+                found.append((token, match.end()))
+            done = match.end()
+        self._plain(text[done:], done, found)
+        return found
+
+    def first(self, text: bytes) -> int:
+        """The first of these tokens, -1 where there is none."""
+        pieces = self.encode(text)
+        return pieces[0][0] if pieces else -1
+
+    def _plain(self, text: bytes, start: int, found: list[Piece]) -> None:
+        """Encode what has no control tokens in it; `start` is where it begins in the whole."""
+        while text:
+            try:
+                text.decode()
+                end, bad = len(text), len(text)
+            except UnicodeDecodeError as error:
+                end, bad = error.start, error.end
+            self._valid(text[:end], start, found)
+            # Half a character, or none: only tokens for single bytes can say it.
+            self._longest_first(text[end:bad], start + end, found)
+            text, start = text[bad:], start + bad
+
+    def _valid(self, text: bytes, start: int, found: list[Piece]) -> None:
+        if not text:
+            return
+        if self._tokenize is None:
+            self._longest_first(text, start, found)
+            return
+        for lead in (b"", _LEAD):
+            tokens = self._tokenize(lead + text)
+            at, pieces = start + len(text), list[Piece]()
+            # From the end, as a tokenizer may have put a space in front.
+            for token in reversed(tokens):
+                pieces.append((token, at))
+                at -= len(self.spelled[token])
+                if at <= start:
+                    break
+            pieces.reverse()
+            said = b"".join(self.spelled[token] for token, _ in pieces)
+            if at == start and said == text and (lead or len(pieces) == len(tokens)):
+                found += pieces
+                return
+        self._longest_first(text, start, found)  # the tokenizer changes what it reads
+
+    def _longest_first(self, text: bytes, start: int, found: list[Piece]) -> None:
+        at = 0
+        while at < len(text):
+            for size in range(min(self._longest, len(text) - at), 0, -1):
+                token = self.ids.get(text[at : at + size])
+                if token is not None:
+                    at += size
+                    found.append((token, start + at))
+                    break
+            else:
+                at += 1  # there is no word for it

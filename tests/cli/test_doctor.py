@@ -1,0 +1,290 @@
+"""`localspec doctor`: verdicts, what is measured, and what is kept of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import ModelOptions, paths
+from localspec.bench.suites import load_suites
+from localspec.cli import doctor as command
+from localspec.hub import checkup, pairing, recommendations
+from localspec.hub.checkup import Calibration, Kind, calibrate, cost_check, device_checks
+from localspec.hub.fit import layers_that_fit
+from localspec.hub.gguf import read_gguf
+from localspec.hub.memory import Use, n_layers, place
+from localspec.llama.devices import Device, backends, devices
+from localspec.store import folder as measurements
+from tests.cli.conftest import Cli
+from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
+from tests.support.homes import move_to
+
+GIB = 1 << 30
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(checkup, "QUICK", 3.0)
+    return move_to(tmp_path, monkeypatch)
+
+
+def test_the_embedded_pair(cli: Cli) -> None:
+    result = cli("doctor", "--quick", "--json")
+    told = result.json
+    assert (result.code, result.err, told["usable"], told["why_not"]) == (0, "", True, None)
+    assert told["machine"]["threads"] == 1
+    assert "CPU" in told["machine"]["backends"]
+    assert told["machine"]["memory"] >= told["machine"]["available_memory"] > 0
+    assert told["target"]["name"] == "tale-13m"
+    assert told["draft"]["name"] == "tale-3m"
+    verdicts = {check["rule"]: check["verdict"] for check in told["checks"]}
+    for rule in ("token ids", "context", "memory", "target produces text", "draft produces text"):
+        assert verdicts[rule] == "ok"
+    assert "measured cost" in verdicts
+    found = told["calibration"]
+    assert set(found["curve"]) == set("123456789")
+    assert found["cost"] == found["draft_seconds"] / found["curve"]["1"]
+    assert not found["partial"]
+    # What the planner measured and learned is there for the next session.
+    assert len(list(measurements().iterdir())) >= 1
+
+
+def test_as_text(cli: Cli) -> None:
+    result = cli("doctor", "--quick")
+    assert (result.code, result.err) == (0, "")
+    for words in (
+        "machine         ",
+        "backends        CPU",
+        "target          tale-13m, 12.9 M Q8_0: ",
+        "draft           tale-3m, 2.9 M Q8_0: ",
+        "ok    token ids",
+        "target pass     ",
+        "draft pass      ",
+        "Calibrated in ",
+    ):
+        assert words in result.out
+    assert result.out.replace("\n", "").isprintable()
+
+
+def test_another_vocabulary_is_refused_with_the_token(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
+    draft = tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
+    result = cli("doctor", "-d", str(draft), "--json")
+    assert result.code == 5
+    assert "This pair cannot be used: The vocabularies differ: token 500 is" in result.sentence()
+    told = result.json
+    assert not told["usable"]
+    assert "token 500 is" in told["why_not"]
+    assert told["calibration"] is None
+    failed = [check for check in told["checks"] if check["verdict"] == "fail"]
+    assert all(check["next_step"] for check in failed)
+
+
+def test_a_draft_that_is_no_smaller(cli: Cli) -> None:
+    target = str(paths.embedded(paths.EMBEDDED_TARGET))
+    result = cli("doctor", "-d", target)
+    assert result.code == 1
+    assert "is not smaller than the target" in result.sentence()
+    assert "FAIL  smaller" in result.out
+    assert "→ Choose a smaller draft" in result.out
+
+
+def test_a_draft_that_is_no_model(cli: Cli, here: Path) -> None:
+    result = cli("doctor", "-d", str(tiny_bert(here / "bert.gguf")))
+    assert result.code == 1
+    assert "embedding model" in result.sentence()
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "cause"),
+    [("missing.gguf", 3, "no file"), ("bert.gguf", 4, "cannot be used: it is an embedding model")],
+)
+@pytest.mark.parametrize("option", ["-m", "-d"])
+def test_what_is_not_there_at_all(
+    cli: Cli, here: Path, option: str, name: str, code: int, cause: str
+) -> None:
+    tiny_bert(here / "bert.gguf")
+    if option == "-d" and code == 4:
+        return  # a verdict of its own, above
+    result = cli("doctor", option, name)
+    assert result.code == code
+    assert cause in result.sentence()
+    assert result.out == ""
+
+
+def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
+    result = cli("doctor", "--quick", "-d", "none", "--json")
+    told = result.json
+    assert result.code == 0
+    assert told["draft"] is None
+    assert told["why_draft"] == "none was asked for; -d auto would take tale-3m-q8_0.gguf"
+    assert told["calibration"]["draft_seconds"] is None
+
+
+def test_auto_that_finds_none_says_why(cli: Cli, here: Path) -> None:
+    tiny_llama(here / "alone.gguf", chat_template="")
+    result = cli("doctor", "--quick", "-m", "alone.gguf", "--json")
+    assert result.code == 0
+    assert "the n-gram drafts alone" in result.json["why_draft"]
+
+
+def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    @contextmanager
+    def at_once(stop: Callable[[], None]) -> Iterator[None]:
+        stop()
+        yield
+
+    monkeypatch.setattr(command, "on_interrupt", at_once)
+    result = cli("doctor")
+    assert result.code == 130
+    assert "Interrupted" in result.err
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[localspec.Engine]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("localspec")))
+        options = ModelOptions(context=1024, threads=1)
+        with localspec.load(draft=paths.embedded(paths.EMBEDDED_DRAFT), options=options) as engine:
+            yield engine
+
+
+def test_a_calibration_that_is_stopped_has_what_there_is(pair: localspec.Engine) -> None:
+    told: list[str] = []
+    found = calibrate(pair, 30.0, tell=told.append, stopped=lambda: len(told) > 2)
+    assert found.partial
+    assert told[:2] == ["measuring what passes cost", "acceptance in story"]
+    assert [kind.name for kind in found.kinds] == ["story"]
+    assert found.kinds[0].tested > 0
+    assert found.kinds[0].predicted is not None
+
+
+def test_kinds_of_text_are_measured_in_turn(
+    pair: localspec.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Until the seventh kind has been raced, however long that takes here."""
+    one_each = load_suites(per_suite=1)
+    monkeypatch.setattr(checkup, "load_suites", lambda: one_each)
+    told: list[str] = []
+    found = calibrate(pair, 300.0, tell=told.append, stopped=lambda: told[-1] == "speed in noise")
+    names = ["story", "continue", "math", "qa", "code", "copy", "noise"]
+    assert [kind.name for kind in found.kinds] == names
+    assert told.count("acceptance in story") >= 1
+    acceptance = {kind.name: kind.acceptance or 0.0 for kind in found.kinds}
+    assert max(acceptance, key=lambda kind: acceptance[kind]) != "noise"
+    # Some answers end too soon to tell a speed.
+    assert sum(kind.measured is not None for kind in found.kinds) >= 3
+
+
+def _calibration(**changed: object) -> Calibration:
+    kinds = (
+        Kind("story", 10, 8, [20.0, 2.0], [20.0, 1.0], 1.5),
+        Kind("math", 10, 4, predicted=1.2),
+    )
+    found = Calibration(
+        curve={1: 0.01},
+        draft_seconds=0.002,
+        cost=0.2,
+        kinds=kinds,
+        seconds=3.0,
+        partial=False,
+        steady=True,
+    )
+    return replace(found, **changed)  # type: ignore[arg-type]
+
+
+def test_what_was_measured_counts_before_what_was_predicted() -> None:
+    found = _calibration()
+    assert [kind.speed_up for kind in found.kinds] == [2.0, 1.2]
+    assert found.speed_up == 1.6
+
+
+@pytest.mark.parametrize(
+    ("cost", "verdict"), [(None, None), (0.2, "ok"), (0.6, "warn"), (1.0, "fail")]
+)
+def test_the_cost_of_a_draft(cost: float | None, verdict: str | None) -> None:
+    check = cost_check(_calibration(cost=cost, draft_seconds=None if cost is None else 0.002))
+    assert (None if check is None else check.verdict) == verdict
+
+
+def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
+    target, draft = sized_llama(here / "t.gguf", layers=2), paths.embedded(paths.EMBEDDED_DRAFT)
+    options = ModelOptions(context=256, threads=1)
+    kept = checkup.recommendation(target, draft, _calibration())
+    assert kept is not None
+    assert kept.by_kind == {"story": 2.0, "math": 1.2}
+    assert kept.acceptance == {"story": 0.8, "math": 0.4}
+    recommendations.store(kept, options)
+    with localspec.load(target, options=options) as engine:
+        assert engine.draft_path == draft
+        assert "doctor measured 1.60 times the speed" in (engine.why_draft or "")
+    recommendations.store(replace(kept, speed_up=0.9), options)
+    with localspec.load(target, options=options) as engine:
+        assert engine.draft_path != draft
+
+
+def test_figures_of_a_busy_machine_are_not_kept(here: Path) -> None:
+    target = tiny_llama(here / "t.gguf")
+    assert checkup.recommendation(target, None, _calibration(steady=False)) is None
+    assert checkup.recommendation(target, None, _calibration(kinds=())) is None
+
+
+def test_devices_of_this_machine() -> None:
+    found = devices()
+    assert [device.kind for device in found].count("CPU") == 1
+    assert "CPU" in backends()
+    cpu = next(device for device in found if device.kind == "CPU")
+    assert cpu.total > 0
+    assert not cpu.takes_layers
+
+
+def _gpu(free: int) -> Device:
+    return Device("CUDA0", "A \x1b[31mGPU", "GPU", free, 2 * free)
+
+
+def test_what_fits_on_a_device(target_path: Path, draft_path: Path) -> None:
+    target, draft, use = read_gguf(target_path), read_gguf(draft_path), Use(context=512)
+    (check,) = device_checks(target, draft, use, [_gpu(GIB), *devices()])
+    assert (check.verdict, check.next_step) == ("ok", None)
+    assert "Everything fits" in check.evidence
+    assert check.rule.isprintable()
+
+    whole = place(target, use, -1).device.total
+    (check,) = device_checks(target, draft, use, [_gpu(int(0.7 * whole))])
+    assert check.verdict == "warn"
+    assert f"of {n_layers(target) + 1} layers of the target fit" in check.evidence
+    assert "--gpu-layers " in (check.next_step or "")
+    (check,) = device_checks(target, None, use, [_gpu(int(0.7 * whole))])
+    assert "--draft-gpu-layers" not in (check.next_step or "")
+
+
+def test_a_small_draft_goes_first(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
+    target, draft, use = read_gguf(target_path), read_gguf(draft_path), Use(context=512)
+    small = place(draft, use, -1).device.total
+    whole = place(target, use, -1).device.total
+    tight = layers_that_fit(target, draft, use, int(1.15 * whole))
+    assert (tight.target, tight.draft, tight.all_fit) == (n_layers(target) + 1, 0, False)
+    roomy = layers_that_fit(draft, draft, use, 6 * small)
+    assert (roomy.target, roomy.draft, roomy.all_fit) == (-1, -1, True)
+    # A target so long that only a part fits, and the draft beside it.
+    long = Use(context=65536)
+    free = 6 * place(draft, long, -1).device.total
+    wide = read_gguf(tiny_llama(tmp_path / "wide.gguf", dim=256, layers=48, context=65536))
+    fit = layers_that_fit(wide, draft, long, free)
+    assert (fit.draft, fit.all_fit) == (-1, False)
+    assert 0 < fit.target < n_layers(wide)
+    assert fit.need <= free
+
+
+def test_json_is_one_line(cli: Cli) -> None:
+    out = cli("doctor", "--quick", "--json").out
+    assert out.count("\n") == 1
+    json.loads(out)

@@ -1,0 +1,38 @@
+"""A home without models, caches of its own, and an empty current folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.hub import places
+
+VARIABLES = (
+    "HF_HOME",
+    "HF_HUB_CACHE",
+    "HUGGINGFACE_HUB_CACHE",
+    "LLAMA_CACHE",
+    "OLLAMA_MODELS",
+    "XDG_CACHE_HOME",
+    "LOCALSPEC_MODEL_FOLDERS",
+)
+
+
+def move_to(tmp_path: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Make `tmp_path` all there is: whoever runs the tests may have models of their own.
+
+    Returns:
+        The current folder; the home is its sibling.
+    """
+    for name in VARIABLES:
+        patch.delenv(name, raising=False)
+    home, here = tmp_path / "home", tmp_path / "here"
+    home.mkdir()
+    here.mkdir()
+    patch.setenv("HOME", str(home))
+    patch.setenv("USERPROFILE", str(home))
+    patch.setenv("LOCALSPEC_HOME", str(tmp_path / "localspec"))
+    patch.setattr(places, "OLLAMA_SERVICE", tmp_path / "service")
+    patch.chdir(here)
+    return here

@@ -1,0 +1,39 @@
+"""Toy models of different vocabularies, for a target that says "a", "b" and "ab".
+
+Their tokens are those of `tests.support.toys`: three that are said, and START.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.drafters.crossing import CrossedModel
+from localspec.drafters.draft_model import Cache
+from localspec.drafters.lexicon import Lexicon, control
+from localspec.drafters.translated import TranslatedCache
+from localspec.drafters.translation import Translation
+from tests.support.toys import START
+
+TARGET = (b"a", b"b", b"ab", control(b"start"))
+TONGUES: dict[str, Sequence[bytes]] = {
+    "other ids": (b"ab", b"a", b"b", control(b"start")),
+    "finer": (b"b", b"a", b"c", control(b"start")),
+    "coarser": (b"b", b"a", b"abb", control(b"start")),
+    "longer": (b"aba", b"bb", b"b", control(b"begin")),
+    "half foreign": (b"x", b"ab", b"yz", control(b"start")),
+    "foreign": (b"x", b"y", b"z", control(b"begin")),
+}
+"""What a draft model's tokens spell."""
+WAYS = ("text", "shared")
+
+
+def translation(spelled: Sequence[bytes], target: Sequence[bytes] = TARGET) -> Translation:
+    return Translation(Lexicon(target), Lexicon(spelled), sample=b"abab")
+
+
+def crossed(
+    cache: Cache, spelled: Sequence[bytes], *, way: str = "auto", recurrent: bool = False
+) -> CrossedModel:
+    """A draft model whose tokens spell this, to the target."""
+    inner = TranslatedCache(cache, translation(spelled), recurrent=recurrent)
+    return CrossedModel(inner, START + 1, way=way)

@@ -1,0 +1,127 @@
+"""The main stories again, with the embedded pair in place of the scripted engine."""
+
+from __future__ import annotations
+
+from itertools import count
+
+import pytest
+from textual.widgets import OptionList
+
+from localspec import Chunk, Drafting, ModelOptions
+from localspec.chat.conversation import COMPLETE, STOPPED
+from localspec.chat.history import History
+from localspec.tui.answer import Answer
+from localspec.tui.app import ChatApp
+from tests.tui.pilots import Chat, chat
+from tests.tui.scripted import Hold
+
+WIDE = (140, 40)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two on a machine that is busy wait for each other most of the time."""
+    monkeypatch.setenv("LOCALSPEC_THREADS", "1")
+
+
+def the_app(max_tokens: int | None = None) -> ChatApp:
+    """With the embedded pair, greedy, and always drafting: it does the same on every machine."""
+    return ChatApp(
+        options=ModelOptions(context=1024),
+        drafting=Drafting(depth=4),
+        sampling={"temperature": 0.0},
+        max_tokens=max_tokens,
+    )
+
+
+async def open_first(shown: Chat) -> None:
+    """Show the newest conversation of the list."""
+    await shown.until(lambda: "No conversations" not in shown.listed()[0])
+    shown.app.sidebar.query_one(OptionList).focus()
+    await shown.press("home", "enter")
+    await shown.until(lambda: shown.said, "the conversation")
+
+
+async def test_send_regenerate_and_find_it_again_after_a_restart() -> None:
+    async with chat(app=the_app(max_tokens=40), size=WIDE) as shown:
+        opened = shown.app.conversing.opened
+        assert opened is not None
+        assert opened.draft is not None
+        await shown.send("Tell me a story about a fox.")
+        first = shown.answer.content
+        assert len(first.split()) > 10
+        assert shown.answer.finish_reason == "length"
+        stats = shown.answer.stats
+        assert stats is not None
+        assert stats["tokens"] == 40
+        assert stats["drafted"] > 0
+        assert shown.answer.spans is not None
+        assert sum(length for length, _ in shown.answer.spans) == len(first)
+        assert "tok/s" in shown.text
+        assert " ".join(first.split()[:4]) in shown.text
+        await shown.press("ctrl+r")
+        await shown.until(lambda: len(shown.app.conversing.conversation.messages) == 3)
+        await shown.answered()
+        assert "‹ 2/2 ›" in shown.text
+        assert len(shown.answer.content.split()) > 10
+        await shown.send("And then?")
+        assert len(shown.path) == 4
+        expected = shown.said
+        assert not shown.errors()
+    async with chat(app=the_app(max_tokens=40), size=WIDE) as shown:
+        await open_first(shown)
+        assert shown.said == expected
+        assert [m.state for m in shown.path] == [COMPLETE] * 4
+        assert "‹ 2/2 ›" in shown.text
+        await shown.send("The end?")
+        assert len(shown.path) == 6
+
+
+async def test_stop_keeps_what_was_said_and_the_next_answer_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hold, put, seen = Hold(), Answer.put, count(1)
+
+    def put_three(answer: Answer, chunk: Chunk) -> None:
+        put(answer, chunk)
+        if next(seen) == 3:
+            hold.wait()
+
+    # The pair is quicker than any key.
+    monkeypatch.setattr(Answer, "put", put_three)
+    async with chat(app=the_app(), size=WIDE) as shown:
+        await shown.send("Tell me a long story about a bear and a bee.", answered=False)
+        await shown.until(lambda: hold.reached)
+        await shown.until(lambda: shown.path[-1].content, "the answer so far")
+        await shown.press("escape")
+        hold.release()
+        await shown.answered()
+        assert shown.answer.state == STOPPED
+        stopped = shown.answer.content
+        assert stopped
+        assert len(stopped.split()) < 30
+        assert "■ stopped" in shown.text
+        conversation = shown.app.conversing.conversation.id
+        await shown.command("/set max_tokens 10")
+        await shown.send("Go on.")
+        assert shown.said[1] == stopped
+        assert shown.said[3]
+        expected = shown.said
+    history = History()
+    kept = history.load(conversation)
+    history.close()
+    assert [m.content for m in kept.path()] == expected
+
+
+async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
+    async with chat(app=the_app(max_tokens=120), size=WIDE) as shown:
+        await shown.send("Tell me a story about an owl.", answered=False)
+        answering = shown.app.conversing.conversation
+        await shown.press("ctrl+n")
+        await shown.answered()
+        assert shown.said == []
+        await shown.send("And one about a cat.")
+        shown.app.shelf.take(answering.id, None)
+        await shown.until(lambda: shown.says("Tell me a story about an owl."))
+        assert shown.answer.state == COMPLETE
+        assert len(shown.answer.content.split()) > 40

@@ -1,0 +1,205 @@
+"""What goes wrong is a sentence on the screen, and the chat goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual import events
+from textual.widgets import Input, OptionList
+
+from localspec.chat.conversation import FAILED, USER, Conversation
+from localspec.chat.history import History
+from localspec.errors import ContextOverflow, NativeError
+from localspec.tui import preferences
+from localspec.tui.question import QuestionScreen
+from localspec.tui.settings_screen import SettingsScreen
+from tests.tui.pilots import Chat, chat, option_texts
+from tests.tui.scripted import Hold, Says, Scripted
+
+FULL = ContextOverflow(
+    "The prompt has 600 tokens, the context 512. Shorten it.", needed=600, available=512
+)
+
+
+async def test_an_error_in_mid_answer_keeps_the_answer_so_far() -> None:
+    script = Scripted(Says("one two three", error=NativeError("No room for the batch. Use -c.")))
+    async with chat(script) as shown:
+        await shown.send("count")
+        assert shown.answer.state == FAILED
+        assert shown.answer.content == "one two three"
+        assert shown.errors() == ["No room for the batch. Use -c."]
+        assert "✗ No room for the batch. Use -c." in shown.text
+        await shown.press("ctrl+r")
+        await shown.until(lambda: shown.says("Answer 2."))
+        await shown.answered()
+        assert [m["content"] for m in script.asked[1].messages] == ["count"]
+
+
+async def test_an_error_before_the_answer_is_told_at_the_message() -> None:
+    script = Scripted(Says("", error=NativeError("The template is broken."), at_once=True))
+    async with chat(script) as shown:
+        await shown.send("hello")
+        assert shown.said == ["hello"]
+        assert "✗ The template is broken." in shown.text
+        await shown.send("again")
+        assert shown.said == ["hello", "again", "Answer 2."]
+
+
+async def test_a_bug_in_the_engine_is_a_sentence_too() -> None:
+    script = Scripted(Says("one two", error=ZeroDivisionError("by zero")))
+    async with chat(script) as shown:
+        await shown.send("count")
+        assert shown.errors()[0].startswith("Internal error, ZeroDivisionError: by zero.")
+        await shown.send("go on")
+        assert shown.said[-1] == "Answer 2."
+
+
+async def test_a_failed_answer_is_found_failed_next_time() -> None:
+    script = Scripted(Says("one two", error=NativeError("No room. Use -c.")))
+    async with chat(script, size=(140, 40)) as shown:
+        await shown.send("count")
+    async with chat(size=(140, 40)) as shown:
+        await shown.press("ctrl+f", "enter", "enter")
+        await shown.until(lambda: shown.said)
+        assert "✗ No room. Use -c." in shown.text
+
+
+async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
+    script = Scripted("\x1b[2J\x07gone [bold]not markup[/bold] \x9b31m")
+    script.notices = ("odd \x1b]0;title\x07 name [b]x[/b]",)
+    async with chat(script, toasts=True) as shown:
+        await shown.until(lambda: "[b]x[/b]" in shown.text)
+        shown.app.post_message(events.Paste("clear \x1b[2J"))
+        await shown.until(lambda: shown.app.prompt.text)
+        await shown.press("enter")
+        await shown.until(lambda: len(shown.said) == 2)
+        await shown.answered()
+        assert not any(ord(c) < 32 and c != "\n" for c in shown.text)
+        assert not any(0x7F <= ord(c) < 0xA0 for c in shown.text)
+        assert "[bold]not markup[/bold]" in shown.text
+
+
+async def overflow(shown: Chat, answer: str) -> None:
+    """Give this answer to the question about the context."""
+    await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen), "the question")
+    await shown.until(lambda: "The conversation has outgrown the context." in shown.text)
+    assert "Shorten it." in shown.text
+    options = option_texts(shown.app.screen.query_one(OptionList))
+    number = next(n for n, text in enumerate(options) if text.startswith(answer))
+    await shown.press(*["down"] * number, "enter")
+    await shown.until(lambda: not isinstance(shown.app.screen, QuestionScreen))
+
+
+async def test_a_full_context_offers_to_drop_the_oldest_turns() -> None:
+    script = Scripted("One.", Says("", error=FULL, at_once=True), "Two.", "Three.")
+    async with chat(script) as shown:
+        await shown.send("first")
+        await shown.send("second")
+        await overflow(shown, "Go on without")
+        await shown.until(lambda: shown.says("Two."))
+        await shown.answered()
+        assert shown.said == ["first", "One.", "second", "Two."]
+        assert [asked.overflow for asked in script.asked] == [
+            "error",
+            "error",
+            "drop_oldest",
+        ]
+        await shown.send("third")
+        assert script.asked[3].overflow == "drop_oldest"
+
+
+async def test_a_full_context_offers_to_begin_anew() -> None:
+    script = Scripted("One.", Says("", error=FULL, at_once=True), "Two.")
+    async with chat(script) as shown:
+        await shown.send("first")
+        await shown.send("second")
+        await overflow(shown, "Begin a new")
+        await shown.until(lambda: shown.says("Two."))
+        await shown.answered()
+        assert shown.said == ["second", "Two."]
+        assert [m["content"] for m in script.asked[2].messages] == ["second"]
+        assert script.asked[2].overflow == "error"
+
+
+@pytest.mark.parametrize("way", ["Leave it", "escape"])
+async def test_a_full_context_can_be_left_as_it_is(way: str) -> None:
+    script = Scripted("One.", Says("", error=FULL, at_once=True))
+    async with chat(script) as shown:
+        await shown.send("first")
+        await shown.send("second")
+        if way == "escape":
+            await shown.until(lambda: isinstance(shown.app.screen, QuestionScreen))
+            await shown.press("escape")
+        else:
+            await overflow(shown, way)
+        await shown.settle()
+        assert shown.said == ["first", "One.", "second"]
+        assert len(script.asked) == 2
+        assert shown.app.conversing.running is None
+
+
+async def test_an_overflow_in_another_conversation_is_about_that_one() -> None:
+    script = Scripted("One.", Says("", error=FULL, at_once=True))
+    slow = script.loading["slow.gguf"] = Hold()
+    async with chat(script) as shown:
+        await shown.send("first")
+        await shown.command("/model slow.gguf")
+        await shown.until(lambda: slow.reached)
+        await shown.send("second", answered=False)
+        full = shown.app.conversing.conversation
+        await shown.press("ctrl+n")
+        slow.release()
+        await overflow(shown, "Go on without")
+        await shown.until(lambda: len(script.asked) == 3)
+        await shown.answered()
+        assert [m.content for m in full.path()] == ["first", "One.", "second", "Answer 3."]
+        assert not shown.errors()
+
+
+async def test_broken_preferences_are_told_and_replaced() -> None:
+    file = preferences.file()
+    file.parent.mkdir(parents=True)
+    file.write_text("{not json", encoding="utf-8")
+    async with chat() as shown:
+        await shown.hears(f"{file} could not be read", error=False)
+        await shown.command("/tokens on")
+    async with chat() as shown:
+        assert shown.app.transcript.tokens
+        assert not shown.notices()
+
+
+async def test_preferences_that_cannot_be_kept_are_told(home: Path) -> None:
+    async with chat() as shown:
+        file = preferences.file()
+        if file.exists():
+            file.unlink()
+        file.mkdir(parents=True)
+        await shown.command("/tokens on")
+        await shown.hears("The settings of the chat are not kept:")
+        assert shown.app.transcript.tokens
+
+
+async def test_settings_that_no_engine_takes_are_told() -> None:
+    conversation = Conversation(sampling={"temperature": -3, "warmth": 1})
+    message = conversation.add(USER, "before")
+    history = History()
+    history.save(conversation)
+    history.write(message, conversation.id)
+    history.close()
+    async with chat(size=(140, 40)) as shown:
+        shown.app.shelf.take(conversation.id, None)
+        await shown.until(lambda: shown.says("before"))
+        await shown.send("hello")
+        assert shown.said == ["before", "hello"]
+        assert "✗ " in shown.text
+        assert len(shown.errors()) == 1
+        await shown.press("ctrl+r")
+        await shown.until(lambda: len(shown.errors()) == 2)
+        assert shown.app.conversing.running is None
+        await shown.press("ctrl+s")
+        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        shown.app.screen.query_one("#temperature", Input).value = "0.5"
+        await shown.press("enter", "ctrl+r")
+        await shown.until(lambda: shown.says("Answer 1."))
+        await shown.answered()

@@ -1,0 +1,267 @@
+"""Everything by keyboard: completion, the palette, the keys screen, Ctrl+C, and screens drawn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from textual.command import CommandPalette
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList
+
+from localspec.errors import Cancelled
+from localspec.tui.completions import Completions
+from localspec.tui.keys_screen import KeysScreen
+from localspec.tui.settings_screen import SettingsScreen
+from tests.tui.pilots import Chat, chat
+from tests.tui.scripted import Hold, Says, Scripted
+
+
+def offered(shown: Chat) -> list[str]:
+    """Rows of the list of completions."""
+    completions = shown.app.part(Completions)
+    return str(completions.content).splitlines() if completions.display else []
+
+
+async def test_commands_complete_by_keyboard() -> None:
+    async with chat() as shown:
+        await shown.type("/")
+        assert len(offered(shown)) == 8
+        assert offered(shown)[0].startswith("▸ /help")
+        await shown.type("s")
+        assert [row.removeprefix("▸").split()[0] for row in offered(shown)] == [
+            "/system",
+            "/set",
+            "/search",
+            "/sidebar",
+            "/stop",
+        ]
+        await shown.press("down", "down", "up", "tab")
+        assert shown.app.prompt.text == "/set "
+        assert [row.split()[-1] for row in offered(shown)][:2] == ["temperature", "top_k"]
+        await shown.type("min")
+        await shown.press("enter")
+        assert shown.app.prompt.text == "/set min_p"
+        assert offered(shown) == []
+
+
+async def test_a_command_without_arguments_runs_when_it_is_chosen() -> None:
+    async with chat() as shown:
+        before = shown.app.sidebar.display
+        await shown.type("/side")
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.sidebar.display is not before)
+        assert shown.app.prompt.text == ""
+
+
+async def test_escape_closes_the_completions_and_typing_opens_them_again() -> None:
+    async with chat() as shown:
+        await shown.type("/se")
+        assert offered(shown)
+        await shown.press("escape")
+        assert offered(shown) == []
+        assert shown.app.prompt.text == "/se"
+        await shown.type("t")
+        assert offered(shown)
+        await shown.press("backspace", "backspace", "backspace", "backspace")
+        assert offered(shown) == []
+
+
+async def test_a_whole_command_typed_is_run_by_one_enter() -> None:
+    async with chat() as shown:
+        await shown.send("hello")
+        await shown.type("/new")
+        await shown.press("enter")
+        await shown.until(lambda: not shown.said)
+        assert shown.app.prompt.text == ""
+
+
+async def test_files_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "folder" / "notes.txt").write_text("x", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    async with chat() as shown:
+        await shown.type("/attach fo")
+        await shown.press("tab")
+        assert shown.app.prompt.text == "/attach folder/"
+        await shown.press("tab")
+        assert shown.app.prompt.text == "/attach folder/notes.txt"
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.attached)
+
+
+async def test_the_command_palette_has_the_commands() -> None:
+    async with chat() as shown:
+        await shown.send("hello")
+        await shown.press("ctrl+p")
+        await shown.until(lambda: isinstance(shown.app.screen, CommandPalette))
+        shown.burst("new")
+        options = shown.app.screen.query_one(OptionList)
+        await shown.until(
+            lambda: options.option_count and "/new" in str(options.get_option_at_index(0).prompt)
+        )
+        await shown.press("enter")
+        await shown.until(lambda: not shown.said)
+
+
+async def test_a_command_of_the_palette_that_needs_an_argument_is_put_into_the_input() -> None:
+    async with chat() as shown:
+        await shown.press("ctrl+p")
+        await shown.until(lambda: isinstance(shown.app.screen, CommandPalette))
+        shown.burst("/attach")
+        options = shown.app.screen.query_one(OptionList)
+        await shown.until(
+            lambda: options.option_count and "/attach" in str(options.get_option_at_index(0).prompt)
+        )
+        await shown.press("enter")
+        await shown.until(lambda: shown.app.prompt.text == "/attach ")
+        assert shown.app.prompt.has_focus
+
+
+@pytest.mark.parametrize("key", ["question_mark", "f1"])
+async def test_the_keys_that_apply_where_the_focus_is(key: str) -> None:
+    async with chat(size=(140, 60)) as shown:
+        places = {
+            "Input": (shown.app.prompt, "New line"),
+            "Conversation": (shown.app.transcript, "Edit and resend"),
+            "List of conversations": (
+                shown.app.sidebar.query_one(OptionList),
+                "Delete conversation",
+            ),
+        }
+        for place, (widget, about) in places.items():
+            widget.focus()
+            await shown.press(key)
+            await shown.until(lambda: isinstance(shown.app.screen, KeysScreen), place)
+            assert about in shown.text, place
+            assert "Everywhere" in shown.text
+            assert "/regenerate" in shown.text
+            others = {other for other in places if other != place}
+            assert not any(f" {other} " in shown.text for other in others), place
+            await shown.press("escape")
+            await shown.until(lambda: not isinstance(shown.app.screen, KeysScreen))
+
+
+async def test_a_question_mark_within_a_text_is_a_question_mark() -> None:
+    async with chat() as shown:
+        await shown.type("why?")
+        assert shown.app.prompt.text == "why?"
+        assert not isinstance(shown.app.screen, KeysScreen)
+
+
+async def test_a_question_mark_in_the_search_is_typed() -> None:
+    async with chat(size=(140, 40)) as shown:
+        await shown.press("ctrl+f", "question_mark")
+        assert shown.app.sidebar.query_one(Input).value == "?"
+        assert not isinstance(shown.app.screen, KeysScreen)
+
+
+async def test_help_shows_the_keys_and_commands() -> None:
+    async with chat() as shown:
+        await shown.command("/help")
+        await shown.until(lambda: isinstance(shown.app.screen, KeysScreen))
+        await shown.press("q")
+        await shown.until(lambda: not isinstance(shown.app.screen, KeysScreen))
+
+
+async def test_tab_goes_round_the_panels() -> None:
+    async with chat(size=(140, 40)) as shown:
+        seen = []
+        for _ in range(5):
+            assert shown.app.focused is not None
+            seen.append(shown.app.focused.id)
+            await shown.press("tab")
+        assert {"input", "transcript", "search", "conversations"} <= set(seen)
+        assert seen[0] == "input"
+
+
+async def test_ctrl_c_closes_a_dialog_then_stops_then_leaves_at_the_second() -> None:
+    hold = Hold()
+    async with chat(Scripted(Says("one two three", {1: hold}))) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        await shown.press("f1")
+        assert isinstance(shown.app.screen, ModalScreen)
+        await shown.press("ctrl+c")
+        assert not isinstance(shown.app.screen, ModalScreen)
+        assert shown.app.conversing.running is not None
+        await shown.press("ctrl+c")
+        await shown.answered()
+        assert shown.answer.state == "stopped"
+        await shown.press("ctrl+c")
+        await shown.hears("Ctrl+C again leaves.", error=False)
+        assert shown.app.is_running
+        await shown.press("ctrl+c")
+        assert shown.app.return_code == Cancelled.exit_code == 130
+
+
+async def test_ctrl_c_copies_what_is_selected_in_the_input_and_does_not_stop() -> None:
+    hold = Hold()
+    async with chat(Scripted(Says("one two three", {1: hold}))) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        await shown.type("typed ahead")
+        await shown.press(*["shift+left"] * 5, "ctrl+c")
+        assert shown.copied == ["ahead"]
+        assert shown.app.conversing.running is not None
+        assert shown.app.prompt.text == "typed ahead"
+        hold.release()
+        await shown.answered()
+
+
+async def test_the_second_ctrl_c_counts_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with chat() as shown:
+        now = 100.0
+        monkeypatch.setattr(shown.app, "_loop_time", lambda: now)
+        await shown.press("ctrl+c")
+        now = 103.0
+        await shown.press("ctrl+c")
+        assert shown.app.return_code is None
+        now = 104.0
+        await shown.press("ctrl+c")
+        assert shown.app.return_code == 130
+
+
+async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
+    hold = Hold()
+    async with chat(Scripted(Says("one two three", {1: hold})), size=(140, 40)) as shown:
+        await shown.send("count", answered=False)
+        await shown.until(lambda: hold.reached)
+        await shown.press("ctrl+q")
+        assert shown.app.return_code == 0
+    async with chat(size=(140, 40)) as shown:
+        await shown.press("ctrl+f", "enter", "enter")
+        await shown.until(lambda: shown.said)
+        assert shown.said == ["count", "one "]
+        assert shown.answer.state in ("stopped", "interrupted")
+
+
+@pytest.mark.parametrize("no_color", [False, True])
+@pytest.mark.parametrize("size", [(120, 40), (80, 24), (20, 5)])
+async def test_every_screen_draws(
+    size: tuple[int, int], no_color: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if no_color:
+        monkeypatch.setenv("NO_COLOR", "1")
+    text = (
+        "# Title\n\n- a list\n\n> quoted\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n```py\nx = 1\n```\n"
+    )
+    async with chat(Scripted(text, text), size=size) as shown:
+        await shown.send("hello")
+        for line in ("/why", "/help", "/set", "/delete", "/theme"):
+            await shown.command(line)
+            await shown.until(lambda: len(shown.app.screen_stack) == 2, line)
+            await shown.settle()
+            assert shown.text.strip(), line
+            await shown.press("escape")
+            await shown.until(lambda: len(shown.app.screen_stack) == 1, line)
+        await shown.type("/")
+        await shown.press("escape")
+        shown.app.prompt.put("")
+        await shown.command("/tokens rejected")
+        await shown.send("again")
+        await shown.press("ctrl+s")
+        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        await shown.press("tab", "tab", "tab", "escape")
+        await shown.press("ctrl+b", "ctrl+g", "escape")
+        assert not shown.errors()

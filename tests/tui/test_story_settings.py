@@ -1,0 +1,246 @@
+"""System prompt, sampling parameters, files that go along, and files written."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from textual.widgets import Checkbox, Input, Static, TextArea
+
+from localspec.tui.settings_screen import SettingsScreen
+from tests.tui.pilots import Chat, chat
+from tests.tui.scripted import Scripted
+
+
+def field(shown: Chat, name: str) -> Input:
+    """Of the settings screen."""
+    return shown.app.screen.query_one(f"#{name}", Input)
+
+
+async def test_set_changes_the_answers_to_come() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.send("before")
+        await shown.command("/set temperature 0.5")
+        await shown.hears("temperature is 0.5 for the answers to come.", error=False)
+        await shown.command("/set seed=42")
+        await shown.command("/set max-tokens 1")
+        await shown.send("after")
+        before, after = script.asked
+        assert before.sampling != after.sampling
+        assert (after.sampling.temperature, after.sampling.seed, after.max_tokens) == (0.5, 42, 1)
+        await shown.command("/set temperature default")
+        await shown.command("/set seed none")
+        await shown.command("/set max_tokens default")
+        await shown.send("again")
+        assert script.asked[2].sampling == before.sampling
+        assert script.asked[2].max_tokens is None
+
+
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("/set warmth 3", "There is no setting 'warmth'. Choose from temperature,"),
+        ("/set warmth", "There is no setting 'warmth'. Choose from temperature,"),
+        ("/set temperature hot", "temperature is 'hot'. Give a number, or 'default'."),
+        ("/set temperature -1", "temperature"),
+        ("/set temperature nan", "temperature"),
+        ("/set top_k 1.5", "top_k is '1.5'. Give a whole number, or 'default'."),
+        ("/set max_tokens 0", "max_tokens is 0. Give 1 or more, or 'default'."),
+        ("/nonsense", "There is no command /nonsense. /help lists them;"),
+        ("/copy", "There is no answer to copy yet."),
+        ("/tokens maybe", "/tokens takes on, off, or rejected."),
+        ("/export md", "There is nothing to export yet."),
+    ],
+)
+async def test_what_cannot_be_meant_is_refused_in_a_sentence(line: str, sentence: str) -> None:
+    async with chat() as shown:
+        await shown.command(line)
+        await shown.hears(sentence)
+        assert len(shown.errors()) == 1
+
+
+async def test_what_was_wrong_stays_to_be_corrected() -> None:
+    async with chat() as shown:
+        await shown.command("/nonsense")
+        await shown.hears("There is no command /nonsense.")
+        assert shown.app.prompt.text == "/nonsense"
+
+
+async def test_two_slashes_send_a_slash() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.type("//etc is a folder")
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("/etc is a folder"))
+        await shown.answered()
+
+
+async def test_the_settings_screen_checks_all_fields() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.press("ctrl+s")
+        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        assert field(shown, "temperature").has_focus
+        field(shown, "temperature").value = "scorching"
+        await shown.press("enter")
+        problem = shown.app.screen.query_one("#problem", Static)
+        assert str(problem.content) == "temperature is 'scorching'. Give a number, or 'default'."
+        field(shown, "temperature").value = "0.25"
+        field(shown, "top_p").value = "7"
+        await shown.press("enter")
+        assert "top-p" in str(problem.content) or "top_p" in str(problem.content)
+        assert field(shown, "top_p").has_focus
+        field(shown, "top_p").value = ""
+        shown.app.screen.query_one("#system", TextArea).text = "Be brief."
+        await shown.press("ctrl+s")
+        await shown.until(lambda: not isinstance(shown.app.screen, SettingsScreen))
+        await shown.send("hello")
+        asked = script.asked[0]
+        assert asked.sampling.temperature == 0.25
+        assert asked.messages[0] == {"role": "system", "content": "Be brief."}
+
+
+async def test_the_settings_screen_shows_what_is_set_and_escape_changes_nothing() -> None:
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.command("/set top_k 12")
+        await shown.command("/set top_k")
+        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        assert field(shown, "top_k").has_focus
+        assert field(shown, "top_k").value == "12"
+        field(shown, "top_k").value = "99"
+        await shown.press("escape")
+        await shown.send("hello")
+        assert script.asked[0].sampling.top_k == 12
+
+
+async def test_settings_for_new_conversations_are_kept() -> None:
+    async with chat() as shown:
+        await shown.press("ctrl+s")
+        await shown.until(lambda: isinstance(shown.app.screen, SettingsScreen))
+        field(shown, "temperature").value = "0.3"
+        shown.app.screen.query_one(Checkbox).value = True
+        await shown.press("ctrl+s")
+        await shown.until(lambda: not isinstance(shown.app.screen, SettingsScreen))
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.send("hello")
+        assert script.asked[0].sampling.temperature == 0.3
+
+
+async def test_the_system_prompt_goes_with_the_conversation() -> None:
+    script = Scripted()
+    async with chat(script, size=(140, 40)) as shown:
+        await shown.command("/system Speak like a pirate.")
+        await shown.send("hello")
+        await shown.press("ctrl+n")
+        await shown.send("plainly")
+        conversation = shown.app.conversing.conversation.id
+        assert [m["role"] for m in script.asked[0].messages] == ["system", "user"]
+        assert [m["role"] for m in script.asked[1].messages] == ["user"]
+    script = Scripted()
+    async with chat(script, size=(140, 40)) as shown:
+        other = next(s for s in shown.app.records.list() if s.id != conversation)
+        shown.app.shelf.take(other.id, None)
+        await shown.until(lambda: shown.says("hello"))
+        await shown.send("and?")
+        assert script.asked[0].messages[0]["content"] == "Speak like a pirate."
+
+
+async def test_attach_a_file(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("remember the milk\n", encoding="utf-8")
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.command(f"/attach {notes}")
+        assert "+ notes.txt" in shown.text
+        await shown.send("what do I need")
+        assert "remember the milk" in script.asked[0].last
+        assert script.asked[0].last.endswith("what do I need")
+        assert "+ notes.txt, " in shown.text  # with the message now
+        assert not shown.app.attached
+        await shown.send("and else")
+        assert "milk" not in script.asked[1].last
+
+
+async def test_detach(tmp_path: Path) -> None:
+    notes = tmp_path / "notes.txt"
+    notes.write_text("remember the milk\n", encoding="utf-8")
+    script = Scripted()
+    async with chat(script) as shown:
+        await shown.command(f"/attach {notes}")
+        await shown.command("/detach")
+        assert "notes.txt" not in shown.text
+        await shown.send("what do I need")
+        assert script.asked[0].last == "what do I need"
+
+
+async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
+    (tmp_path / "binary").write_bytes(b"\x7fELF\x00\x01")
+    (tmp_path / "latin").write_bytes("Käse".encode("latin-1"))
+    (tmp_path / "huge").write_bytes(b"x" * ((1 << 20) + 1))
+    (tmp_path / "empty").write_bytes(b"\n")
+    expected = {
+        "missing": "There is no file",
+        "binary": "is no text",
+        "latin": "is not UTF-8",
+        "huge": "is larger than 1 MiB",
+        "empty": "is empty",
+        ".": "is a folder",
+    }
+    async with chat() as shown:
+        for name, sentence in expected.items():
+            await shown.command(f"/attach {tmp_path / name}")
+            await shown.until(lambda s=sentence: any(s in e for e in shown.errors()), name)  # type: ignore[misc]
+        await shown.command("/attach")
+        await shown.hears("/attach needs the path of a text file.")
+        assert not shown.app.attached
+
+
+async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with chat(Scripted("Hi **there**.")) as shown:
+        await shown.send("Say hello")
+        await shown.command("/export md talk.md")
+        await shown.hears(f"Written to {tmp_path / 'talk.md'}.", error=False)
+        text = (tmp_path / "talk.md").read_text(encoding="utf-8")
+        assert "Say hello" in text
+        assert "Hi **there**." in text
+        await shown.command("/export json")
+        await shown.hears(f"Written to {tmp_path / 'say-hello.json'}.", error=False)
+        found = json.loads((tmp_path / "say-hello.json").read_text(encoding="utf-8"))
+        assert [m["content"] for m in found["messages"]] == ["Say hello", "Hi **there**."]
+        await shown.command("/export md missing/folder/talk.md")
+        await shown.until(shown.errors)
+        assert "missing/folder" in shown.errors()[0]
+
+
+async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
+    one = "Run this:\n\n```sh\nls\n```\n"
+    two = one + "\nor that:\n\n```python\nprint()\n```\n"
+    async with chat(Scripted("no code", one, two)) as shown:
+        await shown.send("a")
+        await shown.command("/copy code")
+        await shown.hears("There is no code block in this message.")
+        await shown.send("b")
+        await shown.command("/copy code")
+        await shown.until(lambda: len(shown.copied) == 1)
+        await shown.command("/copy")
+        await shown.until(lambda: len(shown.copied) == 2)
+        await shown.send("c")
+        shown.app.transcript.focus()
+        await shown.press("b")
+        await shown.until(lambda: "Copy which code block?" in shown.text)
+        assert "python: print()" in shown.text
+        await shown.press("down", "enter")
+        await shown.until(lambda: len(shown.copied) == 3)
+        await shown.press("escape")
+        await shown.command("/copy conversation")
+        await shown.until(lambda: len(shown.copied) == 4)
+        assert [text.strip() for text in shown.copied[:3]] == ["ls", one.strip(), "print()"]
+        assert "print()" in shown.copied[3]
+        assert "no code" in shown.copied[3]
+        await shown.command("/copy everything")
+        await shown.hears("/copy takes answer, code, or conversation.")

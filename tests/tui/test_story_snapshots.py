@@ -1,0 +1,156 @@
+"""What the chat looks like. After a change that is meant: `pytest tests/tui -k snapshots
+--snapshot-update`, and look at the pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from textual.pilot import Pilot
+
+from localspec.hub import local, pairing
+from localspec.hub.local import LocalModel
+from localspec.hub.pairing import FAIL, OK, Check, PairReport
+from localspec.tui import message_lines, sidebar
+from localspec.tui.app import ChatApp
+from localspec.tui.engine_thread import Pair
+from localspec.tui.keys_screen import KeysScreen
+from localspec.tui.model_picker import ModelPicker
+from tests.tui.pilots import Chat
+from tests.tui.scripted import Scripted
+
+Compare = Callable[..., bool]
+Story = Callable[[Chat], Awaitable[None]]
+
+SIZES = [(80, 24), (120, 40)]
+
+ANSWER = """\
+The fox runs by **night**. Three things help it:
+
+1. ears that hear a mouse under snow,
+2. eyes that need little light,
+3. a map of its own paths.
+
+```python
+def hunt(fox, field):
+    for mouse in field:
+        if fox.hears(mouse):
+            return fox.jump(mouse)
+```
+
+> It is never in a hurry.
+"""
+
+
+@pytest.fixture(autouse=True)
+def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No clock, and no memory of this process."""
+    monkeypatch.setattr(message_lines, "_when", lambda _seconds: "12:34")
+    monkeypatch.setattr(sidebar, "ago", lambda _seconds: "12:34")
+
+
+def an_app(*answers: str) -> ChatApp:
+    app = ChatApp(Pair("/models/owl-8b.gguf", "wren-1b.gguf"), loader=Scripted(*answers).load)
+    app.stage.resident = lambda: 1234 << 20
+    return app
+
+
+def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None]]:
+    """What to do before the picture is taken."""
+
+    async def play(pilot: Pilot[None]) -> None:
+        shown = Chat(app, pilot)
+        await shown.opened()
+        await story(shown)
+        app.prompt.cursor_blink = False
+        await shown.settle()
+
+    return play
+
+
+async def talk(shown: Chat) -> None:
+    await shown.send("How does a fox hunt?")
+    # Everything about conversations from before comes from the disk, a little later.
+    await shown.until(lambda: len(shown.listed()) == 1)
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_an_answer_and_its_figures(size: tuple[int, int], snap_compare: Compare) -> None:
+    app = an_app(ANSWER)
+    assert snap_compare(app, terminal_size=size, run_before=played(app, talk))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_token_colours(size: tuple[int, int], snap_compare: Compare) -> None:
+    async def story(shown: Chat) -> None:
+        await talk(shown)
+        await shown.command("/tokens rejected")
+
+    app = an_app(ANSWER)
+    assert snap_compare(app, terminal_size=size, run_before=played(app, story))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_model_picker(
+    size: tuple[int, int], snap_compare: Compare, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    models = [
+        _model("owl-8b", 8_000_000_000, "Q4_K_M"),
+        _model("wren-1b", 1_000_000_000, "Q8_0"),
+        _model("crab-500m", 500_000_000, "Q8_0"),
+    ]
+    monkeypatch.setattr(local, "local_models", lambda _folders: models)
+    monkeypatch.setattr(pairing, "judge", _judge)
+
+    async def story(shown: Chat) -> None:
+        await shown.press("ctrl+o")
+        await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
+        await shown.until(lambda: "✓ wren-1b" in shown.text)
+
+    app = an_app()
+    assert snap_compare(app, terminal_size=size, run_before=played(app, story))
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_keys(size: tuple[int, int], snap_compare: Compare) -> None:
+    async def story(shown: Chat) -> None:
+        await shown.press("f1")
+        await shown.until(lambda: isinstance(shown.app.screen, KeysScreen))
+
+    app = an_app()
+    assert snap_compare(app, terminal_size=size, run_before=played(app, story))
+
+
+def test_a_light_theme(snap_compare: Compare, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLORFGBG", "0;15")
+
+    async def story(shown: Chat) -> None:
+        await talk(shown)
+        await shown.command("/tokens on")
+
+    app = an_app(ANSWER)
+    assert snap_compare(app, terminal_size=(120, 40), run_before=played(app, story))
+
+
+def _model(name: str, parameters: int, quantization: str) -> LocalModel:
+    path = Path("/models") / f"{name}.gguf"
+    return LocalModel(
+        path=path,
+        reference=str(path),
+        name=name,
+        source="folder",
+        architecture="llama",
+        parameters=parameters,
+        quantization=quantization,
+        trained_context=8192,
+        size=parameters * 5 // 8,
+        problem=None,
+        chat=True,
+    )
+
+
+def _judge(target: Path, draft: Path) -> PairReport:
+    if draft.stem.startswith("crab"):
+        return PairReport((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
+    return PairReport((Check("vocabulary", OK, "The vocabularies are the same"),))
