@@ -56,7 +56,11 @@ def test_marks_differ_without_colours() -> None:
 
 
 def test_what_fell_is_shown_where_it_fell() -> None:
-    rejected = [Rejected(0, "No ", "model"), Rejected(3, " end\n", "ngram"), Rejected(7, "!", "model")]
+    rejected = [
+        Rejected(0, "No ", "model"),
+        Rejected(3, " end\n", "ngram"),
+        Rejected(7, "!", "model"),
+    ]
     assert shown("one two", [(3, "ngram")], rejected) == [
         ("No ", "fallen"),
         ("one", "ngram"),
