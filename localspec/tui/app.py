@@ -126,6 +126,7 @@ class ChatApp(App[None]):
         self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
         self.attached: list[Attachment] = []
         self.editing: str | None = None
+        self._completed = ""
         self.chosen: Pair | None = None
         self._put_aside = ""
         self._commands = CommandActions(self)
@@ -239,7 +240,7 @@ class ChatApp(App[None]):
 
     @on(TextArea.Changed, "#input")
     def _complete(self) -> None:
-        line = self.prompt.text
+        line = self._completed = self.prompt.text
         offered = commands.complete(line, self._commands.completers()) if line[:1] == "/" else []
         if len(offered) == 1 and offered[0].text == line:
             offered = []
@@ -249,8 +250,12 @@ class ChatApp(App[None]):
     @on(PromptInput.Choose)
     def _choose_completion(self, event: PromptInput.Choose) -> None:
         completions = self.part(Completions)
+        if self._completed != self.prompt.text:
+            self._complete()  # keys were faster than the list
         chosen = completions.chosen
-        if event.step:
+        if chosen is None and not event.step:
+            self.prompt.action_send()
+        elif event.step:
             completions.move(event.step)
         elif chosen is not None:
             whole = chosen.text == self.prompt.text.strip() or not chosen.text.endswith((" ", "/"))

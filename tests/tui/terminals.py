@@ -20,7 +20,7 @@ import pyte
 from localspec import paths
 from localspec.bench.scale import scale_model
 
-TIMEOUT = 60.0
+TIMEOUT = 20.0
 """Seconds until a test gives up; many times what anything here takes."""
 LOCALSPEC = (sys.executable, "-m", "localspec")
 QUIET = 0.05
@@ -81,6 +81,19 @@ class Terminal:
     def flow(self, first: int, end: int) -> str:
         """The text of a part of the screen, with single spaces for all white space."""
         return " ".join(" ".join(self.column(first, end)).split())
+
+    def told(self, sentence: str) -> bool:
+        """Whether a notice with that sentence is shown, at the right of whatever lies below."""
+        told = "".join(line.rpartition("▌")[2] for line in self.screen.display)
+        # It is broken at spaces, and within what has none.
+        return "".join(sentence.split()) in "".join(told.split())
+
+    def until_told(self, sentence: str) -> None:
+        """Wait for a notice."""
+        try:
+            self.until(lambda: self.told(sentence))
+        except AssertionError as error:
+            raise AssertionError(f"not told: {sentence!r}\n{error}") from None
 
     @property
     def alternate(self) -> bool:

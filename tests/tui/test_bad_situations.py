@@ -1,0 +1,286 @@
+"""What goes wrong is a sentence on the screen, and the chat goes on."""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.chat.conversation import USER, Conversation
+from localspec.chat.history import History
+from tests.support.ggufs import aborting_llama, tiny_llama
+from tests.tui.terminals import LOCALSPEC, Terminal, chat
+
+EMBEDDED = "tale-13m + tale-3m"
+CTRL_Q = "\x11"
+LEFT_SUDDENLY = "localspec ended suddenly last time; what was said until then is in the history."
+
+
+@contextmanager
+def opened(*arguments: str, home: Path, **options: Any) -> Iterator[Terminal]:
+    """A chat without panels that has to end in order, whatever happens in it."""
+    with chat(*arguments, home=home, **{"columns": 90, **options}) as terminal:
+        yield terminal
+        terminal.type(CTRL_Q)
+        assert terminal.ended() == 0, terminal.text
+        assert not terminal.alternate
+
+
+def answered(terminal: Terminal, text: str = "hello") -> None:
+    """Say something, and see it answered."""
+    shown = terminal.text.count("tok/s")
+    terminal.type(f"{text}\r")
+    terminal.until(lambda: text in terminal.words)
+    terminal.until(lambda: "●" not in terminal.text and terminal.text.count("tok/s") > shown)
+
+
+def history(home: Path) -> Path:
+    return home / "data" / "history.db"
+
+
+def said(home: Path) -> list[str]:
+    """What is in the history, oldest first."""
+    with closing(History(history(home), repair=False)) as kept:
+        assert kept.trouble is None
+        return list(kept.said())
+
+
+# Models
+
+
+def test_there_is_no_such_file(tmp_path: Path) -> None:
+    with opened("-m", str(tmp_path / "none.gguf"), home=tmp_path) as terminal:
+        terminal.until_told(f"There is no file {tmp_path}/none.gguf. Check the path")
+        terminal.until("no model is open (Ctrl+O)")
+        terminal.type("hello\r")
+        terminal.until("✗ No model is open. Choose one with Ctrl+O or /model.")
+        # Another one can be opened, and answers what was asked.
+        terminal.type("/model demo\r")
+        terminal.until(EMBEDDED)
+        terminal.type("/regenerate\r")
+        terminal.until("tok/s")
+    assert said(tmp_path) == ["hello"]
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [(b"", "is empty. Download it again."), (b"some text" * 100, "is not a GGUF file.")],
+)
+def test_no_model(data: bytes, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "none.gguf"
+    path.write_bytes(data)
+    with opened("-m", str(path), home=tmp_path) as terminal:
+        terminal.until_told(f"{path} {sentence}")
+        terminal.until("no model is open (Ctrl+O)")
+
+
+def test_half_a_model(tmp_path: Path, target_path: Path) -> None:
+    path = tmp_path / "half.gguf"
+    path.write_bytes(target_path.read_bytes()[:4_000_000])
+    with opened("-m", str(path), home=tmp_path) as terminal:
+        terminal.until_told("data is not within the file bounds, model is corrupted or incomplete.")
+        terminal.until("no model is open (Ctrl+O)")
+
+
+def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
+    path = aborting_llama(tmp_path / "bad.gguf")
+    with opened(home=tmp_path) as terminal:
+        terminal.until(EMBEDDED)
+        terminal.type(f"/model {path}\r")
+        terminal.until_told("bad.gguf makes llama.cpp crash (SIGABRT)")
+        terminal.until_told("tale-13m stays open.")
+        terminal.until(EMBEDDED)
+        answered(terminal)
+
+
+def test_leaving_while_a_file_is_tried(tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "model.gguf")
+    with opened("-m", str(path), home=tmp_path) as terminal:
+        terminal.until("trying the file in a process of its own")
+
+
+# The context
+
+
+@pytest.fixture
+def overflowed(tmp_path: Path) -> Iterator[Terminal]:
+    """A conversation whose last message does not fit the context any more."""
+    with opened("-c", "256", "-n", "30", home=tmp_path, lines=40) as terminal:
+        terminal.until(EMBEDDED)
+        answered(terminal, "First " + "one two three " * 25)
+        terminal.type("Second " + "four five six " * 60 + "\r")
+        terminal.until("The conversation has outgrown the context.")
+        yield terminal
+
+
+def test_going_on_without_the_oldest_turns(overflowed: Terminal) -> None:
+    overflowed.type("\r")
+    overflowed.until_told("its oldest 2 messages were left out.")
+    overflowed.until(lambda: "●" not in overflowed.text and "tok/s" in overflowed.text)
+
+
+def test_beginning_a_new_conversation_with_the_message(overflowed: Terminal) -> None:
+    overflowed.type("\x1b[B\r")
+    overflowed.until(lambda: "First one" not in overflowed.words)
+    overflowed.until(lambda: "Second four" in overflowed.words and "tok/s" in overflowed.text)
+
+
+def test_leaving_it_as_it_is(overflowed: Terminal) -> None:
+    overflowed.type("\x1b[B\x1b[B\r")
+    overflowed.until(lambda: "outgrown" not in overflowed.words)
+    overflowed.type("/title Still here\r")
+    overflowed.until("Still here")
+
+
+# The history
+
+
+def test_a_history_that_is_locked(tmp_path: Path) -> None:
+    History(history(tmp_path)).close()
+    with closing(sqlite3.connect(history(tmp_path), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with opened(home=tmp_path) as terminal:
+            terminal.until(EMBEDDED)
+            terminal.type("hello\r")
+            terminal.until_told("What is said now is in memory only until that program lets go")
+            terminal.until("tok/s")
+            other.execute("COMMIT")
+            terminal.until_told("The history is being kept again.")
+    assert said(tmp_path) == ["hello"]
+
+
+def test_a_history_from_a_newer_version(tmp_path: Path) -> None:
+    History(history(tmp_path)).close()
+    with closing(sqlite3.connect(history(tmp_path))) as other:
+        other.execute("PRAGMA user_version = 99")
+    before = history(tmp_path).read_bytes()
+    with opened(home=tmp_path) as terminal:
+        terminal.until_told("is from a newer version of localspec, and stays as it is.")
+        terminal.until(EMBEDDED)
+        answered(terminal)
+    assert history(tmp_path).read_bytes() == before
+
+
+def test_a_history_that_is_no_database(tmp_path: Path) -> None:
+    history(tmp_path).parent.mkdir()
+    history(tmp_path).write_bytes(b"garbage" * 1000)
+    with opened(home=tmp_path) as terminal:
+        terminal.until_told("The history was damaged. The file is kept as")
+        terminal.until(EMBEDDED)
+        answered(terminal)
+    assert said(tmp_path) == ["hello"]
+    (aside,) = history(tmp_path).parent.glob("*.corrupt-*")
+    assert aside.read_bytes() == b"garbage" * 1000
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    home = tmp_path / "file"
+    home.write_text("a file where the folder should be")
+    with opened(home=home) as terminal:
+        terminal.until_told("What is said now is in memory only")
+        terminal.until(EMBEDDED)
+        answered(terminal)
+        terminal.type("/theme nord\r")
+        terminal.until_told("The settings of the chat are not kept: ")
+
+
+def test_no_room_for_the_history(tmp_path: Path) -> None:
+    """No file may grow beyond 8 KiB, which is less than one commit takes."""
+    with closing(History(history(tmp_path))) as kept:
+        conversation = Conversation()
+        kept.write(conversation.add(USER, "before"), conversation.id)
+    limited = ("bash", "-c", 'ulimit -f 8; exec "$@"', "bash", *LOCALSPEC, "chat")
+    with opened(command=limited, home=tmp_path) as terminal:
+        terminal.until(EMBEDDED)
+        terminal.type("hello\r")
+        terminal.until_told("What is said now is in memory only")
+        terminal.until("tok/s")
+    assert said(tmp_path) == ["before"]
+
+
+# The rest
+
+
+def test_broken_preferences(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / "chat.json").write_text("{")
+    with opened(home=tmp_path) as terminal:
+        terminal.until_told("chat.json could not be read, so the chat starts with its defaults.")
+        terminal.until(EMBEDDED)
+
+
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("a file where the folder should be")
+    model = tiny_llama(tmp_path / "model.gguf")
+    with opened("-m", str(model), "-n", "5", home=tmp_path) as terminal:
+        terminal.until("no draft model")
+        answered(terminal)
+
+
+def test_two_messages_at_once(tmp_path: Path) -> None:
+    with opened(home=tmp_path) as terminal:
+        terminal.until(EMBEDDED)
+        terminal.type("first\rsecond\r")
+        terminal.until_told("An answer is still coming. Wait for it, or stop it with Esc.")
+        terminal.until(lambda: "second" in terminal.screen.display[-2])
+        terminal.until("tok/s")
+    assert said(tmp_path) == ["first"]
+
+
+def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:
+    """What llama.cpp does where an assertion of its own fails."""
+    abort = (
+        "import os, sys\n"
+        "from localspec import Stream\n"
+        "from localspec.cli.main import main\n"
+        "real = Stream.__next__\n"
+        "def after_a_while(stream):\n"
+        "    if len(stream.text) > 40:\n"
+        "        os.write(2, b'x.c:1: GGML_ASSERT(eps >= 0.0f) failed\\n')\n"
+        "        os.abort()\n"
+        "    return real(stream)\n"
+        "Stream.__next__ = after_a_while\n"
+        "sys.exit(main(['chat']))\n"
+    )
+    with chat(command=(sys.executable, "-c", abort), home=tmp_path) as terminal:
+        terminal.until(EMBEDDED)
+        terminal.type("Tell me a story about a fox.\r")
+        assert terminal.ended() == -6
+    with opened(home=tmp_path, columns=140) as terminal:
+        terminal.until_told(LEFT_SUDDENLY)
+        terminal.until_told("The last thing that llama.cpp said: x.c:1: GGML_ASSERT(eps >= 0.0f)")
+        terminal.until(lambda: "Tell me a story" in " ".join(terminal.column(0, 32)))
+    with opened(home=tmp_path) as terminal:
+        terminal.until(EMBEDDED)
+        assert not terminal.told("ended suddenly")
+    assert said(tmp_path) == ["Tell me a story about a fox."]
+
+
+def test_an_error_in_the_app_itself(tmp_path: Path) -> None:
+    broken = (
+        "import sys\n"
+        "from localspec.cli.main import main\n"
+        "from localspec.tui.app import ChatApp\n"
+        "def action_why(app):\n"
+        "    raise RuntimeError('of all things')\n"
+        "ChatApp.action_why = action_why\n"
+        "sys.exit(main(['chat']))\n"
+    )
+    with chat(command=(sys.executable, "-c", broken), home=tmp_path) as terminal:
+        terminal.until(EMBEDDED)
+        terminal.type("hello\r")
+        terminal.until("tok/s")
+        terminal.type("\x1bOQ")  # F2
+        assert terminal.ended() == 1
+        assert not terminal.alternate
+        log = tmp_path / "cache" / "chat.log"
+        assert "The chat ended with an internal error" in terminal.words
+        assert "".join(f"told in {log}.".split()) in "".join(terminal.text.split())
+        assert "of all things" in log.read_text()
+        assert "Traceback" not in terminal.text
+    assert said(tmp_path) == ["hello"]
