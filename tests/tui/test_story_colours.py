@@ -9,7 +9,7 @@ from textual.widgets import Markdown, Static
 from localspec.tui.figures_panel import FiguresPanel
 from localspec.tui.reading_screen import ReadingScreen
 from tests.tui.pilots import Chat, chat
-from tests.tui.scripted import NEVER, Pass, Says, Scripted
+from tests.tui.scripted import NEVER, Hold, Pass, Says, Scripted
 
 TEXT = "alpha bravo charlie delta echo foxtrot golf hotel india juliet kilo lima mike november"
 """alpha comes with the prompt; then 3 of the n-gram + 1, 2 of the draft model + 1, 1 plain, …"""
@@ -96,10 +96,15 @@ async def test_without_colours_the_shapes_stay(monkeypatch: pytest.MonkeyPatch) 
 
 
 async def test_an_answer_is_coloured_while_it_comes_and_when_it_is_found_again() -> None:
-    async with chat(Scripted(TEXT), size=(140, 40)) as shown:
+    hold = Hold()
+    async with chat(Scripted(Says(TEXT, {2: hold})), size=(140, 40)) as shown:
         await shown.command("/tokens on")
-        await shown.send("letters")
-        await shown.until(lambda: styles(shown)["bravo"].underline)
+        await shown.send("letters", answered=False)
+        await shown.until(lambda: "bravo" in styles(shown) and styles(shown)["bravo"].underline)
+        assert shown.app.conversing.running is not None
+        hold.release()
+        await shown.answered()
+        await shown.until(lambda: styles(shown)["foxtrot"].bold)
     async with chat(size=(140, 40)) as shown:
         await shown.press("ctrl+b", "ctrl+f", "enter", "enter")
         await shown.until(lambda: shown.says(TEXT))
