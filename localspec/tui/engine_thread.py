@@ -6,6 +6,7 @@ events, which `tell` has to carry over to its own thread.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,13 +16,16 @@ from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from localspec.errors import Cancelled, ContextOverflow, LocalspecError
+from localspec import paths
+from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.tui.answer import Answer
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
     from localspec import Drafting, Engine, ModelOptions, SamplingParams
     from localspec.chat.template import Message
+
+logger = logging.getLogger("localspec.tui")
 
 KEEP_EVERY = 0.4
 """Seconds between two times that a growing answer is handed on to be kept."""
@@ -392,6 +396,11 @@ class EngineThread:
 
 
 def _sentence(error: BaseException) -> str:
-    from localspec.errors import describe
-
+    """An error for the screen; what is no fault of the user's goes into the log as a whole."""
+    if not isinstance(error, LocalspecError | MemoryError):
+        logger.error("in the engine's thread", exc_info=error)
+        return (
+            f"Internal error, {type(error).__name__}: {error}. Please report it, with the log in "
+            f"{paths.cache_folder()}."
+        )
     return describe(error)[0]
