@@ -18,10 +18,9 @@ from textual.widgets import Footer, Static, TextArea
 
 from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import Cancelled, LocalspecError, UsageError
-from localspec.text import harmless
 from localspec.tui import commands, preferences
 from localspec.tui.command_actions import CommandActions
-from localspec.tui.completions import Completions
+from localspec.tui.composer import Composer
 from localspec.tui.conversing import TITLE, Conversing, event_id
 from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
@@ -124,11 +123,7 @@ class ChatApp(App[None]):
             loader=loader,
         )
         self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
-        self.attached: list[Attachment] = []
-        self.editing: str | None = None
-        self._completed = ""
         self.chosen: Pair | None = None
-        self._put_aside = ""
         self._commands = CommandActions(self)
         self._interrupted = -TWICE
 
@@ -139,10 +134,8 @@ class ChatApp(App[None]):
             with Vertical(id="middle"):
                 yield Transcript(id="transcript")
                 yield Static(id="legend", markup=False)
-                yield Completions(id="completions")
                 yield StatusLine(id="status")
-                yield Static(id="attached", markup=False)
-                yield PromptInput(id="input")
+                yield Composer(self._commands.completers, id="composer")
             yield FiguresPanel(id="figures")
         yield Footer(compact=True, show_command_palette=False)
 
@@ -175,6 +168,10 @@ class ChatApp(App[None]):
     @property
     def transcript(self) -> Transcript:
         return self.part(Transcript)
+
+    @property
+    def composer(self) -> Composer:
+        return self.part(Composer)
 
     @property
     def prompt(self) -> PromptInput:
@@ -221,11 +218,7 @@ class ChatApp(App[None]):
             self.stage.tell(str(error), error=True)
             return
         self.prompt.accepted(text)
-        attached, self.attached = self.attached, []
-        instead_of = self.editing
-        self.leave_edit()
-        self.draw_attached()
-        self._send(commands.unescaped(text), attached, instead_of)
+        self._send(commands.unescaped(text), *self.composer.taken())
 
     @work(group="send")
     async def _send(self, text: str, attached: list[Attachment], instead_of: str | None) -> None:
@@ -237,34 +230,6 @@ class ChatApp(App[None]):
             if not self.prompt.text:
                 self.prompt.put(text)
         self.shelf.list()
-
-    @on(TextArea.Changed, "#input")
-    def _complete(self) -> None:
-        line = self._completed = self.prompt.text
-        offered = commands.complete(line, self._commands.completers()) if line[:1] == "/" else []
-        if len(offered) == 1 and offered[0].text == line:
-            offered = []
-        self.part(Completions).offer(offered)
-        self.prompt.completing = bool(offered)
-
-    @on(PromptInput.Choose)
-    def _choose_completion(self, event: PromptInput.Choose) -> None:
-        completions = self.part(Completions)
-        if self._completed != self.prompt.text:
-            self._complete()  # keys were faster than the list
-        chosen = completions.chosen
-        if chosen is None and not event.step:
-            self.prompt.action_send()
-        elif event.step:
-            completions.move(event.step)
-        elif chosen is not None:
-            whole = chosen.text == self.prompt.text.strip() or not chosen.text.endswith((" ", "/"))
-            self.prompt.put(chosen.text)
-            if whole:
-                completions.offer(())
-                self.prompt.completing = False
-                if chosen.about:  # a command without arguments: nothing is left to write
-                    self.prompt.action_send()
 
     @on(PromptInput.KeysWanted)
     def _keys_wanted(self) -> None:
@@ -302,27 +267,11 @@ class ChatApp(App[None]):
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.leave_edit()
+        self.composer.leave_edit()
         self.conversing.begin(conversation)
         self.transcript.select_message(message)
         self.uncover()
         self.prompt.focus()
-
-    def begin_edit(self, message: str, text: str) -> None:
-        """Have a message written anew; what was being written waits meanwhile."""
-        if self.editing is None:
-            self._put_aside = self.prompt.text
-        self.editing = message
-        self.prompt.put(text)
-        self.prompt.focus()
-        self.draw_attached()
-
-    def leave_edit(self) -> None:
-        """Go on with what was being written before."""
-        if self.editing is not None:
-            self.editing = None
-            self.prompt.put(self._put_aside)
-            self.draw_attached()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""
@@ -345,13 +294,9 @@ class ChatApp(App[None]):
 
     def action_stop(self) -> None:
         """Esc: close what is open, else stop what runs."""
-        completions = self.part(Completions)
-        if completions.display:
-            completions.offer(())
-            self.prompt.completing = False
-        elif self.editing is not None:
-            self.leave_edit()
-        elif self.stage.doing is not None or self.conversing.running is not None:
+        if self.composer.escape():
+            return
+        if self.stage.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
         else:
             self.uncover()
@@ -430,16 +375,6 @@ class ChatApp(App[None]):
         """To the clipboard, through the terminal."""
         self.copy_to_clipboard(text)
         self.stage.tell(f"Copied {len(text):,} characters.")
-
-    def draw_attached(self) -> None:
-        """What goes along with the next message, and whether it replaces an old one."""
-        line = self.static("#attached")
-        parts = [f"+ {harmless(a.name)}" for a in self.attached]
-        if self.editing is not None:
-            parts.insert(0, "editing: Enter sends it as a branch, Esc leaves it")
-        line.set_class(bool(parts), "shown")
-        line.update(" · ".join(parts))
-        self.prompt.set_class(self.editing is not None, "editing")
 
     def remember(self, **what: Any) -> None:
         """Keep preferences."""

@@ -127,12 +127,10 @@ class CommandActions:
     def _attach(self, argument: str) -> None:
         if not argument:
             raise UsageError("/attach needs the path of a text file.")
-        self._app.attached.append(read_attachment(argument))
-        self._app.draw_attached()
+        self._app.composer.attach(read_attachment(argument))
 
     def _detach(self, _argument: str) -> None:
-        self._app.attached.clear()
-        self._app.draw_attached()
+        self._app.composer.detach()
 
     def _regenerate(self, _argument: str) -> None:
         self._app.conversing.regenerate()
@@ -244,7 +242,7 @@ class CommandActions:
     def _begin_edit(self, message: Message) -> None:
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._app.begin_edit(message.id, message.content)
+        self._app.composer.begin_edit(message.id, message.content)
 
     def _copy_code(self, message: Message) -> None:
         from localspec.tui.markdown_lines import code_blocks

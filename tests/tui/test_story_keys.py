@@ -87,7 +87,7 @@ async def test_files_complete(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         await shown.press("tab")
         assert shown.app.prompt.text == "/attach folder/notes.txt"
         await shown.press("enter")
-        await shown.until(lambda: shown.app.attached)
+        await shown.until(lambda: shown.app.composer.attached)
 
 
 async def test_the_command_palette_has_the_commands() -> None:

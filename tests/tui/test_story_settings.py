@@ -160,7 +160,7 @@ async def test_attach_a_file(tmp_path: Path) -> None:
         assert "remember the milk" in script.asked[0].last
         assert script.asked[0].last.endswith("what do I need")
         assert "+ notes.txt, " in shown.text  # with the message now
-        assert not shown.app.attached
+        assert not shown.app.composer.attached
         await shown.send("and else")
         assert "milk" not in script.asked[1].last
 
@@ -196,7 +196,7 @@ async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
             await shown.until(lambda s=sentence: any(s in e for e in shown.errors()), name)  # type: ignore[misc]
         await shown.command("/attach")
         await shown.hears("/attach needs the path of a text file.")
-        assert not shown.app.attached
+        assert not shown.app.composer.attached
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
