@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 import os
 import sys
 
@@ -76,6 +77,16 @@ def open_chat(console: Console, said: dict[str, object]) -> int:
         )
     if os.environ.get("TERM") == "dumb":
         raise UsageError("This terminal (TERM=dumb) cannot show a chat. Use localspec run.")
+    # What is imported now stays: to look for garbage in it would take an eighth of the time to the
+    # first paint, which puts an end to this.
+    gc.disable()
+    try:
+        return _shown(said)
+    finally:
+        gc.enable()
+
+
+def _shown(said: dict[str, object]) -> int:
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
     from localspec.tui.engine_thread import Pair

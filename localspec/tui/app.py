@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -151,6 +152,9 @@ class ChatApp(App[None]):
 
     def _begin(self) -> None:
         """After the first paint: all that could keep it waiting."""
+        if not gc.isenabled():  # see open_chat
+            gc.freeze()
+            gc.enable()
         for notice in self._notices:
             self.stage.tell(notice)
         self.engine.open(

@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+import json
 import os
 from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from typing import Any
 
 from localspec import paths
 from localspec.tui.commands import checked
 
 
-class Preferences(BaseModel):
-    """Kept as JSON in the data folder; a setting in the config file or a flag wins over it."""
+# No pydantic: to import it takes a tenth of the time to the first paint.
+@dataclass(slots=True)
+class Preferences:
+    """Kept as JSON in the data folder; a setting in the config file or a flag wins over it.
 
-    model_config = ConfigDict(extra="ignore", validate_assignment=True)
+    Attributes:
+        theme: name of a Textual theme.
+        sidebar, figures: whether they are open; None goes by the width of the terminal.
+        tokens: whether tokens are coloured by their source.
+        rejected: whether rejected proposals are shown with them.
+        model, draft: what was open last, as references.
+        system, sampling, max_tokens: of new conversations.
+    """
 
     theme: str | None = None
-    """Name of a Textual theme."""
     sidebar: bool | None = None
-    """Whether the list of conversations is open; None goes by the width of the terminal."""
     figures: bool | None = None
-    """Whether the figures are open; None goes by the width of the terminal."""
     tokens: bool = False
-    """Whether tokens are coloured by their source."""
     rejected: bool = False
-    """Whether rejected proposals are shown with them."""
     model: str | None = None
-    """The model that was open last, as a reference."""
     draft: str | None = None
-    """The draft that was chosen for it."""
     system: str | None = None
-    """System prompt of new conversations."""
-    sampling: dict[str, float | int] = {}
-    """Sampling parameters of new conversations, by name."""
-    max_tokens: int | None = Field(default=None, ge=1)
-    """Longest answer of new conversations."""
+    sampling: dict[str, float | int] = field(default_factory=dict)
+    max_tokens: int | None = None
 
-    @field_validator("sampling")
-    @classmethod
-    def _can_be_meant(cls, sampling: dict[str, float | int]) -> dict[str, float | int]:
-        # Every answer of every new conversation would fail over it.
-        checked(**sampling)
-        return sampling
+
+_KINDS = {
+    str: ("theme", "model", "draft", "system"),
+    bool: ("sidebar", "figures", "tokens", "rejected"),
+    int: ("max_tokens",),
+    dict: ("sampling",),
+}
 
 
 def file() -> Path:
@@ -55,11 +56,33 @@ def load() -> tuple[Preferences, str | None]:
     """The preferences, and a sentence about what was wrong with the file, if anything was."""
     path = file()
     try:
-        return Preferences.model_validate_json(path.read_text(encoding="utf-8")), None
+        return _read(path.read_text(encoding="utf-8")), None
     except FileNotFoundError:
         return Preferences(), None
-    except (OSError, ValidationError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return Preferences(), f"{path} could not be read, so the chat starts with its defaults."
+
+
+def _read(text: str) -> Preferences:
+    """Raises ValueError where the chat could not work with what it says."""
+    stored = json.loads(text)
+    if not isinstance(stored, dict):
+        raise ValueError("no object")
+    said: dict[str, Any] = {}
+    for kind, names in _KINDS.items():
+        for name in names:
+            value = stored.get(name)
+            if value is None:
+                continue
+            if type(value) is not kind:
+                raise ValueError(f"{name} is {value!r}")
+            said[name] = value
+    found = Preferences(**said)
+    if found.max_tokens is not None and found.max_tokens < 1:
+        raise ValueError(f"max_tokens is {found.max_tokens}")
+    # Every answer of every new conversation would fail over it.
+    checked(**found.sampling)
+    return found
 
 
 def save(preferences: Preferences) -> str | None:
@@ -70,7 +93,7 @@ def save(preferences: Preferences) -> str | None:
         # With the system prompt in it, it is nobody else's business.
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial.touch(mode=0o600)
-        partial.write_text(preferences.model_dump_json(exclude_none=True), encoding="utf-8")
+        partial.write_text(json.dumps(asdict(preferences)), encoding="utf-8")
         partial.replace(path)
     except OSError as error:
         with suppress(OSError):
