@@ -163,8 +163,7 @@ class ChatApp(App[None]):
         self.shelf.open()
 
     async def on_unmount(self) -> None:
-        self.engine.close(timeout=10.0)
-        self.conversing.leave()
+        self.engine.close(timeout=10.0, last=self.conversing.leave)
         self.records.close()
 
     # Parts of the screen

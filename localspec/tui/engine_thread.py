@@ -215,11 +215,22 @@ class EngineThread:
         if cancel is not None:
             cancel()
 
-    def close(self, timeout: float | None = None) -> None:
-        """Stop, free the models, end the thread; waits so many seconds for it."""
+    def close(
+        self, timeout: float | None = None, *, last: Callable[[], object] = lambda: None
+    ) -> None:
+        """Stop, end the thread, free the models.
+
+        Args:
+            timeout: seconds to wait for the thread.
+            last: called when no more is generated, but the tokens can still be told.
+        """
         self._want(None)
         self.stop()
         self._thread.join(timeout)
+        last()
+        if self._engine is not None and not self._thread.is_alive():
+            self._engine.close()
+            self._engine = None
 
     def _want(self, wanted: Pair | Question | None) -> None:
         with self._lock:
@@ -238,8 +249,6 @@ class EngineThread:
                 self._open(wanted)
             else:
                 self._answer(wanted)
-        if self._engine is not None:
-            self._engine.close()
 
     def _open(self, pair: Pair) -> None:
         before = self._opened

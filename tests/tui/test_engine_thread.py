@@ -266,6 +266,25 @@ def test_closing_stops_what_runs() -> None:
     assert desk.script.closed == 1
 
 
+def test_the_last_word_comes_before_the_models_are_freed() -> None:
+    hold, closed = Hold(), []
+    with at_a_desk(Says("one two three", holds={2: hold})) as desk:
+        desk.thread.open(Pair(None))
+        desk.ask()
+        answer = desk.until(Began).answer
+        wait_for(lambda: hold.reached)
+
+        def last() -> None:
+            answer.take()
+            closed.append(desk.script.closed)
+
+        desk.thread.close(PATIENCE, last=last)
+        assert closed == [0]
+        assert desk.script.closed == 1
+        assert "one two three".startswith(answer.text)
+        assert answer.text
+
+
 def wait_for(holds: Callable[[], object]) -> None:
     """Wait until the engine is where the test wants it."""
     pause = threading.Event()
