@@ -1,6 +1,6 @@
 """What the terminal chat costs the model, and how smooth it stays.
 
-    python -m bench.chat [--quick] [--scale NAME]
+    python -m bench.chat [--quick] [--scale NAME] [--rounds N]
 
 1. tokens/s of the chat in a pseudo-terminal ÷ those of `localspec run`, the same prompt, greedy,
    interleaved; plain, with the n-gram and with the planner.
@@ -43,8 +43,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds, the embedded pair only")
     parser.add_argument("--scale", default="A", help="pair of realistic size; see localspec bench")
+    parser.add_argument("--rounds", type=int, help="chats and runs of each kind; 9, quick 3")
     said = parser.parse_args()
-    rounds = 3 if said.quick else 9
+    rounds = said.rounds or (3 if said.quick else 9)
     print(
         f"localspec {localspec.__version__}, {platform.processor() or platform.machine()}, "
         f"{os.cpu_count()} cores, Python {platform.python_version()}, {SIZE[1]}×{SIZE[0]} cells"
