@@ -116,9 +116,11 @@ def why_no_transformers(target: Path | None) -> str | None:
     Args:
         target: the folder of a Hugging Face model, or a GGUF file.
     """
-    missing = [name for name in ("torch", "transformers") if find_spec(name) is None]
+    # transformers wants accelerate for a GGUF, and says so only when it opens one.
+    wanted = ("torch", "transformers", "accelerate")
+    missing = [name for name in wanted if find_spec(name) is None]
     if missing:
-        return f"{' and '.join(missing)} not installed (pip install torch transformers)"
+        return f"{' and '.join(missing)} not installed (pip install {' '.join(wanted)})"
     if target is None or not target.exists():
         return "no model in Hugging Face format was named"
     if target.is_file() and find_spec("gguf") is None:

@@ -346,9 +346,10 @@ def test_transformers_say_why_they_are_missing(
     installed: set[str] = set()
     monkeypatch.setattr(peers_python, "find_spec", lambda name: name in installed or None)
     assert why_no_transformers(tmp_path) == (
-        "torch and transformers not installed (pip install torch transformers)"
+        "torch and transformers and accelerate not installed "
+        "(pip install torch transformers accelerate)"
     )
-    installed |= {"torch", "transformers"}
+    installed |= {"torch", "transformers", "accelerate"}
     assert why_no_transformers(tmp_path / "none") == "no model in Hugging Face format was named"
     assert why_no_transformers(tmp_path) is None
     (tmp_path / "model.gguf").touch()
