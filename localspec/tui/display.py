@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import psutil
@@ -30,6 +31,10 @@ HINTS = (
 )
 
 
+FIGURES_EVERY = 1.0
+"""Seconds between two redraws of the figures; numbers that change more often cannot be read."""
+
+
 class Display:
     """Everything that follows the conversation and the answer that comes.
 
@@ -44,6 +49,7 @@ class Display:
         self._budget = RedrawBudget()
         self._timer: Timer | None = None
         self._totals = Totals()
+        self._figured = 0.0
         process = psutil.Process()
         self.resident: Callable[[], int] = lambda: process.memory_info().rss
 
@@ -83,13 +89,17 @@ class Display:
         self.figures()
 
     def answering(self, begins: bool) -> None:
+        # Each blink of the cursor would be paid by the model.
+        self._app.prompt.cursor_blink = not begins
         if begins:
+            self._figured = 0.0
             if self._timer is None:
                 self._timer = self._app.set_timer(self._budget.start(), self._tick)
             return
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
+        self._app.transcript.at_rest()
         self._add_up()
         self.legend()
         self.figures()
@@ -174,7 +184,13 @@ class Display:
 
     def _tick(self) -> None:
         figures = self._app.conversing.tick(spans=self._app.transcript.tokens)
-        if figures is not None and self._app.conversing.comes_here:
+        now = monotonic()
+        if (
+            figures is not None
+            and self._app.conversing.comes_here
+            and now - self._figured >= FIGURES_EVERY
+        ):
+            self._figured = now
             self.figures(figures)
         self._timer = self._app.set_timer(self._budget.pause(), self._tick)
 

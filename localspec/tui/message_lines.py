@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -46,6 +47,7 @@ class MessageLines:
         message: what is shown; change it, and call `changed`.
         place: (number, count) among its siblings, from 1.
         rejected: proposals that fell, for the answers of this session.
+        same: how many lines, from the first, were as before when it was drawn last.
         note: what happens to it just now ("reading the prompt: 40 %"); None shows its state.
     """
 
@@ -57,6 +59,7 @@ class MessageLines:
         self._markdown: MarkdownLines | None = None
         self._drawn: tuple[int, Showing] | None = None
         self._strips: list[Strip] = []
+        self.same = 0
 
     def changed(self) -> None:
         """Draw anew when next asked."""
@@ -66,7 +69,9 @@ class MessageLines:
         """The lines, `width` cells wide each, margin included; the last one is empty."""
         if self._drawn != (width, showing):
             self._drawn = (width, showing)
-            self._strips = list(self._draw(max(1, width - INDENT), showing))
+            before, self._strips = self._strips, list(self._draw(max(1, width - INDENT), showing))
+            pairs = zip(before, self._strips, strict=False)
+            self.same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
         return self._strips
 
     def estimate(self, width: int) -> int:

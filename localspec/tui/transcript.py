@@ -24,6 +24,9 @@ from localspec.tui.look import Look
 from localspec.tui.message_lines import MessageLines, Showing
 from localspec.tui.strips import INDENT
 
+JUMP = 3
+"""What part of the page is free below a growing answer after a jump: a third."""
+
 Place = tuple[int, int]
 """(number, count) of a message among its siblings."""
 
@@ -70,6 +73,7 @@ class Transcript(ScrollView, can_focus=True):
         self._welcome: Sequence[Text] = ()
         self._index: dict[str, int] = {}
         self._heights = Heights()
+        self._room = 0  # lines below the end that an answer may grow into
         self._selected: str | None = None
         self._following = True
         self._showing: Showing | None = None
@@ -267,14 +271,7 @@ class Transcript(ScrollView, can_focus=True):
                 left -= self._heights.height(number)
                 if left <= 0:
                     break
-            self._fit()
-            end = max(0, self._heights.total - page)
-            moved = end != self.scroll_offset.y
-            self._scroll(end)
-            if drawn is not None and not moved:
-                self._refresh_from(self._heights.start(drawn))
-            else:
-                self.refresh()
+            self._follow(page, drawn)
             return
         top = self.scroll_offset.y
         number = self._heights.at(top)
@@ -291,10 +288,41 @@ class Transcript(ScrollView, can_focus=True):
         if drawn is None or self._heights.start(drawn) < top + page:
             self.refresh()
 
+    def _follow(self, page: int, drawn: int | None) -> None:
+        """Keep the end in view.
+
+        While an answer grows it jumps by a part of the page once the end would leave it, and has
+        room to grow below until then: to move all lines for each new one would be to paint them all
+        each time, and nobody can read what moves.
+        """
+        total = self._heights.total
+        if drawn is None:
+            self._room = 0
+        else:
+            self._room = self.scroll_offset.y + page - total if total > page else 0
+            if not 0 <= self._room <= page // JUMP:
+                self._room = page // JUMP
+        self._fit()
+        end = max(0, total + self._room - page)
+        moved = end != self.scroll_offset.y
+        self._scroll(end)
+        if drawn is not None and not moved:
+            self._refresh_from(self._heights.start(drawn) + self._items[drawn].same)
+        else:
+            self.refresh()
+
+    def at_rest(self) -> None:
+        """Nothing grows any more: no room is needed below the end."""
+        if self._room:
+            self._settle()
+
     def _fit(self) -> None:
-        size = Size(self.scrollable_content_region.width, self._heights.total)
+        size = Size(self.scrollable_content_region.width, self._heights.total + self._room)
         if size != self.virtual_size:
-            self.virtual_size = size
+            # Assigned in the ordinary way it would lay the whole screen out anew, which costs more
+            # than all the rest of a redraw. The scrollbar is all that depends on it.
+            self.set_reactive(Transcript.virtual_size, size)
+            self._scroll_update(size)
 
     def _refresh_from(self, line: int) -> None:
         first = max(line, self.scroll_offset.y)
