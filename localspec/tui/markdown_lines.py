@@ -123,10 +123,17 @@ def _parser() -> MarkdownIt:
     return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
 
 
-def _rendered(tokens: Sequence[Token], width: int, look: Look) -> list[Line]:
+@lru_cache(maxsize=2)
+def _document(look: Look) -> _Markdown:
+    """What rich renders, without its tokens; to make one takes longer than to render a block."""
     document = _Markdown("", code_theme=look.code_theme, hyperlinks=True)
-    document.parsed = list(tokens)
     document.background = look.colour("panel")
+    return document
+
+
+def _rendered(tokens: Sequence[Token], width: int, look: Look) -> list[Line]:
+    document = _document(look)
+    document.parsed = list(tokens)
     console = look.console
     lines = console.render_lines(document, console.options.update(width=width), pad=False)
     while lines and not _text(lines[-1]):

@@ -11,12 +11,12 @@ import os
 from collections.abc import Callable
 from time import thread_time
 
-SHARE = 0.02
+SHARE = 0.015
 """Of one core; what a redraw costs ÷ the pause after it."""
 SHARE_OF_MANY = 0.1
 """Where the model leaves cores free."""
 MANY = 8
-LEAST, MOST = 0.05, 0.5
+LEAST, MOST = 0.05, 0.8
 """Seconds between two redraws: more often nobody sees, more seldom it looks stuck."""
 
 
