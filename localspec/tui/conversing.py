@@ -27,6 +27,8 @@ from localspec.tui.answer import Answer
 from localspec.tui.boundaries import Keeper, Thread, View
 from localspec.tui.engine_thread import Event, Opened, Question
 
+NEVER_BEGUN = "■ stopped before it was answered"
+
 TITLE = "title"
 """What events carry that are about a title; no message has such an id."""
 TITLE_WISH = (
@@ -43,12 +45,14 @@ class Running:
     Attributes:
         conversation, to: what it is part of, and the id of the message that it answers.
         message, answer: once it has begun.
+        asked: whether the engine's thread knows of it.
     """
 
     conversation: Conversation
     to: str
     message: Message | None = None
     answer: Answer | None = None
+    asked: bool = False
 
 
 @dataclass(slots=True)
@@ -106,8 +110,8 @@ class Conversing:
         self.view.show_conversation()
         # Where it cannot be kept the keeper tells why, and the conversation goes on without.
         await asyncio.wrap_future(self.keeper.sent(conversation, message))
-        self._note(message, None)
         if self.running is not None and self.running.to == message.id:
+            self._note(message, None)
             self._ask(self.running)
 
     def regenerate(self, message: str | None = None) -> None:
@@ -152,6 +156,11 @@ class Conversing:
 
     def stop(self) -> None:
         """Stop the answer; what there is of it stays."""
+        running = self.running
+        if running is not None and not running.asked:
+            # Its message is still on its way to the disk, and nobody was asked yet.
+            self._note(running.conversation.messages[running.to], NEVER_BEGUN)
+            self._over()
         self.thread.stop()
 
     def begin(self, conversation: Conversation) -> None:
@@ -290,6 +299,7 @@ class Conversing:
             self._over()
             self.view.tell(str(error), error=True)
             return
+        running.asked = True
         self.view.answering(True)
         if self.opened is None:
             self._note(asked, "waiting for the model …")
@@ -327,7 +337,7 @@ class Conversing:
             if running.message is not None:
                 running.message.finish_reason = event.finish_reason
                 self._keep(running)
-            self._note(asked, "■ stopped before it was answered" if not running.message else None)
+            self._note(asked, NEVER_BEGUN if not running.message else None)
             self._over()
         elif isinstance(event, engine_thread.Failed):
             self._end_answer(running, event.text, FAILED)

@@ -421,3 +421,41 @@ async def test_renaming() -> None:
     chat.it.rename("Greetings")
     assert (chat.it.conversation.title, chat.it.conversation.titled_by) == ("Greetings", "user")
     assert len(chat.book.saves) == saves + 1
+
+
+async def test_stopped_on_its_way_to_the_disk() -> None:
+    chat = Chat()
+    sending = asyncio.ensure_future(chat.it.send("Hello"))
+    await asyncio.sleep(0)
+    chat.it.stop()
+    assert chat.it.running is None
+    chat.book.sendings[-1].set_result(True)
+    await sending
+    assert chat.desk.asked == []
+    assert list(chat.it.notes.values()) == ["■ stopped before it was answered"]
+    await chat.send("Again")
+    assert len(chat.desk.asked) == 1
+
+
+async def test_the_model_names_the_conversation_unless_something_is_sent() -> None:
+    chat = Chat()
+    with pytest.raises(UsageError, match="nothing to name"):
+        chat.it.ask_for_title()
+    await chat.send("Hello fox")
+    chat.begin()
+    asked = chat.desk.asked[-1].message
+    chat.it.on_event(Ended(asked, "Hi", "stop"))
+    chat.it.ask_for_title()
+    assert chat.desk.asked[-1].messages[-1]["role"] == "user"
+    chat.it.on_event(Ended("title", '"A Fox Says Hello."', "stop"))
+    assert chat.it.conversation.title == "A Fox Says Hello"
+    assert chat.it.conversation.titled_by == "model"
+    # One that was cut off, or thinks aloud, is none.
+    for text, reason in (("Half a", "length"), ("<think>well", "stop"), ("", "cancelled")):
+        chat.it.ask_for_title()
+        chat.it.on_event(Ended("title", text, reason))
+        assert chat.it.conversation.title == "A Fox Says Hello"
+    stops = chat.desk.stops
+    chat.it.ask_for_title()
+    await chat.send("More")
+    assert chat.desk.stops == stops + 1
