@@ -12,6 +12,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.chat.writer import lives, me
+from localspec.tui.guard import guarded_terminal
 
 _SWITCH = 0.0005
 """Seconds after which a thread that computes lets another one in. The engine's thread comes back
@@ -40,7 +41,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
-        with _native_output_to(log), _hangup_like_ctrl_q():
+        with guarded_terminal(2), _native_output_to(log), _hangup_like_ctrl_q():
             yield notices
     finally:
         sys.setswitchinterval(interval)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import termios
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,7 +99,9 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
         terminal.type(ASK)
         terminal.until(lambda: "■" in terminal.text and "tok/s" in terminal.text)
         terminal.type(CTRL_Q)
-        terminal.until(lambda: not terminal.alternate)
+        # The shell has its terminal back once it asks again.
+        terminal.until(lambda: terminal.raw.rstrip().endswith(b"shell>"))
+        assert not terminal.alternate
         terminal.type("echo left with $?\r")
         terminal.until("left with 0")
 
@@ -173,3 +176,13 @@ def test_an_option_that_cannot_be_meant(
         assert terminal.ended() == 2
         assert sentence in terminal.words
         assert b"?1049h" not in terminal.raw
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGABRT])
+def test_a_sudden_end_leaves_the_terminal_in_order(answering: Terminal, number: int) -> None:
+    answering.kill(number)
+    answering.until_told("localspec ended suddenly.")
+    assert not answering.alternate
+    assert answering.cursor_shown
+    lflag, was = answering.modes[3], answering.before[3]
+    assert lflag & (termios.ECHO | termios.ICANON) == was & (termios.ECHO | termios.ICANON)
