@@ -39,7 +39,7 @@ Exit codes:
   2    an option, a grammar, a schema or a prompt that cannot be meant
   3    model not found
   4    not a model that generates text
-  5    the draft model has another vocabulary
+  5    the draft model does not go with the model
   6    the prompt does not fit the context
   130  interrupted
   141  the reader of standard output went away"""
