@@ -24,6 +24,13 @@ LINES = [
 ANSWERS = [line for line in LINES if line.startswith("localspec run")]
 
 
+LOOKS = [
+    line.removeprefix(".venv/bin/")
+    for line in LINES
+    if re.match(r"(\.venv/bin/)?localspec (list|show|models|paths|history (list|search))", line)
+]
+
+
 def test_make_targets_exist() -> None:
     targets = re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     named = [line.split()[1] for line in LINES if line.startswith("make ")]
@@ -42,6 +49,18 @@ def test_commands_answer(
         monkeypatch.setattr("sys.stdin", nothing)
         assert main(arguments) == 0
     assert len(capsys.readouterr().out) > 5
+
+
+def test_several_commands_only_look() -> None:
+    assert len(LOOKS) >= 7
+
+
+@pytest.mark.parametrize("line", LOOKS)
+def test_commands_that_only_look_succeed(
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    assert main(shlex.split(line)[1:]) == 0
 
 
 def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
