@@ -4,7 +4,7 @@
 
 Starts the app with a pair of realistic size (see `localspec bench --scale`) without a terminal,
 asks it, waits for the answer, and writes what the screen shows as SVG: chat.svg with the figures,
-tokens.svg with tokens coloured by their source, small.svg at 80×24.
+tokens.svg with tokens coloured by their source.
 """
 
 from __future__ import annotations
@@ -52,10 +52,6 @@ async def take(pair: Pair, folder: Path) -> None:
         await pilot.press("ctrl+t", "ctrl+t")
         await pilot.pause()
         app.save_screenshot("tokens.svg", str(folder))
-        await pilot.press("ctrl+t")
-        await pilot.resize_terminal(80, 24)
-        await pilot.pause(0.2)
-        app.save_screenshot("small.svg", str(folder))
 
 
 async def answered(app: ChatApp, pilot: Pilot[None]) -> None:
