@@ -19,14 +19,12 @@ _RESTORE = (
     "\\033[?1004l\\033[?2004l\\033[?2048l"  # focus, paste and resize reports
     "\\033[<u\\033[0m"  # the keyboard protocol, colours
 )
-_SENTENCE = (
-    "localspec ended suddenly. What was said until then is in the history: start it again to see "
-    "what happened."
-)
+# Short enough for every terminal: lines may not wrap any more.
+_SENTENCE = "localspec ended suddenly. What was said is in the history: start it again."
 # `stty` looks at its standard input, which is the pipe here.
 _SCRIPT = f"""
 trap '' INT HUP TERM QUIT TSTP
-read -r word || {{ stty sane <&1; printf '{_RESTORE}\\n%s\\n' '{_SENTENCE}'; }}
+read -r word || {{ stty sane <&1; printf '{_RESTORE}\\r\\n%s\\r\\n' '{_SENTENCE}'; }}
 """
 
 
