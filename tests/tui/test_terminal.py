@@ -37,7 +37,8 @@ def restored(terminal: Terminal) -> bool:
 
 
 def test_a_message_is_answered(tmp_path: Path) -> None:
-    with chat(home=tmp_path) as terminal:
+    # Short: the beginning of a long one would be out of sight.
+    with chat("--temp", "0", "-n", "40", home=tmp_path) as terminal:
         terminal.until("tale-13m + tale-3m")
         assert terminal.alternate
         terminal.type(ASK)
