@@ -190,10 +190,8 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
             stream = engine.stream("Once upon a time", max_tokens=100, sampling=sampling)
             found = [chunk.step.plan for chunk in stream if chunk.step is not None]
             asked.append(sum(p.outlook is not None and p.outlook.asks_model for p in found))
-        # One that pays is asked in nearly every step of the hundred; how often one is tried that
-        # does not varies with what passes happened to cost.
-        assert asked[-1] <= 15, asked
-        assert stream.stats.reasons[LOSING.reason] > 50
+        assert asked[-1] <= 3, asked
+        assert stream.stats.reasons[LOSING.reason] > 70
 
 
 def test_recurrent_draft_model_with_another_vocabulary(tmp_path: Path) -> None:

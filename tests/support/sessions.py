@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.costs import CostCurve
 from localspec.decoding.dice import Dice, SeededDice
 from localspec.decoding.loop import Step, speculate
 from localspec.decoding.rules import acceptance_rule
@@ -55,13 +56,21 @@ def steps(engine: Engine, session: Session, drafting: Drafting) -> Generator[Ste
     return speculate(session, engine._target, drafters, planner, rule)
 
 
+class AgreedCosts(CostCurve):
+    """Costs that live passes do not change."""
+
+    def observe(self, n: int, context: int, seconds: float) -> None:
+        pass
+
+
 def make_drafts_cheap(engine: Engine) -> None:
     """Forget what was measured, and make up costs at which the measured planner drafts a lot.
 
-    On the embedded pair a pass is so short that whether drafting pays depends on the machine; a
-    test of what drafting does must not.
+    On the embedded pair a pass is so short that whether drafting pays depends on the machine, and
+    on what else runs there; a test of what drafting does must not.
     """
     knowledge = engine.knowledge
     knowledge.forget()
+    knowledge.target, knowledge.draft = AgreedCosts(), AgreedCosts()
     knowledge.target.learn({n: 0.02 + 1e-4 * n for n in (1, 2, 4, 8, 16, 32)}, 0)
     knowledge.draft.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), 0.001), 0)
