@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import os
 import sys
+from typing import Any
 
 import typer
 
 from localspec.cli import options as o
-from localspec.cli.output import Console
 from localspec.errors import LocalspecError, UsageError
 
 EXAMPLES = """\
@@ -62,15 +61,6 @@ def chat(
     Conversations are kept as they are written. Esc stops an answer, ? shows
     the keys, /help the commands, Ctrl+Q leaves.
     """
-    return open_chat(context.obj, context.params)
-
-
-def open_chat(console: Console, said: dict[str, object]) -> int:
-    """Show the chat until the user leaves; returns the exit code.
-
-    Raises:
-        UsageError: there is no terminal, or an option that cannot be meant.
-    """
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(
             "localspec chat needs a terminal. Use localspec run for one answer to piped text."
@@ -81,24 +71,19 @@ def open_chat(console: Console, said: dict[str, object]) -> int:
     # first paint, which puts an end to this.
     gc.disable()
     try:
-        return _shown(said)
+        return _shown(context.params)
     finally:
         gc.enable()
 
 
-def _shown(said: dict[str, object]) -> int:
+def _shown(said: dict[str, Any]) -> int:
+    """The chat until the user leaves it; the exit code."""
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
     from localspec.tui.engine_thread import Pair
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening({"logit_bias": None, **said})
-    defaults = {f.name: f.default for f in dataclasses.fields(opening.sampling)}
-    sampling = {
-        name: value
-        for name, value in dataclasses.asdict(opening.sampling).items()
-        if name != "logit_bias" and value != defaults[name]
-    }
     asked = opening.model is not None or opening.draft != "auto"
     with running_in_terminal() as notices:
         app = ChatApp(
@@ -106,9 +91,9 @@ def _shown(said: dict[str, object]) -> int:
             options=opening.options,
             drafting=opening.drafting,
             offline=opening.offline,
-            sampling=sampling,
+            sampling=dict(opening.said_of_sampling),
             max_tokens=opening.max_tokens,
-            system=read_system({"system": None, **said}),
+            system=read_system(said),
             notices=notices,
         )
         app.run()

@@ -11,7 +11,7 @@ import typer
 from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
-from localspec.cli.chat import chat, open_chat
+from localspec.cli.chat import chat
 from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
 from localspec.cli.doctor import doctor
 from localspec.cli.history import history
@@ -84,8 +84,9 @@ def localspec(
     if context.invoked_subcommand is not None:
         return
     if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():
-        parameters = typer.main.get_command(app).commands["chat"].params  # type: ignore[attr-defined]
-        context.exit(open_chat(context.obj, {str(p.name): p.default for p in parameters}))
+        group = context.command
+        assert isinstance(group, typer.core.TyperGroup)
+        context.exit(context.invoke(group.commands["chat"]))
     typer.echo(context.get_help())
     context.exit(2)
 

@@ -35,7 +35,11 @@ class _Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opening:
-    """What to open and how to answer; see `localspec.load` and `Engine.stream`."""
+    """What to open and how to answer; see `localspec.load` and `Engine.stream`.
+
+    `said_of_sampling` are the numbers among the sampling parameters that somebody gave: for whom
+    the defaults are others than those of SamplingParams.
+    """
 
     model: str | None
     draft: str
@@ -43,6 +47,7 @@ class Opening:
     options: ModelOptions
     drafting: Drafting
     sampling: SamplingParams
+    said_of_sampling: Mapping[str, float | int]
     max_tokens: int | None
 
 
@@ -123,6 +128,9 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
         ),
         drafting=drafting,
         sampling=sampling,
+        said_of_sampling=_said(
+            SamplingParams, said, temperature=settings.temperature, logit_bias=None
+        ),
         max_tokens=said["max_tokens"],
     )
 
@@ -138,9 +146,14 @@ def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Reco
     Args:
         instead: values that take precedence over parameters of the same name.
     """
-    names = {field.name for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    return kind(**_said(kind, said, **instead))
+
+
+def _said(kind: type[Any], said: Mapping[str, Any], **instead: Any) -> dict[str, Any]:
+    """The fields of a dataclass that something was said about."""
+    names = {field.name for field in dataclasses.fields(kind)}
     values = {name: value for name, value in said.items() if name in names} | instead
-    return kind(**{name: value for name, value in values.items() if value is not None})
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
