@@ -336,6 +336,7 @@ class Engine:
         with self._lock:
             self.knowledge.forget()
             self._store.remove()
+            self._checked = True  # nothing is left that was measured in another session
 
     def _calibrate(self, prompt: Sequence[int]) -> float:
         """Measure what passes cost where that is not known yet; returns the seconds it took.

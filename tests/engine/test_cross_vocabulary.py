@@ -180,10 +180,14 @@ def test_two_sampled_tokens_are_distributed_as_the_targets(
 
 
 def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> None:
-    """Random weights and a tokenizer of their own: soon it is tried now and then only."""
+    """Random weights and a tokenizer of their own: soon it is tried now and then only.
+
+    A pass of it takes a fifth of one of the target.
+    """
     random = ggufs.tiny_llama(tmp_path / "random.gguf", dim=64, layers=1)
     foreign = retokenised.permuted(tmp_path / "foreign.gguf", random, removed=0.3)
     with opened(foreign) as engine:
+        make_drafts_cheap(engine, draft=0.004)
         asked = []
         for seed in range(4):
             sampling = SamplingParams(temperature=0.8, seed=seed)
@@ -191,7 +195,10 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
             found = [chunk.step.plan for chunk in stream if chunk.step is not None]
             asked.append(sum(p.outlook is not None and p.outlook.asks_model for p in found))
         assert asked[-1] <= 3, asked
-        assert stream.stats.reasons[LOSING.reason] > 70
+        reasons = stream.stats.reasons
+        # What was drafted in the last answer, the n-gram drafted; the rest says why nothing was.
+        assert sum(reasons.values()) > 50
+        assert reasons[LOSING.reason] > 0.9 * sum(reasons.values()), reasons
 
 
 def test_recurrent_draft_model_with_another_vocabulary(tmp_path: Path) -> None:

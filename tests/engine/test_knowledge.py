@@ -79,6 +79,22 @@ def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
     assert len(measured) == 4
 
 
+def test_what_was_forgotten_is_not_checked(
+    measured: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Costs that were learned after it are of this session, and stay."""
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine)
+    monkeypatch.setattr(calibration, "agrees", lambda *_: False)
+    with localspec.load(options=OPTIONS) as engine:
+        make_drafts_cheap(engine)
+        ask(engine)
+        assert len(measured) == 2
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine)
+        assert len(measured) == 4, "but what another session measured is"
+
+
 def test_answers_after_forgetting_measure_anew(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)

@@ -67,14 +67,17 @@ class AgreedCosts(CostCurve):
         self.pace = seconds / self.seconds(n, context)
 
 
-def make_drafts_cheap(engine: Engine) -> None:
+def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     """Forget what was measured, and make up costs at which the measured planner drafts a lot.
 
     On the embedded pair a pass is so short that whether drafting pays depends on the machine, and
     on what else runs there; a test of what drafting does must not.
+
+    Args:
+        draft: seconds of a pass of the draft model, where one of the target takes 0.02.
     """
+    engine.forget()
     knowledge = engine.knowledge
-    knowledge.forget()
     knowledge.target, knowledge.draft = AgreedCosts(), AgreedCosts()
     knowledge.target.learn({n: 0.02 + 1e-4 * n for n in (1, 2, 4, 8, 16, 32)}, 0)
-    knowledge.draft.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), 0.001), 0)
+    knowledge.draft.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), draft), 0)
