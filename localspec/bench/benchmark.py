@@ -34,6 +34,7 @@ class Pair:
     target: str | None = None
     draft: str = "auto"
     scale: str | None = None
+    offline: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +119,7 @@ def measure(pair: Pair, settings: Settings, tell: Tell) -> PairReport:
         def opened() -> Engine:
             tell(f"{pair.name}: loading")
             return stack.enter_context(
-                localspec.load(target, draft=draft, options=settings.options)
+                localspec.load(target, draft=draft, options=settings.options, offline=pair.offline)
             )
 
         engine = opened()

@@ -15,6 +15,7 @@ import typer
 from localspec.cli import bench_options as b
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, LocalspecError, UsageError
 
@@ -33,32 +34,12 @@ Examples:
 _WIDTH = 80
 
 
-def bench(
-    context: typer.Context,
-    model: o.Model = None,
-    draft: o.Draft = None,
-    scale: b.Scale = None,
-    ctx: o.Context = None,
-    threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    suite: b.Suite = None,
-    prompts: b.Prompts = None,
-    per_suite: b.PerSuite = None,
-    max_tokens: b.MaxTokens = None,
-    temp: b.Temperatures = None,
-    arms: b.Arms = None,
-    sweep: b.Sweep = False,
-    turns: b.Turns = None,
-    quick: b.Quick = False,
-    seed: b.Seed = 1,
-    peers: b.WithPeers = False,
-    llama_server: b.LlamaServer = None,
-    server_configs: b.ServerConfigs = None,
-    output: b.Output = None,
-    json: b.Json = False,
-    quiet: b.Quiet = False,
-    verbose: o.Verbose = 0,
-) -> int:
+@o.takes(
+    o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers"),
+    o.only(DRAFT_MODEL, "draft", "cross_vocabulary"),
+    b.BENCH,
+)
+def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> int:
     """Measure speed and acceptance, side by side with plain decoding and with peers.
 
     All configurations answer the same prompts, interleaved. Speeds are those
@@ -67,10 +48,11 @@ def bench(
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
+    output = context.params["output"] and Path(context.params["output"])
     try:
         report = _measured(context, console)
         # First what needs no disk: a full one must not cost the result.
-        console.answer(report.to_json() + "\n" if json else _shown(report))
+        console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
         if output is not None:
             from localspec.bench import figures, folder
 
@@ -130,28 +112,21 @@ def _pairs_and_settings(said: dict[str, Any], peers: Peers | None) -> tuple[list
     Raises:
         UsageError: a value that cannot be meant.
     """
-    from localspec import ModelOptions
     from localspec.bench.benchmark import Pair, Settings
     from localspec.bench.suites import load_suites
-    from localspec.settings import load_settings
+    from localspec.cli.request import read_models
 
     if said["scale"] and (said["model"] or said["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
-    names = ("model", "draft", "ctx", "threads", "gpu_layers")
-    chosen = load_settings(**{name: said[name] for name in names})
-    options: dict[str, Any] = {
-        "context": chosen.ctx,
-        "threads": chosen.threads,
-        "gpu_layers": chosen.gpu_layers,
-    }
+    models = read_models(said)
     pairs = [Pair(name=f"scale {name}", scale=name) for name in said["scale"] or ()]
     if not pairs:
-        shown = Path(chosen.model).name if chosen.model else "embedded pair"
-        pairs = [Pair(name=shown, target=chosen.model, draft=chosen.draft)]
+        shown = Path(models.model).name if models.model else "embedded pair"
+        pairs = [Pair(name=shown, target=models.model, draft=models.draft, offline=models.offline)]
     quick = said["quick"]
     per_suite = said["per_suite"]
     return pairs, Settings(
-        options=ModelOptions(**{k: v for k, v in options.items() if v is not None}),
+        options=models.options,
         prompts=load_suites(
             [Path(path).expanduser() for path in said["prompts"] or ()],
             suites=said["suite"] or None,
@@ -160,12 +135,12 @@ def _pairs_and_settings(said: dict[str, Any], peers: Peers | None) -> tuple[list
             else (b.QUICK_PER_SUITE if quick else b.PER_SUITE),
         ),
         temperatures=_temperatures(said["temp"]),
-        groups=_groups(said["arms"], sweep=said["sweep"]),
+        groups=_groups(said["arms"], sweep=bool(said["sweep"])),
         turns=_count("turns", said["turns"], b.QUICK_TURNS if quick else b.TURNS),
         max_tokens=_count(
             "max-tokens", said["max_tokens"], b.QUICK_MAX_TOKENS if quick else b.MAX_TOKENS
         ),
-        seed=_count("seed", said["seed"], 1, least=0),
+        seed=_count("seed", said["seed"], b.SEED, least=0),
         peers=peers,
     )
 

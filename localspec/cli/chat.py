@@ -10,6 +10,9 @@ from typing import Any
 import typer
 
 from localspec.cli import options as o
+from localspec.cli.answer_options import ANSWER, SAMPLING
+from localspec.cli.drafting_options import DRAFTING
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.errors import LocalspecError, UsageError
 
 EXAMPLES = """\
@@ -19,43 +22,14 @@ Examples:
   localspec chat --system "Answer in one sentence." --temp 0"""
 
 
-def chat(
-    context: typer.Context,
-    system: o.System = None,
-    max_tokens: o.MaxTokens = None,
-    model: o.Model = None,
-    offline: o.Offline = None,
-    ctx: o.Context = None,
-    threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    flash_attention: o.FlashAttention = None,
-    kv_type: o.KvType = None,
-    mmap: o.Mmap = None,
-    mlock: o.Mlock = None,
-    rpc: o.Rpc = None,
-    draft: o.Draft = None,
-    draft_threads: o.DraftThreads = None,
-    draft_gpu_layers: o.DraftGpuLayers = None,
-    lighter_draft: o.LighterDraft = None,
-    overlap: o.Overlap = None,
-    drafter: o.Drafter = None,
-    depth: o.Depth = None,
-    width: o.Width = None,
-    greedy_drafts: o.GreedyDrafts = None,
-    min_confidence: o.MinConfidence = None,
-    min_likelihood: o.MinLikelihood = None,
-    rule: o.Rule = None,
-    rule_threshold: o.RuleThreshold = None,
-    temperature: o.Temperature = None,
-    top_k: o.TopK = None,
-    top_p: o.TopP = None,
-    min_p: o.MinP = None,
-    repeat_penalty: o.RepeatPenalty = None,
-    frequency_penalty: o.FrequencyPenalty = None,
-    presence_penalty: o.PresencePenalty = None,
-    penalty_last_n: o.PenaltyLastN = None,
-    seed: o.Seed = None,
-) -> int:
+@o.takes(
+    o.only(ANSWER, "system", "max_tokens"),
+    MODEL,
+    DRAFT_MODEL,
+    DRAFTING,
+    o.without(SAMPLING, "logit_bias"),
+)
+def chat(context: typer.Context) -> int:
     """Chat in the terminal.
 
     Conversations are kept as they are written. Esc stops an answer, ? shows
@@ -80,10 +54,10 @@ def _shown(said: dict[str, Any]) -> int:
     """The chat until the user leaves it; the exit code."""
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
-    from localspec.tui.engine_thread import Pair
+    from localspec.tui.events import Pair
     from localspec.tui.terminal import log_file, running_in_terminal
 
-    opening = read_opening({"logit_bias": None, **said})
+    opening = read_opening(said)
     asked = opening.model is not None or opening.draft != "auto"
     with running_in_terminal() as notices:
         app = ChatApp(

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import replace
 from threading import Event
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from localspec.cli import hub_options as h
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from localspec.cli.doctor_report import Findings
+    from localspec.cli.request import Models
     from localspec.engine import Engine
     from localspec.llama.options import ModelOptions
-    from localspec.settings import Settings
 
 EXAMPLES = """\
 Examples:
@@ -33,22 +33,18 @@ Examples:
 _WORDS = ("token ids",)
 """Rules about the vocabulary; what fails there has an exit code of its own."""
 
-Quick = Annotated[
-    bool, typer.Option("--quick", help="Calibrate for 10 seconds at most, instead of 60.")
-]
+_calibration = o.in_panel("Calibration")
+CALIBRATION = {
+    "quick": _calibration(bool, "--quick", help="Calibrate for 10 seconds at most, instead of 60."),
+}
 
 
+@o.takes(MODEL, DRAFT_MODEL, CALIBRATION)
 def doctor(
     context: typer.Context,
-    model: o.Model = None,
-    draft: o.Draft = None,
-    ctx: o.Context = None,
-    threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    kv_type: o.KvType = None,
-    quick: Quick = False,
-    json: h.Json = False,
-    quiet: h.Quiet = False,
+    *,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
     """Check this machine and a pair of models, and measure what drafting brings.
@@ -61,14 +57,13 @@ def doctor(
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
     from localspec.cli import doctor_report
-    from localspec.settings import load_settings
+    from localspec.cli.request import read_models
 
-    names = ("model", "draft", "ctx", "threads", "gpu_layers", "kv_type")
-    settings = load_settings(**{name: context.params[name] for name in names})
+    models = read_models(context.params)
     stop = Event()
     try:
         with on_interrupt(stop.set):
-            findings = _examine(console, settings, quick=quick, stop=stop)
+            findings = _examine(console, models, quick=bool(context.params["quick"]), stop=stop)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before anything was measured.") from None
     finally:
@@ -87,7 +82,7 @@ def doctor(
     return DraftMismatch.exit_code if words else LocalspecError.exit_code
 
 
-def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) -> Findings:
+def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> Findings:
     """Everything in turn, the cheapest first."""
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
@@ -103,8 +98,8 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
     from localspec.paths import EMBEDDED_DRAFT
 
     console.progress("looking at the files")
-    options = _options(settings)
-    found = [reference.find(settings.model)]
+    options = models.options
+    found = [reference.find(models.model, offline=models.offline)]
     target = read_gguf(found[0].path)
     problem = why_not(target)
     if problem is not None:
@@ -112,9 +107,9 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
             f"{printable(str(target.path), 1000)} cannot be used: {problem[:1].lower()}"
             f"{problem[1:]} Choose a GGUF of a chat or completion model."
         )
-    draft_path, why = _draft(settings, found[0].path, options)
-    if draft_path is None and settings.draft not in ("auto", "none"):
-        found.append(reference.find(settings.draft, embedded=EMBEDDED_DRAFT))
+    draft_path, why = _draft(models, found[0].path)
+    if draft_path is None and models.draft not in ("auto", "none"):
+        found.append(reference.find(models.draft, offline=models.offline, embedded=EMBEDDED_DRAFT))
         draft_path = found[1].path
     for notice in (notice for one in found for notice in one.notices):
         console.notice(notice)
@@ -148,27 +143,14 @@ def _examine(console: Console, settings: Settings, *, quick: bool, stop: Event) 
     return findings
 
 
-def _options(settings: Settings) -> ModelOptions:
-    from localspec.llama.options import ModelOptions
-
-    said = {
-        "context": settings.ctx,
-        "threads": settings.threads,
-        "gpu_layers": settings.gpu_layers,
-        "kv_type_k": settings.kv_type,
-        "kv_type_v": settings.kv_type,
-    }
-    return ModelOptions(**{k: v for k, v in said.items() if v is not None})  # type: ignore[arg-type]
-
-
-def _draft(settings: Settings, target: Path, options: ModelOptions) -> tuple[Path | None, str]:
+def _draft(models: Models, target: Path) -> tuple[Path | None, str]:
     """What -d auto takes, or would take, and why."""
-    if settings.draft not in ("auto", "none"):
+    if models.draft not in ("auto", "none"):
         return None, ""
     from localspec.opening import choose_draft
 
-    choice = choose_draft(target, options)
-    if settings.draft == "auto":
+    choice = choose_draft(target, models.options)
+    if models.draft == "auto":
         return choice.draft, choice.why
     instead = "the n-gram alone" if choice.draft is None else choice.draft.name
     return None, f"none was asked for; -d auto would take {instead}"

@@ -86,7 +86,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
 @history.command("list")
-def list_(context: typer.Context, limit: Limit = 50, json: o.PrintJson = False) -> int:
+def list_(context: typer.Context, limit: Limit = 50, json: o.Json = False) -> int:
     """List conversations, newest first."""
     from localspec.cli.history_tables import conversations
 
@@ -107,9 +107,7 @@ def list_(context: typer.Context, limit: Limit = 50, json: o.PrintJson = False) 
 
 
 @history.command()
-def search(
-    context: typer.Context, query: Query, limit: Limit = 50, json: o.PrintJson = False
-) -> int:
+def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json = False) -> int:
     """Search titles and messages."""
     from localspec.chat.query import expression, parts
     from localspec.cli.history_tables import hits
@@ -133,7 +131,7 @@ def search(
 
 
 @history.command()
-def show(context: typer.Context, id: Id, json: o.PrintJson = False) -> int:
+def show(context: typer.Context, id: Id, json: o.Json = False) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
     from localspec.chat.export import to_json, to_markdown
     from localspec.cli.history_tables import harmless
@@ -150,7 +148,7 @@ def export(
     id: Id,
     format: Format = None,
     output: Output = None,
-    json: o.PrintJson = False,
+    json: o.Json = False,
 ) -> int:
     """Write a conversation to a file, as Markdown or JSON."""
     from localspec.chat.export import FORMATS, write_export
@@ -176,7 +174,7 @@ def export(
 
 
 @history.command()
-def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.PrintJson = False) -> int:
+def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.Json = False) -> int:
     """Remove conversations, for good."""
     from localspec.cli.history_tables import plain
 

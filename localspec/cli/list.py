@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import hub_options as h
 from localspec.cli import options as o
 from localspec.cli.output import Console
 
@@ -40,7 +39,7 @@ def list_models(
     context: typer.Context,
     words: Words = None,
     everything: All = False,
-    json: h.Json = False,
+    json: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> int:
     """List the models on this machine, whichever tool brought them here.

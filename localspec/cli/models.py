@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import hub_options as h
 from localspec.cli import options as o
 from localspec.cli.output import Console
 
@@ -38,7 +37,7 @@ Words = Annotated[
 def models(
     context: typer.Context,
     words: Words = None,
-    json: h.Json = False,
+    json: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> int:
     """List models worth having, what drafts for them, and under which licence.

@@ -10,7 +10,7 @@ from localspec.cli import options as o
 from localspec.cli.output import Console
 
 
-def paths(context: typer.Context, json: o.PrintJson = False) -> int:
+def paths(context: typer.Context, json: o.Json = False) -> int:
     """Print the folders and files that localspec uses.
 
     LOCALSPEC_HOME puts all of them into one folder.

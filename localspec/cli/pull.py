@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import hub_options as h
 from localspec.cli import options as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled
@@ -44,11 +43,11 @@ Offline = Annotated[
 
 def pull(
     context: typer.Context,
-    reference: h.Reference,
+    reference: o.Reference,
     draft: Draft = None,
     offline: Offline = None,
-    json: h.Json = False,
-    quiet: h.Quiet = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
     """Fetch a model from Hugging Face into its cache.

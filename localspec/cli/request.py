@@ -34,17 +34,23 @@ class _Flags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening:
-    """What to open and how to answer; see `localspec.load` and `Engine.stream`.
-
-    `said_of_sampling` are the numbers among the sampling parameters that somebody gave: for whom
-    the defaults are others than those of SamplingParams.
-    """
+class Models:
+    """What to open; see `localspec.load`."""
 
     model: str | None
     draft: str
     offline: bool | None
     options: ModelOptions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening(Models):
+    """What to open and how to answer; see `Engine.stream`.
+
+    `said_of_sampling` are the numbers among the sampling parameters that somebody gave: for whom
+    the defaults are others than those of SamplingParams.
+    """
+
     drafting: Drafting
     sampling: SamplingParams
     said_of_sampling: Mapping[str, float | int]
@@ -91,6 +97,15 @@ def read_request(said: Mapping[str, Any]) -> Request:
     )
 
 
+def read_models(said: Mapping[str, Any]) -> Models:
+    """The part that is about models alone.
+
+    Raises:
+        UsageError: a value that cannot be meant.
+    """
+    return _models(said, _settings(said))
+
+
 def read_opening(said: Mapping[str, Any]) -> Opening:
     """The part that commands for one answer and for many share.
 
@@ -103,7 +118,7 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
         SamplingParams,
         said,
         temperature=settings.temperature,
-        logit_bias=_logit_bias(said["logit_bias"]),
+        logit_bias=_logit_bias(said.get("logit_bias")),
     )
     if said["rule"] is not None or said["rule_threshold"] is not None:
         from localspec.decoding.rules import acceptance_rule
@@ -112,20 +127,12 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
     # Engine.stream checks this too, but only once the model is loaded.
     if said["max_tokens"] is not None and said["max_tokens"] < 1:
         raise UsageError(f"max-tokens is {said['max_tokens']}. Give 1 or more.")
+    models = _models(said, settings)
     return Opening(
-        model=settings.model,
-        draft=_draft(settings, drafting),
-        offline=said["offline"],
-        options=_record(
-            ModelOptions,
-            said,
-            context=settings.ctx,
-            threads=settings.threads,
-            gpu_layers=settings.gpu_layers,
-            kv_type_k=settings.kv_type,
-            kv_type_v=settings.kv_type,
-            rpc=tuple(said["rpc"] or ()) or None,
-        ),
+        model=models.model,
+        draft=_draft(models.draft, drafting),
+        offline=models.offline,
+        options=models.options,
         drafting=drafting,
         sampling=sampling,
         said_of_sampling=_said(
@@ -138,6 +145,24 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
 def read_system(said: Mapping[str, Any]) -> str | None:
     """The system prompt."""
     return None if said["system"] is None else prompt.require_utf8(said["system"], "--system")
+
+
+def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> Models:
+    return Models(
+        model=settings.model,
+        draft=settings.draft,
+        offline=said["offline"],
+        options=_record(
+            ModelOptions,
+            said,
+            context=settings.ctx,
+            threads=settings.threads,
+            gpu_layers=settings.gpu_layers,
+            kv_type_k=settings.kv_type,
+            kv_type_v=settings.kv_type,
+            rpc=tuple(said.get("rpc") or ()) or None,
+        ),
+    )
 
 
 def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:
@@ -162,7 +187,7 @@ def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
     What reads the latter two takes as long to load as all of the chat up to its first paint. Where
     there are none it is left out: the records check the values of options by themselves.
     """
-    flags = {field.name: said[field.name] for field in dataclasses.fields(_Flags)}
+    flags = {field.name: said.get(field.name) for field in dataclasses.fields(_Flags)}
     own = (name for name, value in os.environ.items() if name.startswith("LOCALSPEC_") and value)
     if paths.config_file().exists() or any(name != "LOCALSPEC_HOME" for name in own):
         from localspec.settings import load_settings
@@ -181,10 +206,9 @@ def _drafting(said: Mapping[str, Any], settings: Settings | _Flags) -> Drafting:
     )
 
 
-def _draft(settings: Settings | _Flags, drafting: Drafting) -> str:
+def _draft(draft: str, drafting: Drafting) -> str:
     """A draft model that nobody asked for is not loaded for a drafter that does without one."""
-    unneeded = settings.draft == "auto" and not uses_model(drafting.drafter)
-    return "none" if unneeded else settings.draft
+    return "none" if draft == "auto" and not uses_model(drafting.drafter) else draft
 
 
 def uses_model(drafter: str) -> bool:

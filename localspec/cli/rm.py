@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from localspec.cli import hub_options as h
 from localspec.cli import options as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, UsageError
@@ -40,8 +39,8 @@ def rm(
     context: typer.Context,
     reference: Reference,
     yes: Yes = False,
-    json: h.Json = False,
-    quiet: h.Quiet = False,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
     """Remove a model from the cache that it was pulled into.

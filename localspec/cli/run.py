@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from localspec.cli import options as o
+from localspec.cli.answer_options import ANSWER, SAMPLING
+from localspec.cli.drafting_options import DRAFTING
 from localspec.cli.interrupts import on_interrupt
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console, OutputLost
 from localspec.errors import Cancelled, UsageError
 
@@ -25,52 +28,28 @@ Examples:
   localspec run -m model.gguf -d draft.gguf --temp 0 < prompt.txt"""
 
 
+Prompt = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="PROMPT",
+        show_default=False,
+        help="The prompt. Text piped into standard input is put before it, with a blank line "
+        "between them; '-' or no prompt takes that text alone.",
+    ),
+]
+_output = o.in_panel(o.OUTPUT)
+OUTPUT = {
+    "stats": _output(bool, "--stats", help="All figures as a table on standard error."),
+    "json": _output(bool, "--json", help="One JSON object with text and figures at the end."),
+    "jsonl": _output(bool, "--jsonl", help="One JSON object per event, as it happens."),
+}
+
+
+@o.takes(ANSWER, MODEL, DRAFT_MODEL, DRAFTING, SAMPLING, OUTPUT)
 def run(
     context: typer.Context,
-    prompt: o.Prompt = None,
-    system: o.System = None,
-    raw: o.Raw = False,
-    max_tokens: o.MaxTokens = None,
-    stop: o.Stop = None,
-    grammar: o.GrammarText = None,
-    json_schema: o.JsonSchema = None,
-    model: o.Model = None,
-    offline: o.Offline = None,
-    ctx: o.Context = None,
-    threads: o.Threads = None,
-    gpu_layers: o.GpuLayers = None,
-    flash_attention: o.FlashAttention = None,
-    kv_type: o.KvType = None,
-    mmap: o.Mmap = None,
-    mlock: o.Mlock = None,
-    rpc: o.Rpc = None,
-    draft: o.Draft = None,
-    draft_threads: o.DraftThreads = None,
-    draft_gpu_layers: o.DraftGpuLayers = None,
-    lighter_draft: o.LighterDraft = None,
-    cross_vocabulary: o.CrossVocabulary = None,
-    overlap: o.Overlap = None,
-    drafter: o.Drafter = None,
-    depth: o.Depth = None,
-    width: o.Width = None,
-    greedy_drafts: o.GreedyDrafts = None,
-    min_confidence: o.MinConfidence = None,
-    min_likelihood: o.MinLikelihood = None,
-    rule: o.Rule = None,
-    rule_threshold: o.RuleThreshold = None,
-    temperature: o.Temperature = None,
-    top_k: o.TopK = None,
-    top_p: o.TopP = None,
-    min_p: o.MinP = None,
-    repeat_penalty: o.RepeatPenalty = None,
-    frequency_penalty: o.FrequencyPenalty = None,
-    presence_penalty: o.PresencePenalty = None,
-    penalty_last_n: o.PenaltyLastN = None,
-    logit_bias: o.LogitBias = None,
-    seed: o.Seed = None,
-    stats: o.Stats = False,
-    json: o.Json = False,
-    jsonl: o.Jsonl = False,
+    prompt: Prompt = None,
+    *,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
@@ -82,21 +61,23 @@ def run(
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
-    if json and jsonl:
+    said = context.params
+    if said["json"] and said["jsonl"]:
         raise UsageError("--json and --jsonl exclude each other. Leave out one of them.")
-    if quiet and (stats or verbose):
+    if quiet and (said["stats"] or verbose):
         raise UsageError("--quiet excludes --stats and --verbose. Leave out one of them.")
 
     from localspec.cli import formats
 
-    kind = formats.JsonObject if json else formats.JsonLines if jsonl else formats.Text
+    kind = (
+        formats.JsonObject if said["json"] else formats.JsonLines if said["jsonl"] else formats.Text
+    )
     form: Format = kind(console)
     try:
         from localspec.cli.request import read_request
         from localspec.cli.worker import Worker
 
-        # The parameters above are there for typer; here they are wanted by name.
-        worker = Worker(read_request(context.params), shows_progress=console.shows_progress)
+        worker = Worker(read_request(said), shows_progress=console.shows_progress)
         ready, finished = _follow(worker, form, console)
     except OutputLost:
         raise
@@ -107,7 +88,9 @@ def run(
     except Exception as error:
         _tell(form, error)
         raise
-    return _report(console, ready, finished, stats=stats, figures=not (json or jsonl))
+    return _report(
+        console, ready, finished, stats=bool(said["stats"]), figures=kind is formats.Text
+    )
 
 
 def _tell(form: Format, error: Exception) -> None:

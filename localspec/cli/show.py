@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from localspec.cli import hub_options as h
 from localspec.cli import options as o
 from localspec.cli.output import Console
 from localspec.errors import UsageError
@@ -64,7 +63,7 @@ def show(
     ctx: Context = 0,
     kv_type: KvType = "f16",
     template: Template = False,
-    json: h.Json = False,
+    json: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> int:
     """Show what a model is, the memory it needs, and which local models draft for it.
