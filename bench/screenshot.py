@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 
 from localspec.bench.scale import scaled_pair
 from localspec.tui.app import ChatApp
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 
 PROMPTS = (
     "Tell me a story about a fox and a hen.",

@@ -22,16 +22,19 @@ from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.tui import commands, preferences
 from localspec.tui.command_actions import CommandActions
 from localspec.tui.composer import Composer
-from localspec.tui.conversing import TITLE, Conversing, event_id
+from localspec.tui.conversing import Conversing
 from localspec.tui.dialogs import Dialogs
 from localspec.tui.display import Display
-from localspec.tui.engine_thread import EngineThread, Event, Loader, Opened, Pair
+from localspec.tui.engine_thread import EngineThread, Loader
+from localspec.tui.events import Event, Opened, Pair, event_id
 from localspec.tui.figures_panel import FiguresPanel
+from localspec.tui.panels import Panels
 from localspec.tui.prompt_input import PromptInput
 from localspec.tui.records import Records
 from localspec.tui.shelf import Shelf
 from localspec.tui.sidebar import Sidebar
 from localspec.tui.status_line import StatusLine
+from localspec.tui.titling import TITLE
 from localspec.tui.transcript import Transcript
 
 if TYPE_CHECKING:
@@ -115,6 +118,7 @@ class ChatApp(App[None]):
         self.stage = Display(self)
         self.shelf = Shelf(self)
         self.dialogs = Dialogs(self)
+        self.panels = Panels(self)
         self.records = Records(self.stage.tell_from_thread)
         self.engine = EngineThread(
             lambda event: self.post_message(EngineEvent(event)),
@@ -143,8 +147,7 @@ class ChatApp(App[None]):
     def on_mount(self) -> None:
         said = self.preferences
         self.theme = said.theme if said.theme in self.available_themes else _first_theme()
-        self._fold(Sidebar, said.sidebar)
-        self._fold(FiguresPanel, said.figures)
+        self.panels.restore()
         self.transcript.tokens, self.transcript.rejected = said.tokens, said.rejected
         self.prompt.focus()
         self.stage.show_conversation()
@@ -262,8 +265,7 @@ class ChatApp(App[None]):
 
     @on(Sidebar.Left)
     def _sidebar_left(self) -> None:
-        self.uncover()
-        self.prompt.focus()
+        self.panels.uncover()
 
     def show(self, conversation: Conversation, message: str | None = None) -> None:
         """Show this conversation, and in it this message."""
@@ -273,8 +275,7 @@ class ChatApp(App[None]):
         self.composer.leave_edit()
         self.conversing.begin(conversation)
         self.transcript.select_message(message)
-        self.uncover()
-        self.prompt.focus()
+        self.panels.uncover()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""
@@ -302,8 +303,7 @@ class ChatApp(App[None]):
         if self.stage.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
         else:
-            self.uncover()
-            self.prompt.focus()
+            self.panels.uncover()
 
     def action_interrupt(self) -> None:
         """Ctrl+C: copy what is selected, else the innermost thing that can end ends."""
@@ -356,11 +356,11 @@ class ChatApp(App[None]):
         self.stage.legend()
 
     def action_figures(self) -> None:
-        self._toggle(FiguresPanel, "figures")
+        self.panels.toggle(FiguresPanel)
         self.stage.figures()
 
     def action_sidebar(self) -> None:
-        self._toggle(Sidebar, "sidebar")
+        self.panels.toggle(Sidebar)
 
     def action_search(self) -> None:
         """Put the cursor into the search, opening the list if need be."""
@@ -399,33 +399,6 @@ class ChatApp(App[None]):
             yield SystemCommand(
                 f"/{command.name}", command.about, partial(self._commands.begin, command)
             )
-
-    def _toggle(self, kind: type[Widget], name: str) -> None:
-        panel = self.part(kind)
-        show = not panel.display
-        if self.is_narrow:
-            panel.set_class(show, "over")
-        else:
-            self._fold(kind, show)
-            self.remember(**{name: show})
-        if not show and not self.prompt.has_focus:
-            self.prompt.focus()
-
-    def _fold(self, kind: type[Widget], show: bool | None) -> None:
-        """Open or shut a panel beside the conversation; None goes by the width."""
-        panel = self.part(kind)
-        panel.set_class(show is True, "open")
-        panel.set_class(show is False, "shut")
-
-    @property
-    def is_narrow(self) -> bool:
-        """Whether panels lie over the conversation."""
-        return self.screen_stack[0].has_class("-narrow")
-
-    def uncover(self) -> None:
-        """Take away what lies over the conversation."""
-        self.sidebar.remove_class("over")
-        self.part(FiguresPanel).remove_class("over")
 
 
 def _first_theme() -> str:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.tui.engine_thread import Question
+from localspec.tui.events import Question
 
 
 class View(Protocol):

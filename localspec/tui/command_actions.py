@@ -14,7 +14,7 @@ from localspec.chat.figures import Figures
 from localspec.errors import UsageError
 from localspec.tui import commands
 from localspec.tui.commands import MAX_TOKENS, Command
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:

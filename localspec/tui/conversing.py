@@ -20,22 +20,13 @@ from localspec.chat.conversation import (
     Message,
 )
 from localspec.chat.figures import Figures
-from localspec.chat.naming import NEW, title_from
 from localspec.errors import UsageError
-from localspec.tui import commands, engine_thread
+from localspec.tui import commands, events, titling
 from localspec.tui.answer import Answer
 from localspec.tui.boundaries import Keeper, Thread, View
-from localspec.tui.engine_thread import Event, Opened, Question
+from localspec.tui.events import Event, Opened, Question, event_id
 
 NEVER_BEGUN = "■ stopped before it was answered"
-
-TITLE = "title"
-"""What events carry that are about a title; no message has such an id."""
-TITLE_WISH = (
-    "Give our conversation a title of at most six words. Answer with the title alone, "
-    "without quotation marks."
-)
-TITLE_TOKENS = 24
 
 
 @dataclass(slots=True)
@@ -196,8 +187,6 @@ class Conversing:
     def ask_for_title(self) -> None:
         """Have the model name the conversation, unless something is sent meanwhile.
 
-        It reads on where it is, so that the cache stays what the next message needs.
-
         Raises:
             UsageError: there is nothing to name yet, or an answer is still coming.
         """
@@ -206,17 +195,7 @@ class Conversing:
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
         self._naming = conversation
-        wish = {"role": "user", "content": TITLE_WISH}
-        self.thread.ask(
-            Question(
-                TITLE,
-                [*conversation.for_model(), wish],
-                commands.checked(temperature=0.0),
-                TITLE_TOKENS,
-                "error",
-                lambda _text: None,
-            )
-        )
+        self.thread.ask(titling.question(conversation))
 
     def leave(self) -> None:
         """The chat ends, and the thread has: what has come of an answer is kept."""
@@ -233,7 +212,7 @@ class Conversing:
 
     def on_event(self, event: Event) -> None:
         """Take in what has happened."""
-        if isinstance(event, engine_thread.Opening):
+        if isinstance(event, events.Opening):
             done = "" if event.fraction is None else f": {event.fraction:.0%}"
             self.view.working(f"{event.what}{done}")
         elif isinstance(event, Opened):
@@ -241,13 +220,13 @@ class Conversing:
             self.view.working(None)
             for notice in event.notices:
                 self.view.tell(notice)
-        elif isinstance(event, engine_thread.NotOpened):
+        elif isinstance(event, events.NotOpened):
             self._take_over(event.still)
             self.view.working(None)
             if not event.cancelled:
                 stays = f" {event.still.model} stays open." if event.still else ""
                 self.view.tell(f"{event.error}{stays}", error=True)
-        elif event_id(event) == TITLE:
+        elif event_id(event) == titling.TITLE:
             self._on_title(event)
         elif self.running is not None and event_id(event) == self.running.to:
             self._on_answer(self.running, event)
@@ -316,22 +295,22 @@ class Conversing:
 
     def _on_answer(self, running: Running, event: Event) -> None:
         asked = running.conversation.messages[running.to]
-        if isinstance(event, engine_thread.Measuring):
+        if isinstance(event, events.Measuring):
             self._note(
                 running.message or asked, "measuring what a pass costs here (once, about 2 s) …"
             )
-        elif isinstance(event, engine_thread.Reading):
+        elif isinstance(event, events.Reading):
             done = event.done / max(1, event.total)
             self._note(running.message or asked, f"reading the prompt: {done:.0%}")
-        elif isinstance(event, engine_thread.Began):
+        elif isinstance(event, events.Began):
             self._note(asked, None)
             self._begin_answer(running, event.answer)
-        elif isinstance(event, engine_thread.Overflowed):
+        elif isinstance(event, events.Overflowed):
             self._note(asked, None)
             self._over()
             self.overfull = running.conversation
             self.view.overflowed(event.error)
-        elif isinstance(event, engine_thread.Ended):
+        elif isinstance(event, events.Ended):
             stopped = event.finish_reason == "cancelled"
             self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
             if running.message is not None:
@@ -339,7 +318,7 @@ class Conversing:
                 self._keep(running)
             self._note(asked, NEVER_BEGUN if not running.message else None)
             self._over()
-        elif isinstance(event, engine_thread.Failed):
+        elif isinstance(event, events.Failed):
             self._end_answer(running, event.text, FAILED)
             if running.message is None:
                 self._note(asked, f"✗ {event.error}")
@@ -350,15 +329,14 @@ class Conversing:
             self.view.tell(event.error, error=True)
 
     def _on_title(self, event: Event) -> None:
-        if not isinstance(event, engine_thread.Ended | engine_thread.Failed):
+        if not isinstance(event, events.Ended | events.Failed):
             return
         conversation, self._naming = self._naming, None
-        title = title_from(event.text)
-        whole = isinstance(event, engine_thread.Ended) and event.finish_reason == "stop"
-        if conversation is None or not whole or title == NEW or title.startswith("<"):
+        title = titling.title(event)
+        if conversation is None or title is None:
             self.view.tell("The model found no title. Name it with /title TEXT.")
             return
-        self.rename(title.strip("\"'*. "), of=conversation, by=BY_MODEL)
+        self.rename(title, of=conversation, by=BY_MODEL)
         self.view.show_conversation()
 
     def _begin_answer(self, running: Running, answer: Answer) -> None:
@@ -416,10 +394,3 @@ class Conversing:
             self.conversation.draft = opened.pair.draft
             if self.conversation.messages:
                 self.keeper.saved(self.conversation)
-
-
-def event_id(event: Event) -> str | None:
-    """Which question an event is about."""
-    if isinstance(event, engine_thread.Began):
-        return event.answer.message
-    return getattr(event, "message", None)

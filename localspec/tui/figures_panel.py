@@ -10,7 +10,7 @@ from textual.widgets import Sparkline, Static
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
-from localspec.tui.engine_thread import Opened
+from localspec.tui.events import Opened
 from localspec.tui.look import Look
 
 _NAME = 11

@@ -18,7 +18,7 @@ from textual.widgets.option_list import Option
 from localspec.chat import words
 from localspec.errors import describe
 from localspec.text import harmless
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 from localspec.tui.look import Look
 
 if TYPE_CHECKING:

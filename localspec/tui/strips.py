@@ -28,3 +28,17 @@ def wrapped(text: Text, width: int, look: Look) -> list[Strip]:
     console = look.console
     lines = console.render_lines(text, console.options.update(width=width), pad=False)
     return [strip_of(line, width) for line in lines]
+
+
+def marked(strip: Strip, span: tuple[int, int], style: Style) -> Strip:
+    """A line with the characters of a selection's span in another style; -1 is the line's end."""
+    start, end = span
+    text = strip.text
+    ends = len(text.rstrip()) if end == -1 else end
+    left, middle, right = text[:start], text[start:ends], text[ends:]
+    if not middle:
+        return strip
+    cuts = [Strip([Segment(part)]).cell_length for part in (left, middle, right)]
+    parts = strip.divide([cuts[0], cuts[0] + cuts[1], strip.cell_length])
+    chosen = Strip([Segment(s.text, (s.style or Style()) + style) for s in parts[1]])
+    return Strip.join([parts[0], chosen, *parts[2:]])

@@ -22,7 +22,7 @@ from localspec.chat.provenance import Rejected
 from localspec.tui.heights import Heights
 from localspec.tui.look import Look
 from localspec.tui.message_lines import MessageLines, Showing
-from localspec.tui.strips import INDENT
+from localspec.tui.strips import INDENT, marked
 
 JUMP = 3
 """What part of the page is free below a growing answer after a jump: a third."""
@@ -191,17 +191,8 @@ class Transcript(ScrollView, can_focus=True):
         span = None if selection is None else selection.get_span(line)
         if span is None:
             return strip
-        start, end = span
-        text = strip.text
-        ends = len(text.rstrip()) if end == -1 else end
-        left, middle, right = text[:start], text[start:ends], text[ends:]
-        if not middle:
-            return strip
-        cuts = [Strip([Segment(part)]).cell_length for part in (left, middle, right)]
-        parts = strip.divide([cuts[0], cuts[0] + cuts[1], strip.cell_length])
         style = Style(bgcolor=self._showing_now().look.colour("primary-muted"), reverse=None)
-        marked = Strip([Segment(s.text, (s.style or Style()) + style) for s in parts[1]])
-        return Strip.join([parts[0], marked, *parts[2:]])
+        return marked(strip, span, style)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text, as it stands on the screen."""

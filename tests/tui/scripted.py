@@ -22,7 +22,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.text import TextAssembler
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 
 PLAIN = 0.05
 """Seconds of a plain pass."""

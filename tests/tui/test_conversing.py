@@ -26,7 +26,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
 from localspec.tui.answer import Answer
 from localspec.tui.conversing import Conversing
-from localspec.tui.engine_thread import (
+from localspec.tui.events import (
     Began,
     Ended,
     Failed,

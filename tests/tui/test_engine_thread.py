@@ -13,10 +13,10 @@ import pytest
 from localspec import SamplingParams
 from localspec.errors import ContextOverflow, ModelInvalid, ModelNotFound
 from localspec.tui import engine_thread
-from localspec.tui.engine_thread import (
+from localspec.tui.engine_thread import EngineThread
+from localspec.tui.events import (
     Began,
     Ended,
-    EngineThread,
     Event,
     Failed,
     Measuring,

@@ -6,7 +6,7 @@ from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.chat.history import History
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 from tests.tui.pilots import chat
 from tests.tui.scripted import Hold, Says, Scripted
 

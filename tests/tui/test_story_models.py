@@ -12,7 +12,7 @@ from localspec.errors import ModelInvalid
 from localspec.hub import local, pairing
 from localspec.hub.local import LocalModel
 from localspec.hub.pairing import FAIL, WARN, Check, PairReport
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 from localspec.tui.model_picker import ModelPicker
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted

@@ -14,7 +14,7 @@ from localspec.hub.local import LocalModel
 from localspec.hub.pairing import FAIL, OK, Check, PairReport
 from localspec.tui import message_lines, sidebar
 from localspec.tui.app import ChatApp
-from localspec.tui.engine_thread import Pair
+from localspec.tui.events import Pair
 from localspec.tui.keys_screen import KeysScreen
 from localspec.tui.model_picker import ModelPicker
 from tests.tui.pilots import Chat
