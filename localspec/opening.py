@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from localspec import paths
 from localspec.drafting import Drafting
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import reference
 from localspec.llama.options import ModelOptions
 from localspec.store import KnowledgeStore, file_identity, machine
@@ -80,6 +80,7 @@ def load(
 
     reports = _shares(progress, [one.path for one in found])
     with ExitStack() as opened:
+        _require_undamaged(path)
         target_model = opened.enter_context(Model(path, options, progress=reports[0]))
         target = opened.enter_context(closing(Context(target_model, options)))
         draft_context = draft_path = crossed = None
@@ -124,6 +125,7 @@ def _open_draft(
     from localspec.llama.context import Context
     from localspec.llama.spelling import translation
 
+    _require_undamaged(path)
     options = options.for_draft(target.capacity)
     model = _draft_model(path, target.model, options, progress)
     try:
@@ -137,6 +139,26 @@ def _open_draft(
     except BaseException:
         model.close()
         raise
+
+
+def _require_undamaged(path: Path) -> None:
+    """Return unless opening the file is known to take the process down.
+
+    Raises:
+        ModelInvalid: it is.
+    """
+    from localspec.hub.describe import damage
+    from localspec.hub.gguf import read_gguf
+
+    try:
+        found = damage(read_gguf(path))
+    except LocalspecError:
+        return  # llama.cpp has the last word about what it can read
+    if found is not None:
+        raise ModelInvalid(
+            f"{path.name} cannot be used: {found[:1].lower()}{found[1:]} Download it again, or "
+            "choose another model."
+        )
 
 
 def _draft_model(

@@ -83,7 +83,9 @@ def _measured(context: typer.Context, console: Console) -> Report:
         console.notice(text)
 
     from localspec.bench.benchmark import benchmark
+    from localspec.llama import library
 
+    library.on_abort(console.last_words)
     stop = Event()
 
     def tell(text: str) -> None:

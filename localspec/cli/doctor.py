@@ -97,6 +97,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.llama import devices, library
     from localspec.paths import EMBEDDED_DRAFT
 
+    library.on_abort(console.last_words)
     console.progress("looking at the files")
     options = models.options
     found = [reference.find(models.model, offline=models.offline)]

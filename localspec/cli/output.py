@@ -11,7 +11,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from time import perf_counter
-from typing import TextIO
+from typing import NoReturn, TextIO
 
 from localspec.errors import Cancelled, LocalspecError, describe
 from localspec.text import harmless
@@ -132,6 +132,10 @@ class Console:
         if self.verbosity and not isinstance(error, LocalspecError):
             self.say("".join(traceback.format_exception(error)).rstrip())
         return code
+
+    def last_words(self, error: BaseException) -> NoReturn:
+        """End the process here and now, with that error: for `localspec.llama.library.on_abort`."""
+        os._exit(self.error(error))
 
     def progress(self, text: str, *, at_once: bool = False) -> None:
         """Show what is going on, in one line that comes and goes."""

@@ -10,10 +10,12 @@ import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from time import sleep
+from typing import NoReturn
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
 from localspec.cli.request import Request, uses_model
-from localspec.errors import Cancelled, UsageError
+from localspec.errors import Cancelled, NativeError, UsageError
 
 _POLL = 0.1
 """Seconds between looks for a signal. A waiting main thread is woken by one that the system hands
@@ -78,7 +80,7 @@ class Worker:
         self._request = request
         self._shows_progress = shows_progress
         self._queue: SimpleQueue[Event] = SimpleQueue()
-        self._cancelled = False
+        self._cancelled = self._lost = False
         self._stream: Stream | None = None
         # A daemon, so that no failure of the main thread could leave the process hanging on it.
         self._thread = threading.Thread(target=self._run, name="localspec-worker", daemon=True)
@@ -106,15 +108,25 @@ class Worker:
 
     def join(self) -> None:
         """Wait until the models are closed."""
-        while self._thread.is_alive():
+        while not self._lost and self._thread.is_alive():
             self._thread.join(_POLL)
 
     def _run(self) -> None:
+        from localspec.llama import library
+
+        library.on_abort(self._abort)
         try:
             with self._load() as engine:
                 self._answer(engine)
         except BaseException as error:  # the main thread raises it again
             self._queue.put(Failed(error))
+
+    def _abort(self, error: NativeError) -> NoReturn:
+        """llama.cpp is lost: the main thread says so and ends the process, unless we return."""
+        self._lost = True
+        self._queue.put(Failed(error))
+        while True:
+            sleep(_POLL)
 
     def _load(self) -> Engine:
         opening = self._request.opening

@@ -109,12 +109,15 @@ def why_not(file: GGUFFile) -> str | None:
     elif not file.tensors:
         what = "It holds a vocabulary only, no weights"
     else:
-        what = _broken_vocabulary(file)
+        return damage(file)
     return None if what is None else what + "."
 
 
-def _broken_vocabulary(file: GGUFFile) -> str | None:
-    """What llama.cpp would not survive: it aborts the process, or reads what is not there."""
+def damage(file: GGUFFile) -> str | None:
+    """What llama.cpp would not survive: it aborts the process, or reads what is not there.
+
+    A sentence, None if nothing of the kind is known.
+    """
     tokens = file.array("tokenizer.ggml.tokens")
     if tokens is None or not tokens.strings:
         return None
@@ -122,9 +125,11 @@ def _broken_vocabulary(file: GGUFFile) -> str | None:
         values = file.array(f"tokenizer.ggml.{name}")
         if values is not None and len(values) < len(tokens):
             what = "types" if name == "token_type" else "scores"
-            return f"It is damaged: it has {what} of {len(values)} tokens, and {len(tokens)} tokens"
+            return (
+                f"It is damaged: it has {what} of {len(values)} tokens, and {len(tokens)} tokens."
+            )
     if len(set(tokens.all_bytes())) < len(tokens):
-        return "It is damaged: it lists a token twice"
+        return "It is damaged: it lists a token twice."
     return None
 
 

@@ -5,10 +5,15 @@ from __future__ import annotations
 import ctypes
 import logging
 import re
+import threading
 from collections import deque
+from collections.abc import Callable
+from pathlib import PurePath
 
 import llama_cpp
 import psutil
+
+from localspec.errors import NativeError
 
 logger = logging.getLogger("localspec.llama")
 
@@ -50,6 +55,45 @@ def complaint() -> str:
     """The first error that llama.cpp logged since then; empty if it said nothing."""
     # "function: error loading model: cause" reads better without the function.
     return re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]) if _complaints else ""
+
+
+def on_abort(tell: Callable[[NativeError], object]) -> None:
+    """Have `tell` called when llama.cpp is about to abort the process, which it will not survive.
+
+    It is called in the thread that finds the trouble first, and the process ends when it returns.
+    One for each process: the last one said. Does nothing where the library has no such hook.
+    """
+    global _abort
+    from llama_cpp._ggml import libggml
+
+    first = threading.Lock()
+
+    @_ABORT  # type: ignore[untyped-decorator]
+    def abort(words: bytes) -> None:
+        while not first.acquire(timeout=_LONG):
+            pass  # another thread of this pass was first, and ends the process
+        where, _, what = words.decode("utf-8", "replace").strip().partition(": ")
+        place = f" ({PurePath(where).name})" if what else ""
+        tell(
+            NativeError(
+                f"llama.cpp gave up: {what or where}{place}. The file of the model may be damaged: "
+                "download it again, or choose another model."
+            )
+        )
+
+    try:
+        hook = libggml.ggml_set_abort_callback
+    except AttributeError:
+        return
+    hook.restype, hook.argtypes = ctypes.c_void_p, [_ABORT]
+    hook(abort)
+    _abort = abort
+
+
+_LONG = 3600.0
+_ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+_abort: object = None
+"""Kept for as long as native code may call it: the life of the process."""
 
 
 def version() -> str:
@@ -112,7 +156,7 @@ def add_rpc_servers(servers: tuple[str, ...]) -> None:
     """
     from llama_cpp._ggml import libggml
 
-    from localspec.errors import NativeError, UsageError
+    from localspec.errors import UsageError
 
     if not llama_cpp.llama_supports_rpc():
         raise UsageError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import random
 import re
 from pathlib import Path
@@ -16,7 +17,9 @@ from localspec.drafters import REGISTRY
 from localspec.errors import NativeError
 from localspec.text import TextAssembler
 from tests.cli.conftest import Cli
-from tests.support.ggufs import tiny_bert, tiny_llama
+from tests.cli.process import finished
+from tests.hub import pairs
+from tests.support.ggufs import aborting_llama, tiny_bert, tiny_llama
 from tests.support.retokenised import bytewise
 
 
@@ -71,6 +74,44 @@ def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
     result = cli("run", "-m", str(tiny_bert(tmp_path / "bert.gguf")), "hi")
     assert result.code == 4
     assert "embedding model" in result.sentence()
+
+
+@pytest.mark.parametrize("role", ["-m", "-d"])
+def test_a_gguf_whose_vocabulary_llama_cpp_would_not_survive(role: str, tmp_path: Path) -> None:
+    path = pairs.model(tmp_path / "twice.gguf", tokens=(*pairs.TOKENS, pairs.TOKENS[-1]))
+    result = finished("run", role, str(path), "hi")
+    assert (result.returncode, result.stdout) == (4, "")
+    assert result.stderr == (
+        "localspec: twice.gguf cannot be used: it is damaged: it lists a token twice. "
+        "Download it again, or choose another model.\n"
+    )
+
+
+GAVE_UP = re.compile(
+    r"localspec: llama\.cpp gave up: GGML_ASSERT\(eps >= 0\.0f\) failed \(ops\.cpp:\d+\)\. "
+    r"The file of the model may be damaged: download it again, or choose another model\.\n"
+)
+
+
+@pytest.mark.parametrize(
+    "verb", [("run", "hi"), ("doctor", "--quick"), ("bench", "--quick", "--arms", "plain")]
+)
+def test_llama_cpp_gives_up_in_the_middle(verb: tuple[str, ...], tmp_path: Path) -> None:
+    """What nobody could know of the file: a sentence all the same, and no core dump."""
+    path = aborting_llama(tmp_path / "bad.gguf")
+    result = finished(*verb, "-m", str(path), "-d", "none", "-t", "2")
+    assert result.returncode == 1
+    assert GAVE_UP.fullmatch(result.stderr), result.stderr
+    assert result.stdout == ""
+
+
+def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
+    path = aborting_llama(tmp_path / "bad.gguf")
+    result = finished("run", "hi", "--jsonl", "-m", str(path), "-d", "none", "-t", "1")
+    assert result.returncode == 1
+    last = json.loads(result.stdout.splitlines()[-1])
+    assert (last["event"], last["exit_code"]) == ("error", 1)
+    assert "GGML_ASSERT" in last["message"]
 
 
 def test_a_refused_draft_with_another_vocabulary_names_the_first_token(
