@@ -28,6 +28,8 @@ from localspec.tui.display import Display
 from localspec.tui.engine_thread import EngineThread, Loader
 from localspec.tui.events import Event, Opened, Pair, event_id
 from localspec.tui.figures_panel import FiguresPanel
+from localspec.tui.look import Look
+from localspec.tui.message_lines import prepare
 from localspec.tui.panels import Panels
 from localspec.tui.prompt_input import PromptInput
 from localspec.tui.records import Records
@@ -164,6 +166,7 @@ class ChatApp(App[None]):
             self._pair or Pair(self.preferences.model, self.preferences.draft or "auto")
         )
         self.shelf.open()
+        self.run_worker(partial(prepare, Look.of(self)), thread=True, group="prepare")
 
     async def on_unmount(self) -> None:
         self.engine.close(timeout=10.0, last=self.conversing.leave)

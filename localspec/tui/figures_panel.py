@@ -13,6 +13,8 @@ from localspec.text import harmless
 from localspec.tui.events import Opened
 from localspec.tui.look import Look
 
+_NOTHING = "–"
+"""In the place of a figure that there is not yet."""
 _NAME = 11
 """Cells for the name of a figure."""
 
@@ -28,7 +30,9 @@ class FiguresPanel(VerticalScroll):
         yield Static(id="speed")
         yield Sparkline(id="speeds")
         yield Static(id="drafts")
-        yield Sparkline(id="depths")
+        depths = Sparkline(id="depths")
+        depths.display = False
+        yield depths
         yield Static(id="rest")
 
     def show(
@@ -44,42 +48,38 @@ class FiguresPanel(VerticalScroll):
         self._put("#drafts", drafts_text(figures, look))
         self._put("#rest", rest_text(figures, opened, memory, look))
         self._plot("#speeds", figures.speeds)
-        self._plot("#depths", figures.depths if figures.drafted else ())
+        self._plot("#depths", figures.depths)
+        depths = self.query_one("#depths")
+        if depths.display != bool(figures.drafted):
+            depths.display = bool(figures.drafted)
 
     def _put(self, selector: str, text: Text) -> None:
         static = self.query_one(selector, Static)
-        before = static.content
-        lines = before.plain.count("\n") if isinstance(before, Text) else -1
+        wrapped = text.wrap(Look.of(self.app).console, max(1, static.content_size.width))
         # Laying the screen out again costs more than all of the drawing.
-        static.update(text, layout=text.plain.count("\n") != lines)
+        static.update(text, layout=len(wrapped) != static.content_size.height)
 
     def _plot(self, selector: str, values: tuple[float, ...]) -> None:
-        plot = self.query_one(selector, Sparkline)
-        show = len(values) > 1
-        if plot.display != show:
-            plot.display = show
-        if show:
-            plot.data = list(values)
+        self.query_one(selector, Sparkline).data = list(values)
 
 
 def speed_text(figures: Figures, totals: Totals, look: Look) -> Text:
-    """Speed, and what drafting gained."""
+    """Speed, and what drafting gained. As many lines before the first figures as with them."""
     text = Text()
     _title(text, "Speed", look)
-    if figures.decode_seconds:
-        _row(text, "now", f"{words.rate(figures.speed_now)} tok/s")
-        _row(text, "average", f"{words.rate(figures.speed)} tok/s")
-        _row(text, "per pass", f"{figures.tokens_per_pass:.2f} tokens")
+    known = bool(figures.decode_seconds)
+    _row(text, "now", f"{words.rate(figures.speed_now)} tok/s" if known else _NOTHING)
+    _row(text, "average", f"{words.rate(figures.speed)} tok/s" if known else _NOTHING)
+    _row(text, "per pass", f"{figures.tokens_per_pass:.2f} tokens" if known else _NOTHING)
     gain = figures.speed_up
     if gain is None:
         _row(text, "speed-up", "not measured yet", look.faint)
     else:
         colour = "success" if gain >= 1.02 else "warning" if gain < 0.97 else "foreground"
         _row(text, "speed-up", f"{gain:.2f}× plain", look.style(colour, bold=True))
-    if totals.tokens:
-        saved = totals.plain_seconds - totals.seconds
-        name, style = ("saved", "") if saved >= 0 else ("lost", look.style("warning"))
-        _row(text, name, f"{words.seconds(abs(saved))} in all", style)
+    saved = totals.plain_seconds - totals.seconds
+    name, style = ("saved", "") if saved >= 0 else ("lost", look.style("warning"))
+    _row(text, name, f"{words.seconds(abs(saved))} in all" if totals.tokens else _NOTHING, style)
     text.rstrip()
     return text
 
@@ -115,12 +115,14 @@ def rest_text(figures: Figures, opened: Opened | None, memory: str | None, look:
     """Where the time goes, the context, the memory."""
     text = Text()
     total = figures.decode_seconds
-    if total:
-        text.append("\n")
-        _title(text, "Time", look)
-        _row(text, "verify", words.share(figures.verify_seconds, total))
-        _row(text, "draft", words.share(figures.draft_seconds, total))
-        _row(text, "overhead", words.share(figures.overhead_seconds, total))
+    text.append("\n")
+    _title(text, "Time", look)
+    for name, seconds in (
+        ("verify", figures.verify_seconds),
+        ("draft", figures.draft_seconds),
+        ("overhead", figures.overhead_seconds),
+    ):
+        _row(text, name, words.share(seconds, total) if total else _NOTHING)
     text.append("\n")
     _title(text, "Context and memory", look)
     length = figures.context_length or (opened.context_length if opened else 0)

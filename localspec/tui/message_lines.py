@@ -156,6 +156,16 @@ class MessageLines:
                 yield Text(figures, look.faint)
 
 
+def prepare(look: Look) -> None:
+    """Load what renders answers, parser and highlighter: later the first answer would wait for it.
+
+    May be called in a thread of its own.
+    """
+    from localspec.tui.markdown_lines import MarkdownLines
+
+    MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, look)
+
+
 def _when(seconds: float) -> str:
     then, now = datetime.fromtimestamp(seconds), datetime.now()
     if then.date() == now.date():
