@@ -6,8 +6,8 @@
    interleaved; plain, with the n-gram and with the planner.
 2. First paint: from starting the program to the first screen, before any model is loaded.
 3. A history of 10,000 conversations: to search as one types. A conversation of 5,000 messages in
-   it: to show it, to scroll a page, to jump to its beginning. From the key to the last byte that
-   is drawn, in a pseudo-terminal.
+   it: to show it, to scroll a page, to jump to its beginning. From the key until a terminal shows
+   what it shows in the end.
 
 Run it on a quiet machine: 1 compares speeds, and one busy process more changes both.
 """
@@ -31,14 +31,15 @@ from select import select
 from time import perf_counter, sleep
 
 import pexpect
+import pyte
 
 import localspec
 
 PROMPT = "Tell me a long story about a fox, a hen and an old red barn."
 SIZE = (40, 120)
 """Rows and columns."""
-SILENCE = 0.15
-"""Seconds without output after which a key's work counts as done."""
+WAIT = 0.4
+"""Seconds that a key has to do its work."""
 
 
 def main() -> None:
@@ -103,8 +104,8 @@ def _chat(arguments: Sequence[str]) -> float:
     """Ask once in a chat of its own; its speed is read from the history."""
     child = _start(["chat", *arguments])
     child.expect("shows the keys", timeout=60)
-    _settled(child, 1.0)  # the model is open
     _drain(child)
+    sleep(2.0)  # the model is open, and nothing goes on
     child.send(f"{PROMPT}\r")
     speed = None
     while speed is None:
@@ -176,22 +177,25 @@ def smooth() -> None:
         for number in range(10_000, 0, -1):
             conversation = Conversation()
             for question in range(2500 if number == 1 else 1):
-                conversation.add("user", f"Question {question}: where is fox {number % 97}?")
+                conversation.add("user", f"Fox {number + question}: where is number {number % 97}?")
                 conversation.add("assistant", _ANSWER.format(number=number))
             history.put(
                 conversation.id,
                 header=Header.of(conversation),
                 messages=list(conversation.messages.values()),
             )
-    child = _start(["chat"], columns=160)
+    child = _start(["chat"], columns=_Screen.COLUMNS)
     child.expect("shows the keys", timeout=60)
-    _settled(child, 3.0)  # the model is open, and what was to be told was told
-    search = [1000 * _press(child, letter) for letter in "\x06wooden fox 42"]
-    _print("10,000 conversations: a letter of a search", search[1:], "ms")
-    _press(child, "\x1b")  # lists all again
-    _press(child, "\x1b[B")
-    _print("5,000 messages: show", [1000 * _press(child, "\r")], "ms")
-    _press(child, "\x1b[Z")  # from the input to the conversation
+    screen = _Screen(child)
+    screen.read(3.0)  # the model is open, and what was to be told was told
+    screen.press("\x06")  # Ctrl+F
+    _print(
+        "10,000 conversations: a letter of a search", [screen.press(k) for k in "a fox 42"], "ms"
+    )
+    for key in ("\x1b", "\t", "\x1b[H"):  # clear the search, into the list, to its first one
+        screen.press(key)
+    _print("5,000 messages: show", [screen.press("\r")], "ms")
+    screen.press("\x1b[Z")  # Shift+Tab, from the input to the conversation
     for name, key, times in (
         ("page up", "\x1b[5~", 40),
         ("home", "\x1b[H", 1),
@@ -199,25 +203,41 @@ def smooth() -> None:
         ("end", "\x1b[F", 1),
         ("message up", "\x1b[A", 40),
     ):
-        taken = [1000 * _press(child, key) for _ in range(times)]
-        _print(f"5,000 messages: {name}", taken, "ms")
+        _print(f"5,000 messages: {name}", [screen.press(key) for _ in range(times)], "ms")
     child.close(force=True)
 
 
-def _press(child: pexpect.spawn[bytes], key: str) -> float:
-    """Seconds from a key to the last byte of what it draws."""
-    started = perf_counter()
-    os.write(child.child_fd, key.encode())
-    return _settled(child, SILENCE) - started
+class _Screen:
+    """What the program has drawn, and when."""
 
+    COLUMNS = 160
 
-def _settled(child: pexpect.spawn[bytes], silence: float) -> float:
-    """Read until nothing comes for so many seconds; when the last of it came."""
-    last = perf_counter()
-    while select([child.child_fd], [], [], silence)[0]:
-        os.read(child.child_fd, 1 << 16)
-        last = perf_counter()
-    return last
+    def __init__(self, child: pexpect.spawn[bytes]) -> None:
+        self._file = child.child_fd
+        self._screen = pyte.Screen(self.COLUMNS, SIZE[0])
+        self._stream = pyte.ByteStream(self._screen)
+
+    def read(self, seconds: float) -> list[tuple[float, bytes]]:
+        """Take in what comes for so long: when, and what."""
+        found = []
+        end = perf_counter() + seconds
+        while (left := end - perf_counter()) > 0:
+            if select([self._file], [], [], left)[0]:
+                found.append((perf_counter(), os.read(self._file, 1 << 16)))
+        return found
+
+    def press(self, key: str) -> float:
+        """Milliseconds from a key until the screen shows what it shows in the end."""
+        started = perf_counter()
+        os.write(self._file, key.encode())
+        shown = []
+        for when, drawn in self.read(WAIT):
+            self._stream.feed(drawn)
+            shown.append((when, self._screen.display))
+        first = next((when for when, display in shown if display == shown[-1][1]), started)
+        if not shown or first == started:
+            raise AssertionError(f"nothing is drawn for {key!r}")
+        return 1000 * (first - started)
 
 
 def _print(name: str, values: Sequence[float], unit: str, more: str = "") -> None:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 W = TypeVar("W", bound=Widget)
 
+PREPARE_AFTER = 0.3
+"""Seconds after the first paint until what the first answer needs is loaded."""
 TWICE = 2.0
 """Seconds within which a second Ctrl+C leaves."""
 
@@ -166,6 +168,10 @@ class ChatApp(App[None]):
             self._pair or Pair(self.preferences.model, self.preferences.draft or "auto")
         )
         self.shelf.open()
+        # While the model loads; at once it would hold up the first paint.
+        self.set_timer(PREPARE_AFTER, self._prepare)
+
+    def _prepare(self) -> None:
         self.run_worker(partial(prepare, Look.of(self)), thread=True, group="prepare")
 
     async def on_unmount(self) -> None:
