@@ -12,7 +12,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n auto --dist worksteal
 
 overhead: $(READY)
 	$(BIN)/python -m bench.overhead

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +14,26 @@ from localspec import Engine, ModelOptions, paths
 from tests.support.sessions import make_drafts_cheap
 
 DATA = Path(__file__).parent / "data"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """As many test processes as cores, where each can be kept to one; else one for all tests."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_setaffinity") else 0
+
+
+def _a_core_of_its_own() -> None:
+    """Keep each of several test processes to one core.
+
+    Passes of two processes that share cores wait for each other's threads most of the time.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    if worker and hasattr(os, "sched_setaffinity"):
+        cores = sorted(os.sched_getaffinity(0))
+        os.sched_setaffinity(0, {cores[int(worker) % len(cores)]})
+
+
+_a_core_of_its_own()
 
 
 @pytest.fixture(scope="session", autouse=True)
