@@ -323,12 +323,14 @@ class Engine:
                 context.cancel()
 
     def calibrate(self) -> float:
-        """Measure what passes cost where that is not known, or no longer true, and return the
-        seconds it took. An answer does it by itself before it begins."""
+        """Measure what passes cost where that is not known, no longer true, or was measured on a
+        busy machine, and return the seconds it took. An answer does it by itself before it begins,
+        but gives up on a machine that is always busy."""
         with self._lock:
             self._check_open()
             for context in self._contexts:
                 context.resume()
+            self.knowledge.doubts = min(self.knowledge.doubts, CALIBRATIONS)
             return self._calibrate(())
 
     def forget(self) -> None:

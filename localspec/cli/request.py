@@ -88,7 +88,7 @@ def read_request(said: Mapping[str, Any]) -> Request:
     return Request(
         opening=opening,
         system=read_system(said),
-        raw=said["raw"],
+        raw=bool(said["raw"]),
         stop=prompt.require_texts(said["stop"], "--stop"),
         grammar=prompt.read_grammar(said["grammar"]),
         json_schema=prompt.read_json_schema(said["json_schema"]),

@@ -18,7 +18,9 @@ FAR = (1, 4, 8, 16)
 
 
 STEADY = 1.3
-"""The first size measured once more at the end may differ by so much."""
+"""The first sizes, measured once more at the end, may be slower by so much."""
+AGAIN = 0.01
+"""Seconds for that, if the passes are so short."""
 
 SIMILAR = 1.6
 """A stored curve may differ by so much from what is measured in a moment."""
@@ -58,7 +60,9 @@ def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float
         measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
         measure(passes, filler, sizes[CORE:], near, deadline)
         again: dict[int, float] = {}
-        measure(passes, filler, sizes[:2], again, perf_counter())
+        # A pass of some microseconds meets more hiccups, and is soon done again.
+        rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
+        measure(passes, filler, sizes[:2], again, float("inf"), rounds)
         length = CONTEXT_STEP + 8
         # A prompt of that length costs about what its tokens do in the largest pass known.
         largest = max(near)

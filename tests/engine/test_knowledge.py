@@ -202,3 +202,8 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         for n in range(4):
             engine.generate(f"Number {n} of some other prompts.", max_tokens=2, sampling=GREEDY)
         assert 2 < measured <= 6, "once more, and not for ever"
+        given_up = measured
+        ask(engine)
+        assert measured == given_up
+        engine.calibrate()
+        assert measured == given_up + 2, "but whoever asks for it gets it"
