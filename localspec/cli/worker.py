@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import sleep
-from typing import NoReturn
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
 from localspec.cli.request import Request, uses_model
@@ -121,11 +120,14 @@ class Worker:
         except BaseException as error:  # the main thread raises it again
             self._queue.put(Failed(error))
 
-    def _abort(self, error: NativeError) -> NoReturn:
-        """llama.cpp is lost: the main thread says so and ends the process, unless we return."""
+    def _abort(self, error: NativeError) -> None:
+        """llama.cpp is lost: the main thread says so and ends the process, unless we return.
+
+        We do at once if it is not our passes that are lost, as nobody listens to us any more.
+        """
         self._lost = True
         self._queue.put(Failed(error))
-        while True:
+        while self._thread.is_alive():
             sleep(_POLL)
 
     def _load(self) -> Engine:

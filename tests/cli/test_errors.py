@@ -6,6 +6,8 @@ import itertools
 import json
 import random
 import re
+import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,7 @@ from localspec.cli import worker
 from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.drafters import REGISTRY
 from localspec.errors import NativeError
+from localspec.llama import library
 from localspec.text import TextAssembler
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
@@ -103,6 +106,19 @@ def test_llama_cpp_gives_up_in_the_middle(verb: tuple[str, ...], tmp_path: Path)
     assert result.returncode == 1
     assert GAVE_UP.fullmatch(result.stderr), result.stderr
     assert result.stdout == ""
+
+
+def test_an_abort_behind_an_answer_that_is_over_is_not_held_up(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program that goes on after it is ended by llama.cpp, not kept waiting."""
+    told: list[Callable[[NativeError], object]] = []
+    monkeypatch.setattr(library, "on_abort", told.append)
+    assert cli("run", "hi", "-n", "1", "--drafter", "none").code == 0
+    late = threading.Thread(target=told[0], args=(NativeError("too late"),), daemon=True)
+    late.start()
+    late.join(60)
+    assert not late.is_alive()
 
 
 def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
