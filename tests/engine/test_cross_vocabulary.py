@@ -191,13 +191,13 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
         asked = []
         for seed in range(4):
             sampling = SamplingParams(temperature=0.8, seed=seed)
-            stream = engine.stream("Once upon a time", max_tokens=100, sampling=sampling)
+            stream = engine.stream("Once upon a time", max_tokens=140, sampling=sampling)
             found = [chunk.step.plan for chunk in stream if chunk.step is not None]
             asked.append(sum(p.outlook is not None and p.outlook.asks_model for p in found))
         assert asked[-1] <= 3, asked
         reasons = stream.stats.reasons
         # What was drafted in the last answer, the n-gram drafted; the rest says why nothing was.
-        assert sum(reasons.values()) > 50
+        assert reasons[LOSING.reason] > 70, reasons
         assert reasons[LOSING.reason] > 0.9 * sum(reasons.values()), reasons
 
 
