@@ -15,7 +15,7 @@ check: $(READY)
 	$(BIN)/pytest -n auto --dist worksteal
 
 overhead: $(READY)
-	$(BIN)/python -m bench.overhead
+	$(BIN)/python -m tools.overhead
 
 format: $(READY)
 	$(BIN)/ruff format .

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from localspec.decoding.params import SamplingParams
     from localspec.decoding.stats import DrafterStats, GenerationStats
-    from localspec.drafting import Drafting
     from localspec.engine import Engine
     from localspec.errors import (
         Cancelled,
@@ -28,7 +27,8 @@ if TYPE_CHECKING:
         UsageError,
     )
     from localspec.llama.options import ModelOptions
-    from localspec.opening import load
+    from localspec.loading import load
+    from localspec.planning.drafting import Drafting
     from localspec.stream import Chunk, Completion, Stream
 
 __version__ = "0.1.0"
@@ -64,7 +64,7 @@ _HOMES = {
         "DrafterStats",
         "GenerationStats",
     ),
-    "localspec.drafting": ("Drafting",),
+    "localspec.planning.drafting": ("Drafting",),
     "localspec.engine": ("Engine",),
     "localspec.errors": (
         "Cancelled",
@@ -78,7 +78,7 @@ _HOMES = {
         "UsageError",
     ),
     "localspec.llama.options": ("ModelOptions",),
-    "localspec.opening": ("load",),
+    "localspec.loading": ("load",),
     "localspec.stream": (
         "Chunk",
         "Completion",

@@ -10,28 +10,28 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from localspec.chat.prompt import Prompt, PromptBuilder
-from localspec.chat.template import Message
-from localspec.decoding.dice import SeededDice
-from localspec.decoding.knowledge import Knowledge
 from localspec.decoding.loop import Step, speculate
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import Parts
-from localspec.drafters.ahead import Ahead
-from localspec.drafters.crossing import CrossedModel
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.translated import TranslatedCache
-from localspec.drafting import Drafting, Limits, choose
+from localspec.drafters.heterogeneous import CrossedModel
+from localspec.drafters.mapped_cache import TranslatedCache
+from localspec.drafters.parallel import Ahead
 from localspec.errors import EngineBusy, UsageError
-from localspec.store import KnowledgeStore
+from localspec.planning.drafting import Drafting, Limits, choose
+from localspec.planning.pair_profile import Knowledge
+from localspec.planning.profile_store import KnowledgeStore
+from localspec.prompting.prompt import Prompt, PromptBuilder
+from localspec.prompting.template import Message
 from localspec.stream import Completion, Stream
 from localspec.text import TextAssembler
 
 if TYPE_CHECKING:
-    from localspec.drafters.translation import Translation
+    from localspec.drafters.vocabulary_map import Translation
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -48,7 +48,7 @@ class Engine:
     Attributes:
         model: the target.
         draft: the draft model, None without one; `draft_path` is the file that was asked for, of
-            which a lighter copy may be in use (see `localspec.llama.lighter`).
+            which a lighter copy may be in use (see `localspec.llama.requantized_draft`).
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.

@@ -11,8 +11,8 @@ from localspec.decoding.loop import Step
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import REGISTRY
-from localspec.drafting import Drafting
 from localspec.errors import Cancelled, UsageError
+from localspec.planning.drafting import Drafting
 
 if TYPE_CHECKING:
     from localspec.engine import Engine

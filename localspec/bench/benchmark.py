@@ -186,8 +186,8 @@ def _peers(
     )
     from localspec.bench.peers_server import LlamaServer
     from localspec.bench.server_configurations import server_configurations
+    from localspec.llama.amx_check import weight_buffers_work
     from localspec.llama.library import default_threads
-    from localspec.llama.probe import weight_buffers_work
 
     target = engine.model.path
     draft = engine.draft_path

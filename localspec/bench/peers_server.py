@@ -47,7 +47,7 @@ class LlamaServer:
             tokenize: raw text to token ids, BOS included: the server gets ids, so that both sides
                 read the same prompt.
             threads, context, gpu_layers: as localspec's ModelOptions; -1 layers are all that fit.
-            weight_buffers: whether the CPU's own weight layouts work; see localspec.llama.probe.
+            weight_buffers: whether the CPU's own weight layouts work; see `llama.amx_check`.
             fresh: a new process for each answer; None where the configuration remembers. A
                 process that is not kept also holds no memory between answers.
             start_timeout, answer_timeout: seconds.

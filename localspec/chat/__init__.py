@@ -1,1 +1,1 @@
-"""Conversations: how messages become a prompt."""
+"""A conversation as data, and its figures in words."""

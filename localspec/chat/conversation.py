@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import EllipsisType
 from typing import TYPE_CHECKING, Any
 
-from localspec.chat.naming import NEW, one_line, title_from
+from localspec.chat.titles import NEW, one_line, title_from
 
 USER, ASSISTANT = "user", "assistant"
 

@@ -86,15 +86,15 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     """Everything in turn, the cheapest first."""
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
+    from localspec.doctor.checkup import device_checks
     from localspec.errors import ModelInvalid
+    from localspec.gguf.description import why_not
+    from localspec.gguf.names import printable
+    from localspec.gguf.reader import read_gguf
     from localspec.hub import reference
-    from localspec.hub.checkup import device_checks
-    from localspec.hub.describe import why_not
-    from localspec.hub.gguf import read_gguf
-    from localspec.hub.memory import Use
-    from localspec.hub.names import printable
-    from localspec.hub.pairing import judge_files
     from localspec.llama import devices, library
+    from localspec.pairing.memory import Use
+    from localspec.pairing.rules import judge_files
     from localspec.paths import EMBEDDED_DRAFT
 
     library.on_abort(console.last_words)
@@ -148,7 +148,7 @@ def _draft(models: Models, target: Path) -> tuple[Path | None, str]:
     """What -d auto takes, or would take, and why."""
     if models.draft not in ("auto", "none"):
         return None, ""
-    from localspec.opening import choose_draft
+    from localspec.loading import choose_draft
 
     choice = choose_draft(target, models.options)
     if models.draft == "auto":
@@ -161,7 +161,8 @@ def _measure(
     console: Console, findings: Findings, options: ModelOptions, *, quick: bool, stop: Event
 ) -> None:
     """Open the pair and let it work."""
-    from localspec.hub import checkup, recommendations
+    from localspec.doctor import checkup
+    from localspec.pairing import recommendations
 
     target = findings.target.path
     draft = None if findings.draft is None else findings.draft.path

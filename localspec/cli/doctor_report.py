@@ -10,15 +10,15 @@ from typing import Any
 from localspec import paths
 from localspec.bench.machine import Machine
 from localspec.cli.tables import count, facts, table
-from localspec.hub.checkup import Calibration
-from localspec.hub.describe import quantization
-from localspec.hub.fit import available, shown
-from localspec.hub.forecast import PAYS
-from localspec.hub.gguf import GGUFFile
-from localspec.hub.names import printable
-from localspec.hub.pairing import FAIL, Check
-from localspec.hub.recommendations import Recommendation
+from localspec.doctor.checkup import Calibration
+from localspec.gguf.description import quantization
+from localspec.gguf.names import printable
+from localspec.gguf.reader import GGUFFile
 from localspec.llama.devices import Device
+from localspec.pairing.fit import available, shown
+from localspec.pairing.forecast import PAYS
+from localspec.pairing.recommendations import Recommendation
+from localspec.pairing.rules import FAIL, Check
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 

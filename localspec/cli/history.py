@@ -18,7 +18,7 @@ from localspec.errors import Cancelled, HistoryError, UsageError
 # The rest brings SQLite with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
     from localspec.chat.conversation import Conversation
-    from localspec.chat.history import History
+    from localspec.history.history import History
 
 EXAMPLES = """\
 Examples:
@@ -109,8 +109,8 @@ def list_(context: typer.Context, limit: Limit = 50, json: o.Json = False) -> in
 @history.command()
 def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json = False) -> int:
     """Search titles and messages."""
-    from localspec.chat.query import expression, parts
     from localspec.cli.history_tables import hits
+    from localspec.history.query import expression, parts
 
     console: Console = context.obj
     if expression(query) is None:
@@ -133,8 +133,8 @@ def search(context: typer.Context, query: Query, limit: Limit = 50, json: o.Json
 @history.command()
 def show(context: typer.Context, id: Id, json: o.Json = False) -> int:
     """Print a conversation: the branch that the chat shows, as Markdown."""
-    from localspec.chat.export import to_json, to_markdown
     from localspec.cli.history_tables import harmless
+    from localspec.history.export import to_json, to_markdown
 
     console: Console = context.obj
     conversation = _load(console, id)
@@ -151,7 +151,7 @@ def export(
     json: o.Json = False,
 ) -> int:
     """Write a conversation to a file, as Markdown or JSON."""
-    from localspec.chat.export import FORMATS, write_export
+    from localspec.history.export import FORMATS, write_export
 
     console: Console = context.obj
     if format is not None and format not in FORMATS:
@@ -205,8 +205,8 @@ def _opened(console: Console) -> Iterator[History | None]:
         HistoryError: it cannot be read.
     """
     from localspec import paths
-    from localspec.chat.history import History
-    from localspec.chat.trouble import READ_ONLY
+    from localspec.history.history import History
+    from localspec.history.trouble import READ_ONLY
 
     if not paths.history_file().exists():
         yield None

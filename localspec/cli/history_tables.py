@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 from rich.cells import cell_len, set_cell_size
 
-from localspec.chat.history import Hit, Summary
-from localspec.chat.naming import one_line
-from localspec.chat.query import parts
+from localspec.chat.titles import one_line
+from localspec.history.history import Hit, Summary
+from localspec.history.query import parts
 
 ID = 8
 """Characters of an id that are shown; hardly ever two conversations begin alike."""

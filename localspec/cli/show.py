@@ -12,8 +12,8 @@ from localspec.cli.output import Console
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.hub.drafts import Candidate
-    from localspec.hub.gguf import GGUFFile
+    from localspec.gguf.reader import GGUFFile
+    from localspec.pairing.drafts import Candidate
 
 EXAMPLES = """\
 Examples:
@@ -72,11 +72,11 @@ def show(
     """
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)
+    from localspec.gguf.reader import read_gguf
     from localspec.hub import reference as references
-    from localspec.hub.drafts import candidates
-    from localspec.hub.gguf import read_gguf
     from localspec.hub.local import local_models
     from localspec.llama.options import ModelOptions
+    from localspec.pairing.drafts import candidates
 
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
     if template and json:
@@ -108,11 +108,11 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
 
 def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[Candidate]) -> dict[str, Any]:
     """Everything, as JSON has it."""
-    from localspec.hub.describe import quantization, why_not
-    from localspec.hub.memory import default_context, predict
-    from localspec.hub.names import printable
-    from localspec.hub.pairing import active_parameters
-    from localspec.hub.vocabularies import VocabularyFacts
+    from localspec.gguf.description import quantization, why_not
+    from localspec.gguf.names import printable
+    from localspec.gguf.vocabularies import VocabularyFacts
+    from localspec.pairing.memory import default_context, predict
+    from localspec.pairing.rules import active_parameters
 
     vocabulary = VocabularyFacts(file)
     template = file.text("tokenizer.chat_template")
@@ -168,7 +168,7 @@ def _draft(candidate: Candidate) -> dict[str, Any]:
 
 def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
     from localspec.cli.tables import count, facts
-    from localspec.hub.names import gigabytes, printable
+    from localspec.gguf.names import gigabytes, printable
 
     active = told["active_parameters"]
     parameters = count(told["parameters"])
@@ -194,7 +194,7 @@ def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
 
 
 def _memory(memory: dict[str, Any]) -> str:
-    from localspec.hub.fit import shown
+    from localspec.pairing.fit import shown
 
     text = (
         f"{shown(memory['total'])} with {memory['context']} tokens of {memory['kv_type']} cache: "
@@ -208,7 +208,7 @@ def _memory(memory: dict[str, Any]) -> str:
 
 def _drafts(found: list[Candidate]) -> str:
     from localspec.cli.tables import count, table
-    from localspec.hub.names import printable
+    from localspec.gguf.names import printable
 
     fitting = [candidate for candidate in found if candidate.usable]
     others = [c for c in found if not c.usable and c.model.problem is None]

@@ -12,8 +12,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from localspec.decoding.dice import Dice
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.random_source import Dice
 from localspec.decoding.sampling import Constraint
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree

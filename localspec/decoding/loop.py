@@ -9,9 +9,9 @@ from time import perf_counter
 from typing import Protocol, runtime_checkable
 
 from localspec.decoding.acceptance import AcceptanceRule, Rows, Verdict, Verification
-from localspec.decoding.planner import Plan, Planner
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.planner import Plan, Planner
 
 TARGET = "target"
 """Source of the tokens that the target itself picked."""

@@ -13,8 +13,8 @@ from dataclasses import replace
 import numpy as np
 
 from localspec.decoding.acceptance import Verdict, Verification
-from localspec.decoding.dice import Dice
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.random_source import Dice
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.tree import ROOT
 from localspec.errors import UsageError

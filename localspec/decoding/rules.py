@@ -10,8 +10,8 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.dice import Dice
 from localspec.decoding.lossy import lossy_rule
+from localspec.decoding.random_source import Dice
 from localspec.errors import UsageError
 
 LOSSLESS = ("auto", "token", "block")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.decoding.dice import Dice
+from localspec.decoding.random_source import Dice
 from localspec.decoding.sampling import Constraint, Sampler
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from localspec.decoding.contest import Contest
 from localspec.decoding.loop import Drafter
-from localspec.drafters.ahead import Ahead
 from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.continuation import Continuation
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
 from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.drafters.parallel import Ahead
+from localspec.planning.explore_then_commit import Contest
 
 
 @dataclass(frozen=True, slots=True)

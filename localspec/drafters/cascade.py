@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.planner import Plan
 from localspec.decoding.sampling import Row
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel, Speaker
 from localspec.drafters.ngram import NgramIndex
+from localspec.planning.planner import Plan
 
 
 class CascadeDrafter:

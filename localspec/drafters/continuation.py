@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.planning.planner import Plan
 
 
 class Continuation:

@@ -9,10 +9,10 @@ import numpy as np
 
 from localspec.decoding.acceptance import Rows
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.planner import Plan
 from localspec.decoding.sampling import Constraint, Row, confidence, top_few
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.planning.planner import Plan
 
 
 class Cache(Protocol):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from localspec.decoding.guess import Guess
-from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
+from localspec.planning.planner import Plan
+from localspec.planning.prediction import Guess
 
 
 class NgramIndex:

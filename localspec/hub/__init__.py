@@ -1,1 +1,1 @@
-"""Models: where they are, what fits what, and how to get them."""
+"""Models here and on Hugging Face: references, catalogue, download, cache, removal."""

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import UsageError
-from localspec.hub.names import printable, stays_inside
+from localspec.gguf.names import printable, stays_inside
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _TRUE = ("1", "ON", "YES", "TRUE")

@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from localspec import paths
 from localspec.errors import UsageError
-from localspec.hub.names import is_repository, printable, stays_inside
+from localspec.gguf.names import is_repository, printable, stays_inside
 
 if sys.version_info >= (3, 11):
     import tomllib

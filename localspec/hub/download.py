@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
-from localspec.hub import cache
-from localspec.hub.names import (
+from localspec.gguf.names import (
     DEFAULT_QUANT,
     Weights,
     choose,
@@ -31,6 +30,7 @@ from localspec.hub.names import (
     printable,
     weights_among,
 )
+from localspec.hub import cache
 from localspec.hub.reference import Repository, find, parse
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from typing import Any
 
 from localspec import paths
 from localspec.errors import LocalspecError
+from localspec.gguf.description import Facts, describe
+from localspec.gguf.reader import MOST_PARTS, part_number, part_path
 from localspec.hub import places
-from localspec.hub.describe import Facts, describe
-from localspec.hub.gguf import MOST_PARTS, part_number, part_path
 
 FORMAT = 1
 """Counts up when what is kept of a file changes."""

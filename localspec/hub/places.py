@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
-from localspec.hub.names import choose, parts_of, printable, stays_inside, weights_among
+from localspec.gguf.names import choose, parts_of, printable, stays_inside, weights_among
 
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""

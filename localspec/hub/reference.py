@@ -20,8 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from localspec import paths
 from localspec.errors import ModelNotFound, UsageError
-from localspec.hub import cache
-from localspec.hub.names import (
+from localspec.gguf.names import (
     DEFAULT_QUANT,
     Weights,
     choose,
@@ -32,6 +31,7 @@ from localspec.hub.names import (
     stays_inside,
     weights_among,
 )
+from localspec.hub import cache
 
 DEMO = "demo"
 

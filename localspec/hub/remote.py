@@ -26,8 +26,8 @@ from huggingface_hub.errors import HTTPError as HTTPError  # type: ignore[attr-d
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from localspec.errors import LocalspecError, ModelNotFound
+from localspec.gguf.names import is_repository, printable, stays_inside
 from localspec.hub.cache import COMMIT
-from localspec.hub.names import is_repository, printable, stays_inside
 from localspec.hub.reference import Repository
 
 WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)

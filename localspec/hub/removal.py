@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from localspec import paths
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
+from localspec.gguf.names import choose, parts_of, printable, weights_among
 from localspec.hub import cache
-from localspec.hub.names import choose, parts_of, printable, weights_among
 from localspec.hub.reference import Repository, parse
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from huggingface_hub.file_download import xet_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from localspec.errors import LocalspecError
-from localspec.hub.names import printable
+from localspec.gguf.names import printable
 from localspec.hub.remote import Cut, HTTPError, RemoteFile
 
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")

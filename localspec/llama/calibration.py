@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
-from localspec.drafters.translated import TranslatedCache
+from localspec.drafters.mapped_cache import TranslatedCache
 from localspec.llama.context import Context
+from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
 
 BUDGETS = (1.4, 0.35)
 """Seconds for the target and for the draft model, after a first pass that pages the weights in;

@@ -71,9 +71,9 @@ def features() -> list[str]:
 def rewritten_types() -> frozenset[str]:
     """Types of weights that the CPU backend keeps a rewritten copy of (ggml-cpu: amx, repack).
 
-    `localspec.hub.dimensions` guesses them from the processor; the build decides.
+    `localspec.gguf.dimensions` guesses them from the processor; the build decides.
     """
-    from localspec.llama.probe import weight_buffers_work
+    from localspec.llama.amx_check import weight_buffers_work
 
     built = set(features())
     if not weight_buffers_work():

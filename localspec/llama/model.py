@@ -60,7 +60,7 @@ class Model:
         if options.rpc:
             library.add_rpc_servers(options.rpc)
         if weight_buffers is None:
-            from localspec.llama.probe import weight_buffers_work
+            from localspec.llama.amx_check import weight_buffers_work
 
             weight_buffers = weight_buffers_work()
         self.handle = self._load(options, progress, weight_buffers)

@@ -35,7 +35,7 @@ class ModelOptions:
             is faster; it is made once and kept in the cache folder. Never changes an answer.
         cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
             would write, "shared" drafts the tokens that both have, "auto" takes the better of the
-            two, "off" refuses it. Never changes an answer; see `localspec.drafters.crossing`.
+            two, "off" refuses it. Never changes an answer; see `localspec.drafters.heterogeneous`.
         batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
 
     Raises:

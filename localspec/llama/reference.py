@@ -12,7 +12,7 @@ from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from localspec.errors import ModelNotFound, NativeError
 from localspec.llama import library
-from localspec.llama.probe import weight_buffers_work
+from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.vocabulary import Vocabulary
 
 

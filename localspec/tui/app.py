@@ -19,25 +19,26 @@ from textual.widgets import Footer, Static, TextArea
 
 from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import Cancelled, LocalspecError, UsageError
-from localspec.tui import commands, preferences
-from localspec.tui.command_actions import CommandActions
-from localspec.tui.composer import Composer
-from localspec.tui.conversing import Conversing
-from localspec.tui.dialogs import Dialogs
-from localspec.tui.display import Display
-from localspec.tui.engine_thread import EngineThread, Loader
-from localspec.tui.events import Event, Opened, Pair, event_id
-from localspec.tui.figures_panel import FiguresPanel
-from localspec.tui.look import Look
-from localspec.tui.message_lines import prepare
-from localspec.tui.panels import Panels
-from localspec.tui.prompt_input import PromptInput
-from localspec.tui.records import Records
-from localspec.tui.shelf import Shelf
-from localspec.tui.sidebar import Sidebar
-from localspec.tui.status_line import StatusLine
-from localspec.tui.titling import TITLE
-from localspec.tui.transcript import Transcript
+from localspec.tui import preferences
+from localspec.tui.control import commands
+from localspec.tui.control.command_actions import CommandActions
+from localspec.tui.control.conversation_list import Shelf
+from localspec.tui.control.conversing import Conversing
+from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.display import Display
+from localspec.tui.control.engine_thread import EngineThread, Loader
+from localspec.tui.control.events import Event, Opened, Pair, event_id
+from localspec.tui.control.history_access import Records
+from localspec.tui.control.panels import Panels
+from localspec.tui.control.titling import TITLE
+from localspec.tui.rendering.message_lines import prepare
+from localspec.tui.rendering.palette import Look
+from localspec.tui.widgets.composer import Composer
+from localspec.tui.widgets.figures_panel import FiguresPanel
+from localspec.tui.widgets.prompt_input import PromptInput
+from localspec.tui.widgets.sidebar import Sidebar
+from localspec.tui.widgets.status_line import StatusLine
+from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
     from localspec import Drafting, ModelOptions
@@ -379,7 +380,7 @@ class ChatApp(App[None]):
 
     def action_keys(self) -> None:
         """The keys that apply where the focus is."""
-        from localspec.tui.keys_screen import KeysScreen, keys_of
+        from localspec.tui.screens.keys_screen import KeysScreen, keys_of
 
         self.push_screen(KeysScreen(keys_of(self.screen, self.get_key_display)))
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localspec import paths
-from localspec.chat.writer import lives, me
+from localspec.history.process import lives, me
 from localspec.tui.guard import guarded_terminal
 
 _SWITCH = 0.0005

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from localspec.chat.provenance import Provenance, Rejected, Span, fitted
 from localspec.decoding.loop import TARGET, Step
-from localspec.decoding.planner import Plan
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.planner import Plan
 
 PIECES = {
     1: b"one",

@@ -14,13 +14,14 @@ import localspec
 from localspec import ModelOptions, paths
 from localspec.bench.suites import load_suites
 from localspec.cli import doctor as command
-from localspec.hub import checkup, pairing, recommendations
-from localspec.hub.checkup import Calibration, Kind, calibrate, cost_check, device_checks
-from localspec.hub.fit import layers_that_fit
-from localspec.hub.gguf import read_gguf
-from localspec.hub.memory import Use, n_layers, place
+from localspec.doctor import checkup
+from localspec.doctor.checkup import Calibration, Kind, calibrate, cost_check, device_checks
+from localspec.gguf.reader import read_gguf
 from localspec.llama.devices import Device, backends, devices
-from localspec.store import folder as measurements
+from localspec.pairing import recommendations, rules
+from localspec.pairing.fit import layers_that_fit
+from localspec.pairing.memory import Use, n_layers, place
+from localspec.planning.profile_store import folder as measurements
 from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 from tests.support.homes import move_to
@@ -75,7 +76,7 @@ def test_as_text(cli: Cli) -> None:
 def test_another_vocabulary_is_refused_with_the_token(
     cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
+    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
     draft = tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
     result = cli("doctor", "-d", str(draft), "--json")
     assert result.code == 5

@@ -21,7 +21,7 @@ from localspec.llama import library
 from localspec.text import TextAssembler
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
-from tests.hub import pairs
+from tests.pairing import pairs
 from tests.support.ggufs import aborting_llama, tiny_bert, tiny_llama
 from tests.support.retokenised import bytewise
 

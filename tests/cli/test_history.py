@@ -11,13 +11,13 @@ import pytest
 
 from localspec import paths
 from localspec.chat.conversation import ASSISTANT, Conversation
-from localspec.chat.export import from_json, to_markdown
-from localspec.chat.history import History
 from localspec.cli import history as verb
 from localspec.cli.main import main
-from tests.chat.histories import conversation_of, damage, fill, locked, rows
+from localspec.history.export import from_json, to_markdown
+from localspec.history.history import History
 from tests.cli.conftest import Cli, Terminal
 from tests.cli.process import finished, on_terminal
+from tests.history.histories import conversation_of, damage, fill, locked, rows
 
 FOX, WALRUS, STEERING = ("1" * 32, "2" * 32, "2b" + "3" * 30)
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from localspec.hub import pairing
+from localspec.pairing import rules
 from tests.cli.conftest import Cli
-from tests.hub.pairs import TOKENS, model
-from tests.hub.raw import STRING, gguf, key, text
+from tests.gguf.raw import STRING, gguf, key, text
+from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 from tests.support.homes import move_to
 
@@ -92,7 +92,7 @@ def test_show_the_embedded_model(cli: Cli) -> None:
 
 
 def test_show_as_json(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairing, "THROUGH_TEXT", False)
+    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
     tiny_llama(here / "swapped.gguf", swap_tokens=(500, 700))
     sized_llama(here / "large.gguf", layers=2)
     told = cli("show", "demo", "--json", "--ctx", "4096", "--kv-type", "q8_0").json

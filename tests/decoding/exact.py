@@ -12,15 +12,15 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.dice import Dice
 from localspec.decoding.loop import Drafter, speculate
-from localspec.decoding.planner import Fixed, Never, Plan, Planner
+from localspec.decoding.random_source import Dice
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.continuation import Continuation
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
 from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.planning.planner import Fixed, Never, Plan, Planner
 from tests.support.toys import (
     AS_IS,
     START,

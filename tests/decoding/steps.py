@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch
 from localspec.decoding.loop import TARGET, Drafter, Step, speculate
-from localspec.decoding.planner import Fixed, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import ToyTarget
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
-from localspec.decoding.dice import SeededDice
 from localspec.decoding.distribution import Distribution, Probabilities
+from localspec.decoding.random_source import SeededDice
 from tests.support.toys import EnumeratingDice, enumerate_outcomes, examples, expectation
 
 SIZE = 8

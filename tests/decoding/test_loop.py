@@ -20,9 +20,8 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.dice import Dice, SeededDice
 from localspec.decoding.loop import TARGET, Drafter, Step, speculate
-from localspec.decoding.planner import Fixed, Never, Plan
+from localspec.decoding.random_source import Dice, SeededDice
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
@@ -30,6 +29,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
 from localspec.drafters.ngram import NgramIndex
+from localspec.planning.planner import Fixed, Never, Plan
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import run
 from tests.support.toys import (

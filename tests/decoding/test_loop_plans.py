@@ -8,10 +8,10 @@ import pytest
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch, SpeculativeSampling
 from localspec.decoding.loop import PROMPT, Drafter, Step, speculate
-from localspec.decoding.planner import Never, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.planning.planner import Never, Plan
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import run
 from tests.support.toys import (

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, SpeculativeSampling
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.continuation import Continuation
+from localspec.planning.planner import Plan
 from tests.decoding.exact import (
     DRAFTERS,
     EXACT,

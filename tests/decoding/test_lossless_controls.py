@@ -13,12 +13,12 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.dice import Dice
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Plan
+from localspec.decoding.random_source import Dice
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts
 from tests.support.toys import ToyDrafter, ToyModel, drawn_chain, started
 

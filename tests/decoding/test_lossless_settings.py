@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
 from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.planning.planner import Plan
 from tests.decoding.exact import DRAFTERS, EXACT, drafted, gap, model_drafter, texts, undrafted
 from tests.support.toys import (
     AS_IS,

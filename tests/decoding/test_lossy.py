@@ -20,12 +20,12 @@ from localspec.decoding.lossy import (
     TypicalAcceptance,
     lossy_rule,
 )
-from localspec.decoding.planner import Plan
 from localspec.decoding.rules import LOSSY
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
+from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts, verify
 from tests.support.toys import (
     GREEDY,

@@ -14,11 +14,11 @@ from localspec.decoding.acceptance import (
 )
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Plan
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
+from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, model_drafter, verify
 from tests.support.toys import (
     GREEDY,

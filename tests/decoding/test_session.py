@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.decoding.dice import SeededDice
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from tests.support.toys import GREEDY, Forbids

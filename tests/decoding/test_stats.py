@@ -8,9 +8,9 @@ import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.loop import PROMPT, speculate
-from localspec.decoding.planner import Fixed, Never, Plan, Planner
 from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.planner import Fixed, Never, Plan, Planner
 from tests.decoding.steps import step_of
 from tests.support.toys import GREEDY, ToyModel, ToyTarget, chosen_chain, session_of
 

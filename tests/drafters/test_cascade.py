@@ -9,14 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch
-from localspec.decoding.dice import SeededDice
 from localspec.decoding.loop import Drafter, speculate
-from localspec.decoding.planner import Fixed, Plan
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.cascade import CascadeDrafter
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
 from localspec.drafters.ngram import NgramIndex
+from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import (
     AS_IS,
     GREEDY,

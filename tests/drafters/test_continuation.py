@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from localspec.decoding.loop import Drafter
-from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.continuation import Continuation
 from localspec.drafters.draft_model import DraftModel, ModelDrafter
 from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.planning.planner import Plan
 from tests.support.toys import (
     GREEDY,
     ToyCache,

@@ -15,15 +15,15 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.dice import SeededDice
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.loop import speculate
 from localspec.decoding.lossy import TopKMembership
-from localspec.decoding.planner import Fixed, Plan
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel, ModelDrafter, Speaker
+from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import (
     AS_IS,
     GREEDY,

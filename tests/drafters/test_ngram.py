@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.planner import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.planning.planner import Plan
 from tests.support.toys import (
     examples,
     session_of,

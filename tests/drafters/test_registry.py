@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.dice import SeededDice
 from localspec.decoding.loop import speculate
-from localspec.decoding.planner import Fixed, Plan
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import REGISTRY, Parts
 from localspec.drafters.draft_model import DraftModel
+from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, never, started
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])

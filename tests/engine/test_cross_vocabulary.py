@@ -10,11 +10,11 @@ import pytest
 
 import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
-from localspec.decoding.dice import SeededDice
-from localspec.decoding.measured import LOSING
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.sampling import Sampler
-from localspec.drafters.translated import TranslatedCache
+from localspec.drafters.mapped_cache import TranslatedCache
 from localspec.llama.context import Context
+from localspec.planning.adaptive import LOSING
 from tests.engine.test_sampled_distribution import SAMPLING, check
 from tests.support import ggufs, retokenised
 from tests.support.greedy import batch_noise, divergence, greedy

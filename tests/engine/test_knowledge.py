@@ -8,10 +8,10 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.decoding.costs import CostCurve
 from localspec.llama import calibration
 from localspec.llama.context import Context
-from localspec.store import folder
+from localspec.planning.costs import CostCurve
+from localspec.planning.profile_store import folder
 from tests.support.sessions import make_drafts_cheap
 
 OPTIONS = ModelOptions(context=256, threads=1)

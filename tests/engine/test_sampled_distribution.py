@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.dice import SeededDice
+from localspec.decoding.random_source import SeededDice
 from localspec.decoding.sampling import Sampler
 from tests.support.sessions import a_session, steps
 

@@ -13,12 +13,12 @@ import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
 from localspec.decoding.acceptance import Rows
-from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters import REGISTRY, Parts, Registration
 from localspec.drafters.draft_model import ModelDrafter
 from localspec.llama.context import Context
+from localspec.planning.planner import Plan
 from tests.support.greedy import batch_noise, divergence, greedy
 from tests.support.sessions import a_session, steps
 

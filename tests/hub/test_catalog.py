@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from localspec import UsageError
+from localspec.gguf.names import is_repository
 from localspec.hub import catalog
-from localspec.hub.names import is_repository
 from localspec.hub.reference import Repository, parse
 
 ENTRY = {

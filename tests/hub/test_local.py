@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
+from localspec.gguf.architectures import KNOWN
 from localspec.hub import local, places
-from localspec.hub.architectures import KNOWN
 from localspec.hub.local import LocalModel, local_models
-from tests.hub.raw import STRING, Tensor, gguf, key, scalar, text
+from tests.gguf.raw import STRING, Tensor, gguf, key, scalar, text
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
 from tests.support.homes import move_to
 

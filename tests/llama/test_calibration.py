@@ -9,10 +9,10 @@ import pytest
 
 from localspec import Cancelled, ModelOptions
 from localspec.decoding.acceptance import Rows
-from localspec.decoding.costs import CONTEXT_STEP, SIZES, CostCurve
 from localspec.llama.calibration import calibrate, measure
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
 from tests.support import ggufs
 
 AMPLE = 60.0

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.costs import CostCurve
-from localspec.decoding.dice import Dice, SeededDice
 from localspec.decoding.loop import Step, speculate
+from localspec.decoding.random_source import Dice, SeededDice
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
-from localspec.drafting import choose
+from localspec.planning.costs import CostCurve
+from localspec.planning.drafting import choose
 
 
 def a_session(

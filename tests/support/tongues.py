@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.drafters.crossing import CrossedModel
+from localspec.drafters.byte_vocabulary import Lexicon, control
 from localspec.drafters.draft_model import Cache
-from localspec.drafters.lexicon import Lexicon, control
-from localspec.drafters.translated import TranslatedCache
-from localspec.drafters.translation import Translation
+from localspec.drafters.heterogeneous import CrossedModel
+from localspec.drafters.mapped_cache import TranslatedCache
+from localspec.drafters.vocabulary_map import Translation
 from tests.support.toys import START
 
 TARGET = (b"a", b"b", b"ab", control(b"start"))

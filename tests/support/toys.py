@@ -17,12 +17,12 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import Rows
-from localspec.decoding.dice import Dice, SeededDice
 from localspec.decoding.distribution import Distribution, Ids
-from localspec.decoding.planner import Plan
+from localspec.decoding.random_source import Dice, SeededDice
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.planner import Plan
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 

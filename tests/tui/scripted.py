@@ -17,12 +17,12 @@ from typing import Any, cast
 
 from localspec import Engine, GenerationStats, SamplingParams, Stream
 from localspec.decoding.loop import PROMPT, TARGET, Step
-from localspec.decoding.planner import Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
+from localspec.planning.planner import Plan
 from localspec.text import TextAssembler
-from localspec.tui.events import Pair
+from localspec.tui.control.events import Pair
 
 PLAIN = 0.05
 """Seconds of a plain pass."""

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from localspec.chat.conversation import USER, Conversation
-from localspec.chat.history import History
+from localspec.history.history import History
 from tests.support.ggufs import aborting_llama, tiny_llama
 from tests.tui.terminals import LOCALSPEC, Terminal, chat
 

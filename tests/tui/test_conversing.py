@@ -21,12 +21,12 @@ from localspec.chat.conversation import (
     Message,
 )
 from localspec.decoding.loop import TARGET, Step
-from localspec.decoding.planner import Plan
 from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
-from localspec.tui.answer import Answer
-from localspec.tui.conversing import Conversing
-from localspec.tui.events import (
+from localspec.planning.planner import Plan
+from localspec.tui.control.answer import Answer
+from localspec.tui.control.conversing import Conversing
+from localspec.tui.control.events import (
     Began,
     Ended,
     Failed,

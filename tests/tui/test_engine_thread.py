@@ -12,9 +12,9 @@ import pytest
 
 from localspec import SamplingParams
 from localspec.errors import ContextOverflow, ModelInvalid, ModelNotFound
-from localspec.tui import engine_thread
-from localspec.tui.engine_thread import EngineThread
-from localspec.tui.events import (
+from localspec.tui.control import engine_thread
+from localspec.tui.control.engine_thread import EngineThread
+from localspec.tui.control.events import (
     Began,
     Ended,
     Event,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from localspec.chat.conversation import ASSISTANT, INTERRUPTED, USER, Conversation
-from localspec.chat.history import History
+from localspec.history.history import History
 from tests.tui.terminals import TIMEOUT, Terminal, chat, slow_model
 
 ROUNDS = 20

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from textual.strip import Strip
 
 from localspec.text import harmless
-from localspec.tui.look import Look
-from localspec.tui.markdown_lines import CodeBlock, MarkdownLines, code_blocks
-from localspec.tui.strips import INDENT
+from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
+from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.strips import INDENT
 
 LOOK = Look({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
 TEXTS = {
@@ -127,7 +127,7 @@ def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
 
 
 def test_settled_blocks_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    from localspec.tui import markdown_lines
+    from localspec.tui.rendering import markdown_lines
 
     counted = []
     real = markdown_lines._rendered

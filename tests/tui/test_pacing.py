@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.tui.pacing import LEAST, MANY, MOST, SHARE, SHARE_OF_MANY, RedrawBudget
+from localspec.tui.control.pacing import LEAST, MANY, MOST, SHARE, SHARE_OF_MANY, RedrawBudget
 
 
 class Clock:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
-from localspec.chat.history import History
-from localspec.tui.events import Pair
+from localspec.history.history import History
+from localspec.tui.control.events import Pair
 from tests.tui.pilots import chat
 from tests.tui.scripted import Hold, Says, Scripted
 

@@ -6,8 +6,8 @@ import pytest
 from rich.style import Style
 from textual.widgets import Markdown, Static
 
-from localspec.tui.figures_panel import FiguresPanel
-from localspec.tui.reading_screen import ReadingScreen
+from localspec.tui.screens.reading_screen import ReadingScreen
+from localspec.tui.widgets.figures_panel import FiguresPanel
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import NEVER, Hold, Pass, Says, Scripted
 

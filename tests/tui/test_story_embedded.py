@@ -9,9 +9,9 @@ from textual.widgets import OptionList
 
 from localspec import Chunk, Drafting, ModelOptions
 from localspec.chat.conversation import COMPLETE, STOPPED
-from localspec.chat.history import History
-from localspec.tui.answer import Answer
+from localspec.history.history import History
 from localspec.tui.app import ChatApp
+from localspec.tui.control.answer import Answer
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold
 

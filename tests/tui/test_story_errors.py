@@ -9,11 +9,11 @@ from textual import events
 from textual.widgets import Input, OptionList
 
 from localspec.chat.conversation import FAILED, USER, Conversation
-from localspec.chat.history import History
 from localspec.errors import ContextOverflow, NativeError
+from localspec.history.history import History
 from localspec.tui import preferences
-from localspec.tui.question import QuestionScreen
-from localspec.tui.settings_screen import SettingsScreen
+from localspec.tui.screens.question import QuestionScreen
+from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 

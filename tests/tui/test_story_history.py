@@ -6,8 +6,8 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
-from localspec.chat.history import Header, History
-from localspec.tui.question import QuestionScreen
+from localspec.history.history import Header, History
+from localspec.tui.screens.question import QuestionScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 

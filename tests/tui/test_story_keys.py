@@ -10,9 +10,9 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList
 
 from localspec.errors import Cancelled
-from localspec.tui.completions import Completions
-from localspec.tui.keys_screen import KeysScreen
-from localspec.tui.settings_screen import SettingsScreen
+from localspec.tui.screens.keys_screen import KeysScreen
+from localspec.tui.screens.settings_screen import SettingsScreen
+from localspec.tui.widgets.completions import Completions
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold, Says, Scripted
 

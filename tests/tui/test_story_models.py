@@ -9,11 +9,12 @@ import pytest
 from textual.widgets import Input, OptionList, Static
 
 from localspec.errors import ModelInvalid
-from localspec.hub import local, pairing
+from localspec.hub import local
 from localspec.hub.local import LocalModel
-from localspec.hub.pairing import FAIL, WARN, Check, PairReport
-from localspec.tui.events import Pair
-from localspec.tui.model_picker import ModelPicker
+from localspec.pairing import rules
+from localspec.pairing.rules import FAIL, WARN, Check, PairReport
+from localspec.tui.control.events import Pair
+from localspec.tui.screens.model_picker import ModelPicker
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -76,7 +77,7 @@ class Room:
 def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     """What the picker finds, and how it judges."""
     made = Room()
-    monkeypatch.setattr(pairing, "judge", made.judge)
+    monkeypatch.setattr(rules, "judge", made.judge)
     monkeypatch.setattr(local, "local_models", made.find)
     return made
 

@@ -9,8 +9,8 @@ import pytest
 from textual import events
 from textual.widgets import OptionList
 
-from localspec.tui.figures_panel import FiguresPanel
-from localspec.tui.sidebar import Sidebar
+from localspec.tui.widgets.figures_panel import FiguresPanel
+from localspec.tui.widgets.sidebar import Sidebar
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold, Says, Scripted
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Checkbox, Input, Static, TextArea
 
-from localspec.tui.settings_screen import SettingsScreen
+from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Scripted
 

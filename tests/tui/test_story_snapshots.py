@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
-from localspec.hub import local, pairing
+from localspec.hub import local
 from localspec.hub.local import LocalModel
-from localspec.hub.pairing import FAIL, OK, Check, PairReport
-from localspec.tui import message_lines, sidebar
+from localspec.pairing import rules
+from localspec.pairing.rules import FAIL, OK, Check, PairReport
 from localspec.tui.app import ChatApp
-from localspec.tui.events import Pair
-from localspec.tui.keys_screen import KeysScreen
-from localspec.tui.model_picker import ModelPicker
+from localspec.tui.control.events import Pair
+from localspec.tui.rendering import message_lines
+from localspec.tui.screens.keys_screen import KeysScreen
+from localspec.tui.screens.model_picker import ModelPicker
+from localspec.tui.widgets import sidebar
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Scripted
 
@@ -103,7 +105,7 @@ def test_model_picker(
         _model("crab-500m", 500_000_000, "Q8_0"),
     ]
     monkeypatch.setattr(local, "local_models", lambda _folders: models)
-    monkeypatch.setattr(pairing, "judge", _judge)
+    monkeypatch.setattr(rules, "judge", _judge)
 
     async def story(shown: Chat) -> None:
         await shown.press("ctrl+o")

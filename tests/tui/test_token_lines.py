@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from localspec.chat.provenance import Rejected, Span
 from localspec.text import harmless
-from localspec.tui.look import Look
-from localspec.tui.strips import INDENT
-from localspec.tui.token_lines import legend, token_lines
+from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.strips import INDENT
+from localspec.tui.rendering.token_lines import legend, token_lines
 
 LOOK = Look({}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]

@@ -1,0 +1,129 @@
+"""A draft model with another vocabulary than the target's, and which way its words are taken."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.mapped_cache import TranslatedCache
+
+SAMPLE = """\
+Anna looked out of the window. "Is it going to rain today?" she asked, and her brother shrugged: \
+he didn't know. They had planned to visit the old lighthouse, about 12 kilometres away.
+
+def total(values, start=0):
+    # Adds them up; returns None where there are none.
+    return sum(v * 2 for v in values) + start if values else None
+
+1. In 2024 the temperature rose by 0.75 °C (from 14.98 °C), according to https://example.org/data.
+2. Nevertheless, unexpectedly few measurements were unavailable.
+{"name": "Zoë", "tags": ["a", "b"], "count": 3}
+"""
+"""Text of several kinds, on which two vocabularies are compared before there is any other."""
+
+
+class CrossedModel(DraftModel):
+    """A `DraftModel` that speaks another vocabulary, through a `TranslatedCache`.
+
+    On the shared tokens (TLI) a row costs one pass: the better way where nearly all of the text is
+    in tokens that both have. Through text (SLEM) a target token that the draft model lacks can be
+    drafted too, put together from several of its own; that takes further passes. Which way an
+    answer takes is decided when it begins: by how many tokens of the text so far the draft model
+    lacks, and by how often what it would have written came true where the shared token did not.
+
+    In sampled text drafts are drawn from the rows, but where the draft model lacks a great part of
+    the tokens: all that it says beside the written token are then mere beginnings of tokens, and
+    the written one is chosen instead (q = 1, as in the paper).
+
+    Args:
+        cache: the draft model's, over target tokens.
+        vocabulary: tokens of the target.
+        way: "text", "shared", or "auto" for whichever serves better.
+    """
+
+    WORTHWHILE = 0.04
+    """Part of the tokens that text has to win: about what its passes cost, as measured on the
+    embedded pair."""
+    FEW = 0.25
+    """Part of the tokens lacking from which on written ones are chosen. Where nothing is lacking a
+    drawn token is accepted 1.2 times as often as the best one (T = 0.8, the embedded pair)."""
+    RIGHT = 0.6
+    """How often a token that is put together is taken to be right before that is known."""
+    PRIOR = 64
+    """Rows that this, and the sample, count for."""
+
+    def __init__(
+        self,
+        cache: TranslatedCache,
+        vocabulary: int,
+        *,
+        way: str = "auto",
+    ) -> None:
+        super().__init__(cache, vocabulary)
+        self.translated = cache
+        self._way = way
+        self._lacks = 1.0 - cache.translation.shared_part(cache.translation.sample)
+        self._compared = self._won = 0
+        cache.by_text = self._by_text()
+
+    @property
+    def suffix(self) -> str:  # type: ignore[override]
+        """The way of the moment, as statistics name it."""
+        return ":text" if self.translated.by_text else ":shared"
+
+    @property
+    def summary(self) -> str:
+        """The vocabularies and the way, in words."""
+        shared = math.floor(100 * self.translated.translation.shared)
+        way = "through text" if self.translated.by_text else "on the shared ones"
+        return f"different vocabulary: {shared} % of tokens shared, drafting {way}"
+
+    def draws(self, *, greedy: bool) -> bool:
+        """Decide on the way of the next answer."""
+        cache = self.translated
+        cache.by_text = self._by_text()
+        chooses = cache.by_text and self._lacks >= self.FEW
+        cache.chosen = greedy or chooses
+        return not chooses
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self.translated.said.clear()  # nobody but the target can say what was right
+        # What was written so far tells more than the sample.
+        known = min(1.0, len(prompt) / self.PRIOR / 4)
+        lacks = 1.0 - self.translated.translation.shared_part(prompt)
+        self._lacks += known * (lacks - self._lacks)
+        super().begin(prompt)
+
+    def sync(self, context: Sequence[int], *, whole: bool = False) -> None:
+        self._compare(context)
+        super().sync(context, whole=whole)
+
+    def imagine(self, text: Sequence[int]) -> None:
+        said = self.translated.said
+        self.translated.said = {}  # nothing has come true yet
+        try:
+            super().imagine(text)
+        finally:
+            self.translated.said = said
+
+    def _by_text(self) -> bool:
+        if self._way != "auto":
+            return self._way == "text"
+        expected = self._lacks * self.RIGHT
+        won = (self._won + expected * self.PRIOR) / (self._compared + self.PRIOR)
+        return won >= self.WORTHWHILE
+
+    def _compare(self, context: Sequence[int]) -> None:
+        """See which of the two, the shared token or the written one, was what came."""
+        cache = self.translated
+        held, at = cache.tokens, 0
+        for place in sorted(cache.said):
+            if place >= len(context) or list(held[at:place]) != list(context[at:place]):
+                break
+            at = place
+            shared, written = cache.said.pop(place)
+            if written >= 0:
+                self._compared += 1
+                came = context[place]
+                self._won += int(written == came) - int(shared == came)

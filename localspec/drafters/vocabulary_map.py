@@ -1,0 +1,203 @@
+"""What the rows of a draft model say in the token ids of a target with another vocabulary.
+
+Timor et al. 2025, "Accelerating LLM Inference with Lossless Speculative Decoding Algorithms for
+Heterogeneous Vocabularies" (arXiv 2502.05202), is the source of both ways:
+
+* On the intersection (TLI): a token that both have keeps its probability. Here a token that only
+  the draft model has also counts, for the first of the target's tokens that it is written with.
+* Through text (SLEM): what the draft model would say is written down and read as the target's
+  tokens. See `localspec.drafters.mapped_cache`.
+
+Either way the result is a distribution over the target's tokens that is a function of the text,
+and what is drafted is drawn from it (or is its best token, and counts as chosen). So ordinary
+speculative sampling with that q is lossless.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.decoding.sampling import Row
+from localspec.drafters.byte_vocabulary import CLOSES, OPENS, Lexicon, Sorted
+
+FLOOR = -1e4
+"""Logits below the best one of a token that the draft model has no word for, which is a probability
+of 0 at any temperature. Not minus infinity: a grammar may leave nothing else, and a draft of that
+is then merely useless."""
+FAINT = 12.0
+"""Logits below the best one at which a draft token that the target lacks is not looked at."""
+MOST_LOOSE = 64
+"""So many of those at most are looked at in one row."""
+SPARE = 1.15
+"""One text is not written quite like another."""
+LEAST_INSIDE = 0.02
+"""As probable, next to the best token, as a token has to be that the text may have stopped in."""
+
+
+class Translation:
+    """Two vocabularies, and the way from one to the other.
+
+    Attributes:
+        target, draft: the vocabularies.
+        same: int32 [target tokens], the draft token that spells the same, -1 where there is none.
+        shared: the part of the target's tokens that have one.
+        sample: target tokens of an ordinary text.
+    """
+
+    def __init__(
+        self,
+        target: Lexicon,
+        draft: Lexicon,
+        *,
+        sample: bytes = b"",
+        bos: int = -1,
+        dropped: int = -1,
+    ) -> None:
+        """
+        Args:
+            sample: an ordinary text.
+            bos: the draft token that its texts begin with, -1 where they begin with nothing.
+            dropped: a target token that the draft model is not told of where it has no such one.
+        """
+        self.target = target
+        self.draft = draft
+        self.bos = bos
+        size = len(target.spelled)
+        self.same: npt.NDArray[np.int32] = np.full(size, -1, np.int32)
+        # A token that merely repeats what another one spells is read, and never proposed.
+        theirs: list[int] = []
+        ours: list[int] = []
+        for token, spelled in enumerate(target.spelled):
+            other = draft.ids.get(spelled, -1) if spelled else -1
+            self.same[token] = other
+            if other >= 0 and target.ids[spelled] == token:
+                ours.append(token)
+                theirs.append(other)
+        self._ours = np.array(ours, np.int64)
+        self._theirs = np.array(theirs, np.int64)
+        spelling = sum(map(bool, target.spelled))
+        self.shared = float((self.same >= 0).sum()) / max(1, spelling)
+        self._written = [
+            self._for_draft(token, spelled, dropped) for token, spelled in enumerate(target.spelled)
+        ]
+        met = set(theirs)
+        loose = [token for token, s in enumerate(draft.spelled) if s and token not in met]
+        self._loose = Sorted(loose, draft.spelled)
+        self._loose_ids = np.array(self._loose.tokens, np.int64)
+        lacking = [t for t in target.ids.values() if self.same[t] < 0]
+        self._lacking = Sorted(lacking, target.spelled)
+        self._nexts: dict[tuple[int, int], int] = {}
+        self.sample = [token for token, _ in target.encode(sample)]
+        theirs_of_it = draft.encode(sample)
+        self._longer = len(theirs_of_it) / max(1, len(self.sample))
+        told = sum(len(draft.spelled[token]) for token, _ in theirs_of_it)
+        self.told = told / max(1, len(sample))
+        """The part of the sample that the draft model has tokens for."""
+
+    def _for_draft(self, token: int, spelled: bytes, dropped: int) -> bytes:
+        if self.same[token] >= 0 or not spelled.startswith(OPENS):
+            return spelled
+        # A control token that the draft model does not know: it reads the name.
+        return b"" if token == dropped else spelled[len(OPENS) : -len(CLOSES)]
+
+    def written(self, token: int) -> bytes:
+        """The text that the draft model reads for a token of the target."""
+        return self._written[token]
+
+    def room(self, tokens: int) -> int:
+        """Tokens of the draft model that a text of so many target tokens takes, with some spare."""
+        return tokens if self._longer <= 1.0 else int(tokens * self._longer * SPARE) + 8
+
+    def shared_part(self, tokens: Sequence[int]) -> float:
+        """How many of these target tokens the draft model has as well, 0 … 1."""
+        return float((self.same[np.asarray(tokens, np.int64)] >= 0).mean()) if len(tokens) else 1.0
+
+    def begins(self, draft: int) -> int:
+        """The target token that a draft token counts for, -1 where there is none."""
+        return self._next(draft, 0)
+
+    def may_grow(self, text: bytes) -> bool:
+        """Whether a target token that the draft model lacks begins with this text and goes on."""
+        found = self._lacking.beyond(text)
+        return bool(found.start < found.stop)
+
+    def on_shared(self, row: Row) -> Row:
+        """A row of the draft model over the target's tokens, float32 [target tokens]."""
+        ours = np.full(len(self.same), -np.inf, np.float32)
+        ours[self._ours] = row[self._theirs]
+        if len(self._loose_ids):
+            self._spread(row, self._loose_ids, 0, ours)
+        return _floored(ours)
+
+    def inside(self, row: Row, start: bytes) -> tuple[Row, float] | None:
+        """What follows where the text ends within a token of the draft model.
+
+        Args:
+            row: of the draft model, before that token.
+            start: what there is of the token.
+
+        Returns:
+            Logits over the target's tokens, and how many times as probable the draft model finds
+            it that such a token is meant than that one ends here; None where it has none.
+        """
+        found = self._loose.beyond(start)
+        ids = self._loose_ids[found]
+        if not len(ids):
+            return None
+        ours = np.full(len(self.same), -np.inf, np.float32)
+        mass = self._spread(row, ids, len(start), ours)
+        ends = self.draft.ids.get(start)
+        if not mass > 0.0:
+            return None
+        alone = 0.0 if ends is None else float(np.exp(row[ends] - row.max()))
+        return _floored(ours), mass / max(alone, LEAST_INSIDE)
+
+    def _spread(
+        self, row: Row, ids: npt.NDArray[np.int64], start: int, ours: npt.NDArray[np.float32]
+    ) -> float:
+        """Give what these draft tokens have to the target's tokens that they go on with.
+
+        Returns:
+            Their probability, relative to that of the best token of the row.
+        """
+        best = float(row.max())
+        logits = row[ids]
+        near = (logits > best - FAINT).nonzero()[0]
+        if len(near) > MOST_LOOSE:
+            near = near[np.argpartition(logits[near], -MOST_LOOSE)[-MOST_LOOSE:]]
+        mass = 0.0
+        for draft, logit in zip(ids[near].tolist(), logits[near].tolist(), strict=True):
+            token = self._next(draft, start)
+            if token >= 0:
+                ours[token] = np.logaddexp(ours[token], np.float32(logit))
+                mass += float(np.exp(logit - best))
+        return mass
+
+    def _next(self, draft: int, start: int) -> int:
+        """The target token that a draft token goes on with after so many of its bytes, or -1."""
+        key = (draft, start)
+        found = self._nexts.get(key)
+        if found is None:
+            spelled = self.draft.spelled[draft]
+            before = 0
+            for token, end in self.target.encode(spelled):
+                if before == start:
+                    found = token
+                    break
+                before = end
+            else:
+                found = self.target.first(spelled[start:])
+            self._nexts[key] = found
+        return found
+
+
+def _floored(row: Row) -> Row:
+    """The row with finite logits only; no preference at all where there is none."""
+    best = row.max()
+    if best == -np.inf:
+        return np.zeros_like(row)
+    floored: Row = np.maximum(row, best + np.float32(FLOOR))
+    return floored

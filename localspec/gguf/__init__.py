@@ -1,0 +1,1 @@
+"""GGUF files, read safely: metadata, tensors, vocabularies, sizes."""

@@ -1,0 +1,145 @@
+"""A GGUF file as a user thinks of it: what it is, how large, and why it cannot be used."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, HEADS, KNOWN, SOUND
+from localspec.gguf.names import printable
+from localspec.gguf.reader import GGUFFile, Skipped, read_gguf
+from localspec.gguf.types import FILE_TYPES
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What a file says about itself, safe for a terminal.
+
+    Attributes:
+        architecture: "llama", "qwen3" …; empty where the file cannot be read.
+        parameters: None where the file cannot be read.
+        quantization: "Q4_K_M" …
+        trained_context: tokens, None where it is not told.
+        size: bytes of all parts.
+        problem: why it cannot generate text, a sentence; None if nothing speaks against it.
+        chat: whether it has a chat template.
+    """
+
+    architecture: str
+    parameters: int | None
+    quantization: str
+    trained_context: int | None
+    size: int
+    problem: str | None
+    chat: bool
+
+
+def describe(path: Path) -> Facts:
+    """Read a file; never raises for what is wrong with it."""
+    try:
+        file = read_gguf(path)
+    except LocalspecError as error:
+        return Facts("", None, "", None, _size(path), printable(str(error), 400), chat=False)
+    template = file.metadata.get("tokenizer.chat_template")
+    context = file.own_integer("context_length")
+    return Facts(
+        printable(file.architecture, 40),
+        file.n_parameters,
+        quantization(file),
+        context if context is not None and context > 0 else None,
+        file.size,
+        why_not(file),
+        chat=bool(template) and isinstance(template, str | Skipped),
+    )
+
+
+def quantization(file: GGUFFile) -> str:
+    """What the file calls its weights' type, else the type that most of its bytes have; empty
+    without weights."""
+    if not file.tensors:
+        return ""
+    named = FILE_TYPES.get(file.integer("general.file_type") or 0)
+    most = largest_type(file)
+    # Zero is F32, and also what writers leave where they do not know.
+    if "general.file_type" in file.metadata and named and not (named == "F32" and most != "F32"):
+        return named
+    return most
+
+
+def largest_type(file: GGUFFile) -> str:
+    """The type that most of the weights' bytes have; empty without weights."""
+    sizes: Counter[str] = Counter()
+    for tensor in file.tensors:
+        sizes[tensor.type] += tensor.size
+    return max(sizes, key=lambda name: sizes[name]) if sizes else ""
+
+
+def why_not(file: GGUFFile) -> str | None:
+    """Why a file that can be read cannot generate text; a sentence, None if nothing is wrong."""
+    architecture = file.architecture
+    kind = file.text("general.type")
+    what = None
+    if kind == "adapter":
+        what = "It is an adapter (LoRA), which changes another model"
+    elif kind == "imatrix" or architecture == "imatrix" or "imatrix.datasets" in file.metadata:
+        what = "It holds statistics for quantizing (imatrix), not a model"
+    elif kind == "mmproj" or architecture == "clip":
+        what = "It is the eye or ear of a multimodal model (mmproj), not a language model"
+    elif "general.architecture" not in file.metadata:
+        what = "It does not say what architecture it has"
+    elif architecture not in KNOWN:
+        what = (
+            f"The architecture {printable(architecture, 40)} is not known to the llama.cpp here; "
+            "it may be newer"
+        )
+    elif architecture in HEADS:
+        what = f"It is a draft head ({architecture}), which works inside of its target only"
+    elif architecture in EMBEDDERS or _embeds(file):
+        what = f"It is an embedding model (architecture {architecture})"
+    elif architecture in ENCODERS:
+        what = f"It is an encoder-decoder model (architecture {architecture})"
+    elif architecture in DIFFUSION:
+        what = f"It is a diffusion model (architecture {architecture})"
+    elif architecture in SOUND:
+        what = f"It makes sound, not text (architecture {architecture})"
+    elif file.text("tokenizer.ggml.model") in (None, "none", "no_vocab"):
+        what = "It has no vocabulary"
+    elif not file.tensors:
+        what = "It holds a vocabulary only, no weights"
+    else:
+        return damage(file)
+    return None if what is None else what + "."
+
+
+def damage(file: GGUFFile) -> str | None:
+    """What llama.cpp would not survive: it aborts the process, or reads what is not there.
+
+    A sentence, None if nothing of the kind is known.
+    """
+    tokens = file.array("tokenizer.ggml.tokens")
+    if tokens is None or not tokens.strings:
+        return None
+    for name in ("token_type", "scores"):
+        values = file.array(f"tokenizer.ggml.{name}")
+        if values is not None and len(values) < len(tokens):
+            what = "types" if name == "token_type" else "scores"
+            return (
+                f"It is damaged: it has {what} of {len(values)} tokens, and {len(tokens)} tokens."
+            )
+    if len(set(tokens.all_bytes())) < len(tokens):
+        return "It is damaged: it lists a token twice."
+    return None
+
+
+def _embeds(file: GGUFFile) -> bool:
+    """As `localspec.llama.model` judges, which see."""
+    return file.own("attention.causal") is False or file.own("pooling_type") is not None
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except (OSError, ValueError):
+        return 0

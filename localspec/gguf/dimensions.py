@@ -1,0 +1,265 @@
+"""Sizes of a model's parts, by its metadata, and by the shapes of its tensors where these tell."""
+
+from __future__ import annotations
+
+import platform
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+from localspec.gguf.architectures import HYBRID, RECURRENT
+from localspec.gguf.reader import Array, GGUFFile, TensorInfo
+from localspec.gguf.types import row_bytes
+from localspec.llama.options import DEFAULT_CONTEXT
+
+ROWS = 65
+"""Rows of logits that a context has room for; see `localspec.llama.context.MAX_TREE`."""
+SNAPSHOTS = 8
+"""States that a recurrent memory keeps besides the present one, where llama.cpp can."""
+SNAPSHOTTED = frozenset(
+    """
+    kimi-k3 qwen35 qwen35moe qwen4exp deepseek4 glm5-next nemotron_h nemotron_h_moe lfm2 lfm2moe
+    bailingmoe3
+    """.split()  # noqa: SIM905
+)
+MOST_LAYERS = 10_000
+VOCABULARY_ITEM = 165
+"""Bytes that llama.cpp keeps per token and per merge: 126 to 175 in seven vocabularies."""
+BESIDES = 5 << 20
+"""Bytes of whatever else comes with an open model: graphs, threads' stacks, our own buffers."""
+
+_BLOCK = re.compile(r"blk\.(\d+)\.")
+_X86 = frozenset({"Q4_0", "Q4_K", "IQ4_NL", "MXFP4"})
+_ARM = frozenset({"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"})
+
+_ATTENDS = frozenset({"attn_q.weight", "attn_k.weight", "attn_qkv.weight", "attn_kv_a_mqa.weight"})
+_LINEAR = ("ssm_conv1d_q", "ssm_f_a")
+_STATES = ("ssm_", "shortconv", "time_mix", "kda_")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """How a model is opened, as far as memory goes; see `localspec.llama.options.ModelOptions`.
+
+    Attributes:
+        context: tokens, 0 for what the model was trained on, at most DEFAULT_CONTEXT.
+        rewritten: types of weights that the CPU backend keeps a rewritten copy of; None guesses
+            from the processor.
+    """
+
+    context: int = 0
+    kv_type_k: str = "f16"
+    kv_type_v: str = "f16"
+    batch: int = 512
+    flash_attention: bool = True
+    mmap: bool = True
+    rewritten: frozenset[str] | None = None
+
+
+def default_context(file: GGUFFile, context: int = 0) -> int:
+    """Tokens of context that a model is opened with."""
+    trained = file.own_integer("context_length") or DEFAULT_CONTEXT
+    return context or min(trained, DEFAULT_CONTEXT)
+
+
+def n_layers(file: GGUFFile) -> int:
+    """Blocks, as `gpu_layers` counts them but for the output."""
+    return min(_whole(file.own_integer("block_count")), MOST_LAYERS)
+
+
+@cache
+def rewritten_here() -> frozenset[str]:
+    """Types that llama.cpp's CPU backend rewrites on this processor (repack.cpp)."""
+    if platform.machine().lower() in ("arm64", "aarch64"):
+        return _ARM
+    if platform.machine().lower() not in ("x86_64", "amd64"):
+        return frozenset()
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return _X86  # processors without AVX2 are rare by now
+    if " avx2" not in flags:
+        return frozenset()
+    return _X86 | {"Q2_K"} if " avx512f" in flags else _X86
+
+
+@dataclass(slots=True)
+class Dimensions:
+    """Dimensions, by metadata where they are told, by the shapes of tensors where not."""
+
+    file: GGUFFile
+    use: Use
+    by_layer: dict[int, dict[str, TensorInfo]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.by_layer = defaultdict(dict)
+        for tensor in self.file.tensors:
+            layer = self.layer_of(tensor)
+            if layer is not None:
+                self.by_layer[layer][tensor.name.split(".", 2)[2]] = tensor
+
+    @staticmethod
+    def layer_of(tensor: TensorInfo) -> int | None:
+        found = _BLOCK.match(tensor.name)
+        return None if found is None else int(found[1])
+
+    @property
+    def n_layers(self) -> int:
+        return n_layers(self.file)
+
+    @property
+    def width(self) -> int:
+        return _whole(self.file.own_integer("embedding_length"))
+
+    @property
+    def tied(self) -> bool:
+        return not any(tensor.name == "output.weight" for tensor in self.file.tensors)
+
+    @property
+    def embedding_bytes(self) -> int:
+        return sum(t.size for t in self.file.tensors if t.name == "token_embd.weight")
+
+    @property
+    def cells(self) -> int:
+        """llama.cpp rounds up to a multiple of 256."""
+        return -(-default_context(self.file, self.use.context) // 256) * 256
+
+    @property
+    def vocabulary(self) -> int:
+        tokens = self.file.array("tokenizer.ggml.tokens")
+        return len(tokens) if tokens is not None else 0
+
+    def rewrites(self, tensor: TensorInfo) -> bool:
+        types = self.use.rewritten
+        if tensor.type not in (rewritten_here() if types is None else types):
+            return False
+        if len(tensor.shape) < 2 or tensor.shape[1] % 8 or not tensor.name.endswith(".weight"):
+            return False
+        return tensor.name != "token_embd.weight" or self.tied
+
+    def kv(self) -> list[int]:
+        """Bytes of cache and states, by layer."""
+        return [self._attention(layer) + self._state(layer) for layer in range(self.n_layers)]
+
+    def _attention(self, layer: int) -> int:
+        tensors = self.by_layer.get(layer, {})
+        file = self.file
+        shared = _whole(file.own_integer("attention.shared_kv_layers"))
+        if file.architecture == "gemma3n":
+            shared = self.n_layers - 20
+        if layer >= self.n_layers - max(0, shared):
+            return 0
+        if layer >= self.n_layers - _whole(file.own_integer("nextn_predict_layers")):
+            return 0
+        if not _ATTENDS & tensors.keys():
+            return 0
+        if file.architecture in HYBRID and self._recurs(layer):
+            # Linear attention has tensors of these names as well, but no cache.
+            linear = any(name.startswith(_LINEAR) for name in tensors)
+            if linear or "attn_q.weight" not in tensors:
+                return 0
+        if "attn_kv_a_mqa.weight" in tensors and file.own_integer("attention.key_length_mla"):
+            # One latent vector per token stands for keys and values.
+            latent = _whole(file.own_integer("attention.key_length"))
+            return self.cells * row_bytes(self.use.kv_type_k, latent)
+        keys, values = self._widths(layer, tensors)
+        return self.cells * (
+            row_bytes(self.use.kv_type_k, keys) + row_bytes(self.use.kv_type_v, values)
+        )
+
+    def _widths(self, layer: int, tensors: dict[str, TensorInfo]) -> tuple[int, int]:
+        """Numbers per token of keys and of values."""
+        own = [tensors.get(name) for name in ("attn_k.weight", "attn_v.weight")]
+        keys = own[0].shape[1] if own[0] is not None and len(own[0].shape) > 1 else 0
+        values = own[1].shape[1] if own[1] is not None and len(own[1].shape) > 1 else keys
+        if keys:
+            return keys, values
+        heads = self._at(layer, "attention.head_count")
+        kv_heads = self._at(layer, "attention.head_count_kv", heads)
+        width = self.width // heads if heads else 0
+        return (
+            kv_heads * self._at(layer, "attention.key_length", width),
+            kv_heads * self._at(layer, "attention.value_length", width),
+        )
+
+    def _at(self, layer: int, key: str, default: int = 0) -> int:
+        """A number that may be given by layer."""
+        value = self.file.own(key)
+        if isinstance(value, Array):
+            value = value[layer] if layer < len(value) else None
+        return _whole(value) if isinstance(value, int) else default
+
+    def _recurs(self, layer: int) -> bool:
+        return any(name.startswith(_STATES) for name in self.by_layer.get(layer, {}))
+
+    def _state(self, layer: int) -> int:
+        """Bytes of a recurrent layer's states, in f32."""
+        file = self.file
+        if file.architecture not in RECURRENT | HYBRID or not self._recurs(layer):
+            return 0
+
+        def own(key: str) -> int:
+            return _whole(file.own_integer(key))
+
+        heads = self._at(layer, "attention.head_count") or self._most("attention.head_count")
+        conv, inner, state = (own(f"ssm.{k}") for k in ("conv_kernel", "inner_size", "state_size"))
+        if own("wkv.head_size"):
+            shift = own("token_shift_count") or 2
+            numbers = shift * self.width + self.width * own("wkv.head_size")
+        elif own("shortconv.l_cache"):
+            numbers = self.width * (own("shortconv.l_cache") - 1)
+        elif own("kda.head_dim"):
+            size = own("kda.head_dim")
+            numbers = 3 * max(0, (conv or 4) - 1) * heads * size + size * size * heads
+        else:
+            groups = own("ssm.group_count")
+            numbers = max(0, conv - 1) * (inner + 2 * groups * state) + state * inner
+        copies = 1 + (SNAPSHOTS if file.architecture in SNAPSHOTTED else 0)
+        return max(0, numbers) * 4 * copies
+
+    def _most(self, key: str) -> int:
+        value = self.file.own(key)
+        if isinstance(value, Array):
+            return max((_whole(v) for v in value if isinstance(v, int)), default=0)
+        return _whole(value) if isinstance(value, int) else 0
+
+    def compute(self) -> int:
+        """Bytes of the largest graph: a prompt's chunk, or a tree's logits, and their mask."""
+        batch, width = self.use.batch, self.width
+        inner = self._feed_forward()
+        heads = self._most("attention.head_count")
+        if self.use.flash_attention:
+            mask, scores = 2 * batch * self.cells, 0
+            if self.file.own_integer("attention.sliding_window"):
+                mask *= 2  # one for the window, one for the rest
+        else:
+            mask, scores = 4 * batch * self.cells, 4 * batch * self.cells * heads
+        if self.file.architecture in RECURRENT:
+            mask = scores = 0
+        layer = 4 * batch * 3 * (inner + width)
+        rows = min(batch, ROWS) * 4 * (self.vocabulary + width)
+        return mask + max(layer, rows, scores)
+
+    def _feed_forward(self) -> int:
+        """Widest inner layer that a token passes: of all chosen experts together."""
+        inner = self._most("feed_forward_length")
+        used = _whole(self.file.own_integer("expert_used_count"))
+        experts = used * self._most("expert_feed_forward_length")
+        experts += self._most("expert_shared_feed_forward_length")
+        recurrent = 2 * _whole(self.file.own_integer("ssm.inner_size"))
+        return max(inner, experts, recurrent)
+
+    def besides(self) -> int:
+        """Logits as they are handed over, the vocabulary, and small change."""
+        merges = self.file.array("tokenizer.ggml.merges")
+        items = self.vocabulary + (len(merges) if merges is not None else 0)
+        return ROWS * 4 * self.vocabulary + VOCABULARY_ITEM * items + BESIDES
+
+
+def _whole(value: object) -> int:
+    """A number of the metadata that counts something: never negative, never absurd."""
+    if not isinstance(value, int) or isinstance(value, bool):
+        return 0
+    return min(max(0, value), 1 << 40)

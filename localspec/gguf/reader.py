@@ -1,0 +1,355 @@
+"""What a GGUF file says about itself: metadata and the list of its tensors, read safely.
+
+The package gguf has a reader as well, but one for files that are trusted: it makes several numpy
+arrays for every element of every array (half a second for a vocabulary of 8,192 tokens, ten and
+more for 150,000), takes each length and count as the file gives it (a count of 2^60 loops until
+memory runs out), and maps the file, so that a file cut short meanwhile kills the process with
+SIGBUS. Here a file is read through a buffer, nothing is believed before it is checked against
+the file's size, arrays stay bytes until somebody looks at them, and one budget bounds the work.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import re
+import stat
+import struct
+from collections.abc import Mapping
+from math import prod
+from pathlib import Path
+from typing import BinaryIO
+
+from localspec.errors import ModelInvalid, ModelNotFound
+from localspec.gguf.file import (
+    ARRAY,
+    NUMBERS,
+    STRING,
+    Array,
+    GGUFFile,
+    Scalar,
+    Skipped,
+    TensorInfo,
+    Value,
+)
+from localspec.gguf.types import TYPES
+
+__all__ = ["Array", "GGUFFile", "Skipped", "TensorInfo", "part_number", "part_path", "read_gguf"]
+
+MOST_BYTES = 48 << 20
+"""Of metadata, all parts of a file together; the largest vocabularies known take 16 MB."""
+MOST_KEYS = 20_000
+MOST_TENSORS = 100_000
+MOST_STRINGS = 2_000_000
+"""Elements of arrays of strings: each has to be stepped over. Known files have up to 800,000."""
+LONGEST_KEY = 65_535
+LONGEST_TEXT = 8 << 20
+"""Bytes of one text; longer ones (tokenizers as JSON) are kept as Skipped."""
+MOST_TEXT = 16 << 20
+MOST_PARTS = 1_000
+
+_CHUNK = 1 << 20
+_HEADER = struct.Struct("<4sIQQ")
+_U32, _U64 = struct.Struct("<I"), struct.Struct("<Q")
+_PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
+
+
+def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
+    """Read what comes before the weights, in all parts of a split file.
+
+    Takes at most a second and 200 MB, whatever the file claims.
+
+    Args:
+        tensors: read the list of tensors too, and check that the file holds all of them.
+
+    Raises:
+        ModelNotFound: no such file, or it cannot be read.
+        ModelInvalid: damaged, cut short, a later part of a split file, or a part is missing.
+    """
+    budget = _Budget()
+    version, metadata, found, size = _read_part(path, 0, budget, tensors)
+    count = metadata.get("split.count", 1)
+    if not isinstance(count, int) or count <= 1:
+        return GGUFFile(path, (path,), size, version, metadata, tuple(found))
+    parts = _parts(path, metadata, count)
+    for number, part in enumerate(parts[1:], 1):
+        try:
+            _, other, more, bytes_more = _read_part(part, number, budget, tensors)
+        except ModelNotFound:
+            raise ModelInvalid(
+                f"{path} is the first of {count} parts, and {part.name} is missing. "
+                "Download all of them into one folder."
+            ) from None
+        if other.get("split.no") != number or other.get("split.count") != count:
+            raise ModelInvalid(
+                f"{part} is not part {number + 1} of {count} of {path.name}. Download it again."
+            )
+        found += more
+        size += bytes_more
+    total = metadata.get("split.tensors.count")
+    if tensors and isinstance(total, int) and total != len(found):
+        raise ModelInvalid(
+            f"{path} should have {total} tensors in its {count} parts, and has {len(found)}. "
+            "Download all of them again."
+        )
+    return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found))
+
+
+def part_number(path: Path) -> tuple[int, int] | None:
+    """What a name like `x-00002-of-00003.gguf` says: (2, 3); None for other names."""
+    found = _PART.search(path.name)
+    return None if found is None else (int(found[1]), int(found[2]))
+
+
+def part_path(path: Path, number: int) -> Path:
+    """The sibling of a part with another number, from 1 on."""
+    return path.with_name(
+        _PART.sub(lambda found: f"-{number:05d}-of-{found[2]}.gguf", path.name, count=1)
+    )
+
+
+def _parts(path: Path, metadata: Mapping[str, Value], count: int) -> list[Path]:
+    """The files of a split model, by the name of the first.
+
+    Raises:
+        ModelInvalid: this is not the first, or has another name than llama.cpp demands.
+    """
+    number = metadata.get("split.no")
+    named = part_number(path)
+    if number != 0:
+        first = f" ({part_path(path, 1).name})" if named else ""
+        raise ModelInvalid(f"{path} is a later part of a split model. Name the first one{first}.")
+    if count > MOST_PARTS:
+        raise ModelInvalid(f"{path} claims to have {count} parts. Download it again.")
+    if named != (1, count):
+        raise ModelInvalid(
+            f"{path} is the first of {count} parts, which its name does not show. "
+            f"Name the files x-00001-of-{count:05d}.gguf and so on."
+        )
+    return [part_path(path, n) for n in range(1, count + 1)]
+
+
+class _Damaged(Exception):
+    """What is wrong, as the end of a sentence that begins with the path."""
+
+
+class _Budget:
+    """What all parts of a file together may take."""
+
+    def __init__(self) -> None:
+        self.left = {
+            "bytes of metadata": MOST_BYTES,
+            "keys": MOST_KEYS,
+            "tensors": MOST_TENSORS,
+            "strings": MOST_STRINGS,
+            "bytes of text": MOST_TEXT,
+        }
+
+    def require(self, what: str, amount: int) -> None:
+        if amount > self.left[what]:
+            raise _Damaged(f"claims to have more {what} than any model")
+
+    def spend(self, what: str, amount: int) -> None:
+        self.require(what, amount)
+        self.left[what] -= amount
+
+
+class _Reader:
+    """A cursor over the beginning of a file, of which as much is read as is needed."""
+
+    def __init__(self, file: BinaryIO, size: int, budget: _Budget) -> None:
+        self.at = 0
+        self._file, self._size, self._budget = file, size, budget
+        self._data = bytearray()
+
+    @property
+    def left(self) -> int:
+        return self._size - self.at
+
+    def _need(self, count: int) -> None:
+        """Have so many bytes from the cursor on in the buffer."""
+        end = self.at + count
+        if end <= len(self._data):
+            return
+        if end > self._size:
+            raise _Damaged("ends in the middle of its metadata")
+        self._budget.require("bytes of metadata", end)
+        more = min(max(end - len(self._data), _CHUNK), self._size - len(self._data))
+        self._data += self._file.read(more)
+        if end > len(self._data):
+            raise _Damaged("became shorter while it was read")
+
+    def u32(self) -> int:
+        self._need(4)
+        value: int = _U32.unpack_from(self._data, self.at)[0]
+        self.at += 4
+        return value
+
+    def u64(self) -> int:
+        self._need(8)
+        value: int = _U64.unpack_from(self._data, self.at)[0]
+        self.at += 8
+        return value
+
+    def raw(self, count: int) -> bytes:
+        """So many bytes."""
+        self._need(count)
+        self.at += count
+        return bytes(self._data[self.at - count : self.at])
+
+    def name(self, what: str, longest: int) -> str:
+        """A key, or a tensor's name."""
+        length = self.u64()
+        if not 0 < length <= longest:
+            raise _Damaged(f"has a {what} of {length} bytes")
+        try:
+            return self.raw(length).decode("utf-8")
+        except UnicodeDecodeError:
+            raise _Damaged(f"has a {what} that is not UTF-8") from None
+
+    def value(self, kind: int) -> Value:
+        if kind == STRING:
+            return self._text()
+        if kind == ARRAY:
+            return self._array()
+        if kind not in NUMBERS:
+            raise _Damaged(f"has a value of unknown type {kind}")
+        one = struct.Struct("<" + NUMBERS[kind])
+        value: Scalar = one.unpack(self.raw(one.size))[0]
+        return value
+
+    def _text(self) -> str | Skipped:
+        length = self.u64()
+        if length > self.left:
+            raise _Damaged(f"claims a text of {length} bytes, and has {self.left} left")
+        if length > LONGEST_TEXT:
+            self._need(length)
+            self.at += length
+            return Skipped(length)
+        self._budget.spend("bytes of text", length)
+        return self.raw(length).decode("utf-8", "replace")
+
+    def _array(self) -> Array:
+        kind, count = self.u32(), self.u64()
+        if kind == ARRAY:
+            raise _Damaged("has an array of arrays, which llama.cpp does not read")
+        if kind == STRING:
+            return self._strings(count)
+        if kind not in NUMBERS:
+            raise _Damaged(f"has an array of unknown type {kind}")
+        length = count * struct.calcsize("<" + NUMBERS[kind])
+        if length > self.left:
+            raise _Damaged(f"claims an array of {count} numbers, and has {self.left} bytes left")
+        return Array(self.raw(length), kind, count)
+
+    def _strings(self, count: int) -> Array:
+        if count * 8 > self.left:
+            raise _Damaged(f"claims an array of {count} texts, and has {self.left} bytes left")
+        self._budget.spend("strings", count)
+        start = at = self.at
+        unpack, data, known = _U64.unpack_from, self._data, len(self._data)
+        for _ in range(count):
+            if at + 8 > known:
+                self.at = at
+                self._need(8)
+                known = len(data)
+            at += 8 + unpack(data, at)[0]
+            if at > self._size:
+                raise _Damaged("has a text in an array that is longer than the file")
+        self.at = start
+        return Array(self.raw(at - start), STRING, count)
+
+
+def _read_part(
+    path: Path, part: int, budget: _Budget, tensors: bool
+) -> tuple[int, dict[str, Value], list[TensorInfo], int]:
+    """Version, metadata, tensors and size of one file."""
+    try:
+        status = path.stat()
+        if stat.S_ISDIR(status.st_mode):
+            raise ModelNotFound(f"{path} is a folder. Name the .gguf file in it.")
+        # Opening a pipe would wait for somebody to write into it.
+        if not stat.S_ISREG(status.st_mode):
+            raise ModelNotFound(f"{path} is not a file. Name a .gguf file.")
+        with path.open("rb") as file:
+            return _read(file, path, part, status.st_size, budget, tensors)
+    except ModelNotFound:  # which is a FileNotFoundError as well
+        raise
+    except FileNotFoundError:
+        raise ModelNotFound(f"There is no file {path}. Check the path.") from None
+    except OSError as error:
+        why = error.strerror or error
+        raise ModelNotFound(f"{path} cannot be read: {why}. Check its permissions.") from None
+    except ValueError:  # a NUL in the path
+        raise ModelNotFound(f"{path!r} is not a path. Check it.") from None
+    except _Damaged as error:
+        raise ModelInvalid(f"{path} {error}. Download it again.") from None
+
+
+def _read(
+    file: BinaryIO, path: Path, part: int, size: int, budget: _Budget, tensors: bool
+) -> tuple[int, dict[str, Value], list[TensorInfo], int]:
+    reader = _Reader(file, size, budget)
+    if not size:
+        raise _Damaged("is empty")
+    head = file.read(4)
+    if head != b"GGUF":
+        raise ModelInvalid(
+            f"{path} is not a GGUF file. Convert it with llama.cpp's convert_hf_to_gguf.py, "
+            "or download a GGUF of the model."
+        )
+    file.seek(0)
+    if size < _HEADER.size:
+        raise _Damaged("ends in its header")
+    _, version, n_tensors, n_keys = _HEADER.unpack(reader.raw(_HEADER.size))
+    if not 2 <= version <= 3:
+        raise _Damaged(f"has a damaged or unknown GGUF header (version {version})")
+    # The shortest key takes 13 bytes, the shortest tensor 25.
+    if n_keys * 13 > size or n_tensors * 25 > size:
+        raise _Damaged(f"claims {n_keys} keys and {n_tensors} tensors, for which it is too small")
+    budget.spend("keys", n_keys)
+    budget.spend("tensors", n_tensors)
+    metadata: dict[str, Value] = {}
+    for _ in range(n_keys):
+        key = reader.name("key", LONGEST_KEY)
+        if key in metadata:
+            raise _Damaged("has the same key twice")
+        metadata[key] = reader.value(reader.u32())
+    found = _tensors(reader, n_tensors, metadata, part, size) if tensors else []
+    budget.spend("bytes of metadata", reader.at)
+    return version, metadata, found, size
+
+
+def _tensors(
+    reader: _Reader, count: int, metadata: Mapping[str, Value], part: int, size: int
+) -> list[TensorInfo]:
+    alignment = metadata.get("general.alignment", 32)
+    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+        raise _Damaged("has an alignment that is no power of two")
+    found = [_tensor(reader, part) for _ in range(count)]
+    if len({tensor.name for tensor in found}) < count:
+        raise _Damaged("has two tensors of one name")
+    base = -(-reader.at // alignment) * alignment
+    for tensor in found:
+        if tensor.offset % alignment:
+            raise _Damaged("has a tensor at an odd place")
+        if base + tensor.offset + tensor.size > size:
+            need = max(base + tensor.offset + tensor.size for tensor in found)
+            raise _Damaged(f"is incomplete: its tensors need {need} bytes, and it has {size}")
+    return [TensorInfo(t.name, t.shape, t.type, base + t.offset, t.size, t.part) for t in found]
+
+
+def _tensor(reader: _Reader, part: int) -> TensorInfo:
+    name = reader.name("tensor name", 1024)
+    dimensions = reader.u32()
+    if dimensions > 4:
+        raise _Damaged(f"has a tensor of {dimensions} dimensions")
+    shape = tuple(reader.u64() for _ in range(dimensions))
+    kind = TYPES.get(reader.u32())
+    if kind is None:
+        raise _Damaged("has a tensor of a type that this llama.cpp does not know")
+    label, block, size = kind
+    elements = prod(shape)
+    if elements >= 1 << 63 or any(n >= 1 << 63 for n in shape) or (shape or (1,))[0] % block:
+        raise _Damaged("has a tensor of impossible shape")
+    return TensorInfo(name, shape, label, reader.u64(), elements // block * size, part)

@@ -1,0 +1,232 @@
+"""Vocabularies as files describe them, and whether two of them mean the same by an id.
+
+Follows what llama.cpp makes of the same metadata (llama-vocab.cpp), so that what is said here holds
+when the models are open; `localspec.llama.vocabulary` compares once more then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from localspec.gguf.names import printable
+from localspec.gguf.reader import Array, GGUFFile
+
+CONTROL, UNUSED = 3, 5
+"""Types of tokens that are no text (`<|…|>`; models of a family may name these differently), and
+of those that only fill up the vocabulary."""
+
+_ENDS = frozenset(
+    """
+    <|eot_id|> <|im_end|> <|end|> <|return|> <|call|> <|flush|> <|calls|> <end_of_turn>
+    <|endoftext|> </s> <|eom_id|> <EOT> _<EOT> [EOT] [EOS] <|end_of_text|> <end_of_utterance> <eos>
+    <turn|> <|tool_response> <｜end▁of▁sentence｜> [e~[
+    """.split()  # noqa: SIM905
+)
+_FILLS = frozenset(
+    """
+    <|fim_prefix|> <fim-prefix> <fim_prefix> <｜fim▁begin｜> <PRE> ▁<PRE> <|code_prefix|> <|prefix|>
+    <|fim_suffix|> <fim-suffix> <fim_suffix> <｜fim▁hole｜> <SUF> ▁<SUF> <|code_suffix|> <|suffix|>
+    <|fim_middle|> <fim-middle> <fim_middle> <｜fim▁end｜> <MID> ▁<MID> <|code_middle|> <|middle|>
+    <|fim_pad|> <fim-pad> <fim_pad> <PAD> [PAD] <|fim_repo|> <|repo_name|> <fim-repo> <REPO>
+    <reponame> <|file_sep|>
+    """.split()  # noqa: SIM905
+)
+_SHOWN = frozenset({"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"})
+_TURN_ENDS = (
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>",
+)
+_BOS: Mapping[str, int] = MappingProxyType({"llama": 1, "gpt2": 11, "bert": 101, "plamo2": 1})
+_EOS: Mapping[str, int] = MappingProxyType({"llama": 2, "gpt2": 11, "t5": 1, "plamo2": 2})
+"""Ids that llama.cpp takes where a file names none, by tokenizer model."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A token that two vocabularies do not share: its id, and its texts, escaped."""
+
+    token: int
+    target: str
+    draft: str
+
+
+class VocabularyFacts:
+    """The tokens of a file.
+
+    Attributes:
+        model: "gpt2" (byte-level BPE), "llama" (SentencePiece) …
+        pre: the rule that cuts text into words before that; "default" where none is named.
+        size: number of tokens.
+    """
+
+    def __init__(self, file: GGUFFile) -> None:
+        self.model = printable(file.text("tokenizer.ggml.model") or "none", 40)
+        self.pre = printable(file.text("tokenizer.ggml.pre") or "default", 40)
+        tokens = file.array("tokenizer.ggml.tokens")
+        types = file.array("tokenizer.ggml.token_type")
+        self.tokens: Array | None = tokens if tokens is not None and tokens.strings else None
+        self._types = types if types is not None and not types.strings else None
+        self.size = 0 if self.tokens is None else len(self.tokens)
+        self._file = file
+        self._own_ends: bool | None = None
+
+    def bytes_of(self, token: int) -> bytes:
+        """A token as llama.cpp keeps it."""
+        assert self.tokens is not None
+        return self.tokens.bytes_of(token) or f"[EMPTY_{token}]".encode()
+
+    def text(self, token: int | None) -> str:
+        """A token for messages, escaped; "none" for no token."""
+        if token is None:
+            return "none"
+        return printable(repr(self.bytes_of(token).decode("utf-8", "replace")), 60)
+
+    def control(self, token: int) -> bool:
+        """Whether llama.cpp will take it for a control token."""
+        text = self.bytes_of(token).decode("utf-8", "replace")
+        if text in _SHOWN:
+            return False
+        if text in _ENDS or text in _FILLS:
+            return not self._is_normal_after_all(text)
+        types = self._types
+        return types is not None and token < len(types) and types[token] == CONTROL
+
+    def unused(self, token: int) -> bool:
+        """Whether it is padding, or a placeholder that no text contains."""
+        types = self._types
+        if types is not None and token < len(types) and types[token] == UNUSED:
+            return True
+        return b"unused" in self.bytes_of(token) and self.control(token)
+
+    def _is_normal_after_all(self, text: str) -> bool:
+        """`</s>` in Gemma 4 and PLaMo, `<|end|>` in gpt-oss and Solar."""
+        if text == "</s>":
+            return self._has("<|tool_response>") or self._has("<|plamo:eos|>")
+        if text == "<|end|>":
+            harmony = self._has("<|return|>") and self._has("<|call|>")
+            solar = self._has("<|flush|>") and (self._has("<|call|>") or self._has("<|calls|>"))
+            return harmony or solar
+        return False
+
+    def _has(self, text: str) -> bool:
+        return self.find(text) is not None
+
+    def find(self, text: str) -> int | None:
+        """The id of a token, None where there is none of that text."""
+        return None if self.tokens is None else self.tokens.index_of(text.encode())
+
+    def beginning(self) -> int | None:
+        """BOS, None where there is none."""
+        return self._special("bos", _BOS)
+
+    def end(self) -> int | None:
+        """EOS, None where there is none."""
+        return self._special("eos", _EOS)
+
+    def turn_end(self) -> int | None:
+        """EOT, None where there is none."""
+        named = self._special("eot", {})
+        if named is not None:
+            return named
+        found = (self.find(text) for text in _TURN_ENDS)
+        return next((token for token in found if token is not None), None)
+
+    def adds_beginning(self) -> bool | None:
+        """Whether prompts begin with BOS; None where the file leaves it to llama.cpp."""
+        value = self._file.metadata.get("tokenizer.ggml.add_bos_token")
+        return value if isinstance(value, bool) else None
+
+    def _special(self, name: str, usual: Mapping[str, int]) -> int | None:
+        token = self._file.integer(f"tokenizer.ggml.{name}_token_id")
+        if token is None or not 0 <= token < self.size:
+            token = usual.get(self.model)
+        return token if token is not None and token < self.size else None
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Two vocabularies side by side.
+
+    Attributes:
+        different: the first id that means different text; None if there is none.
+        controls: the first control token that has two names, and how many there are.
+    """
+
+    different: Difference | None
+    controls: Difference | None
+    n_controls: int
+
+
+def compare(
+    target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
+) -> Comparison:
+    """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`.
+
+    Control tokens may have other names, and either may have more tokens at the end (padding).
+
+    Args:
+        reads_all: the draft has to have every token that the target uses; else it is not asked
+            where it meets one that it lacks.
+    """
+    mine, other = target.tokens, draft.tokens
+    if mine is None or other is None:
+        return Comparison(None, None, 0)
+    count = min(len(mine), len(other))
+    controls: Difference | None = None
+    n_controls = 0
+    for token in range(_first_unequal(mine, other, count), count):
+        if target.bytes_of(token) == draft.bytes_of(token):
+            continue
+        found = Difference(token, target.text(token), draft.text(token))
+        if not (target.control(token) and draft.control(token)):
+            return Comparison(found, controls, n_controls)
+        controls = controls or found
+        n_controls += 1
+    if reads_all:
+        for token in range(draft.size, target.size):
+            if not target.unused(token):
+                found = Difference(token, target.text(token), "none")
+                return Comparison(found, controls, n_controls)
+    return Comparison(None, controls, n_controls)
+
+
+def _first_unequal(mine: Array, other: Array, count: int) -> int:
+    """The first element that differs; bytes are compared in bulk, so equal ones cost nothing."""
+    a, b = memoryview(mine.head(count)), memoryview(other.head(count))
+    if a == b:
+        return count
+    low, high = 0, count  # the first `low` are equal, the first `high` are not
+    while high - low > 1:
+        middle = (low + high) // 2
+        size = len(mine.head(middle))
+        if size == len(other.head(middle)) and a[:size] == b[:size]:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def shared_text(target: VocabularyFacts, draft: VocabularyFacts) -> float:
+    """Share of the target's tokens whose text the draft has as well, under any id.
+
+    Marks of a leading space ("▁", "Ġ") count as the same; other spellings are not looked into.
+    """
+    if target.tokens is None or draft.tokens is None or not target.size:
+        return 0.0
+    mine, other = ({_plain(v.bytes_of(i)) for i in range(v.size)} for v in (target, draft))
+    return len(mine & other) / len(mine)
+
+
+def _plain(text: bytes) -> bytes:
+    return text.replace("▁".encode(), b" ").replace("Ġ".encode(), b" ")

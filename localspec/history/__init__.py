@@ -1,0 +1,1 @@
+"""All conversations on disk, in one SQLite file, written as they stream."""

@@ -1,0 +1,365 @@
+"""The history of all conversations, on disk, where every message is written as it comes.
+
+Nothing that is wrong with the file stops a chat: what cannot be written is kept in memory, and
+written once it can be. `History.take_notices` tells of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext, suppress
+from pathlib import Path
+from typing import TypeVar
+
+from localspec import paths
+from localspec.chat.conversation import INTERRUPTED, Conversation, Message
+from localspec.errors import HistoryError, UsageError
+from localspec.history.history_file import READING, WRITING, Keeper
+from localspec.history.pending_writes import Backlog
+from localspec.history.query import expression as as_expression
+from localspec.history.rows import UNTITLED, Header
+from localspec.history.search import Hit, search
+from localspec.history.statements import Store, Summary
+from localspec.history.trouble import Trouble
+
+__all__ = ["Header", "History", "Hit", "Summary", "Trouble"]
+
+T = TypeVar("T")
+
+_SHORT = 0.2
+"""Seconds to wait for others where that was in vain the last time."""
+
+# Inside the class, `list` is the method.
+Summaries = list[Summary]
+Hits = list[Hit]
+Messages = list[Message]
+Strings = list[str]
+
+
+class History:
+    """The store. From any thread; reading never waits for writing.
+
+    Opening takes some milliseconds, but seconds where another program keeps the file locked or
+    where a damaged one is repaired: do it off the screen's thread.
+
+    Attributes:
+        path: the file.
+        retry: seconds between two tries to write what could not be written.
+
+    Args:
+        path: the file, made if it is not there; None is `paths.history_file()`.
+        repair: set a damaged file aside and begin anew; otherwise it is trouble like any other.
+        patience: seconds to wait for other programs that write.
+        retry: seconds between two tries to write what could not be written.
+    """
+
+    def __init__(
+        self,
+        path: Path | None = None,
+        *,
+        repair: bool = True,
+        patience: float = 5.0,
+        retry: float = 5.0,
+    ) -> None:
+        self.path = (paths.history_file() if path is None else path).absolute()
+        self.retry = retry
+        self._tried = 0.0
+        # So that what waits is written before what comes after it.
+        self._writing = threading.RLock()
+        self._backlog = Backlog()
+        self._closed = False
+        self._keeper = Keeper(self.path, repairs=repair, patience=patience)
+
+    def close(self) -> None:
+        """Write what is still to be written, as far as that can be done now, and let go of it."""
+        with self._writing:
+            if self._closed:
+                return
+            if not self._drain(now=True):
+                self._keeper.notices.append(f"Not everything could be kept in {self.path}.")
+            self._closed = True
+            self._keeper.close()
+            self._backlog.close()
+
+    def take_notices(self) -> Strings:
+        """What the user should be told since the last call, one or two sentences each."""
+        found: Strings = []
+        with suppress(IndexError):
+            while True:
+                found.append(self._keeper.notices.pop(0))
+        return found
+
+    @property
+    def trouble(self) -> Trouble | None:
+        """Why nothing is kept on disk now; None where all is well."""
+        return self._keeper.trouble
+
+    @property
+    def behind(self) -> bool:
+        """Whether something waits in memory to be written."""
+        return bool(self._backlog)
+
+    # Reading
+
+    def count(self) -> int:
+        """How many conversations there are."""
+        waiting = self._backlog.ask(Store.headers) or []
+
+        def ask(store: Store) -> int:
+            known = sum(store.header(header.id) is not None for header in waiting)
+            return store.count() - known
+
+        return (self._ask(ask) or 0) + len(waiting)
+
+    def list(self, *, limit: int = 50, offset: int = 0) -> Summaries:
+        """Conversations, newest first."""
+        waiting = self._backlog.ask(lambda store: store.summaries(-1, 0))
+        if not waiting:
+            return self._ask(lambda store: store.summaries(limit, offset)) or []
+
+        def ask(store: Store) -> Summaries:
+            return store.summaries(offset + limit, 0) + [
+                found for each in waiting if (found := store.summary(each.id)) is not None
+            ]
+
+        merged = {summary.id: summary for summary in self._ask(ask) or []}
+        for summary in waiting:
+            merged[summary.id] = self._merged(summary, merged.get(summary.id))
+        newest = sorted(merged.values(), key=lambda summary: summary.updated, reverse=True)
+        return newest[offset : offset + limit]
+
+    def search(self, query: str, *, limit: int = 50) -> Hits:
+        """What has all words and "phrases" of a query; the last word may go on.
+
+        Titles come first, then messages, both newest first, at most a few of one conversation.
+        In the snippets, what was found has `query.MARK` before and `query.END` behind it; see
+        `Hit.parts`.
+        """
+        expression = as_expression(query)
+        if expression is None or limit < 1:
+            return []
+        waiting = self._backlog.ask(lambda store: search(store.connection, expression, limit)) or []
+        known = {(hit.conversation, hit.message) for hit in waiting}
+        found = self._ask(lambda store: search(store.connection, expression, limit)) or []
+        found = waiting + [hit for hit in found if (hit.conversation, hit.message) not in known]
+        return sorted(found, key=lambda hit: hit.message is not None)[:limit]
+
+    def load(self, id: str) -> Conversation:
+        """A whole conversation. An answer that a dead process left unfinished is interrupted.
+
+        Raises:
+            HistoryError: it is not there (any more), or the file cannot be read.
+        """
+        header, messages = None, {}
+        failure: HistoryError | None = None
+        try:
+            header, found = self._read(lambda store: (store.header(id), store.messages(id)))
+            messages = {message.id: message for message in found}
+            if any(message.state == INTERRUPTED for message in found):
+                self._settle(id, messages)
+        except HistoryError as error:
+            failure = error
+        waiting = self._backlog.ask(lambda store: (store.header(id), store.messages(id)))
+        if waiting is not None and waiting[0] is not None:
+            if header is None or waiting[0].titled_by != UNTITLED:
+                header = waiting[0]
+            messages |= {message.id: message for message in waiting[1]}
+        if header is None:
+            raise failure or HistoryError(
+                "The conversation is not in the history any more. Choose another one."
+            )
+        conversation = header.conversation(messages.values())
+        # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
+        if conversation.tip is not None:
+            conversation.select(conversation.tip)
+        return conversation
+
+    def said(self, *, limit: int = 100) -> Strings:
+        """What the user wrote last, oldest first."""
+        found = self._ask(lambda store: store.said(limit)) or []
+        return (found + (self._backlog.ask(lambda store: store.said(limit)) or []))[-limit:]
+
+    def find(self, prefix: str) -> str:
+        """The id of a conversation by what people type.
+
+        Args:
+            prefix: the beginning of an id; or a number: 1 is the newest conversation.
+
+        Raises:
+            UsageError: none is meant, or more than one.
+            HistoryError: the file cannot be read.
+        """
+        prefix = prefix.strip().lower()
+        if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
+            (found,) = self.list(limit=1, offset=int(prefix) - 1)
+            return found.id
+
+        def ask(store: Store) -> Strings:
+            return store.beginning_with(prefix, 3)
+
+        ids: Strings = []
+        if prefix:
+            ids = sorted({*(self._backlog.ask(ask) or ()), *self._read(ask)})
+        if not ids:
+            raise UsageError(
+                f"There is no conversation '{prefix}'. `localspec history list` shows all."
+            )
+        if len(ids) > 1 and ids[0] != prefix:
+            raise UsageError(
+                f"'{prefix}' may be several conversations: {', '.join(id[:12] for id in ids)} … "
+                "Type more of the one that is meant."
+            )
+        return ids[0]
+
+    # Writing
+
+    def save(self, conversation: Conversation) -> bool:
+        """Write all of a conversation but its messages: title, settings, tip.
+
+        Returns:
+            Whether it is on disk; if not, it is in memory, and written later.
+        """
+        return self.put(conversation.id, header=Header.of(conversation))
+
+    def write(self, message: Message, conversation_id: str) -> bool:
+        """Insert or update a message; returns as `save` does.
+
+        One that is streaming may be written again and again as it grows: only what is new of its
+        text and spans goes to the disk, and figures only when it is done.
+        """
+        return self.put(conversation_id, messages=[message])
+
+    def put(
+        self,
+        conversation_id: str,
+        *,
+        header: Header | None = None,
+        messages: Sequence[Message] = (),
+        everything: Sequence[Message] = (),
+    ) -> bool:
+        """Several of these in one transaction; returns as `save` does.
+
+        Args:
+            conversation_id: whose they are.
+            header: what `save` would write.
+            messages: what `write` would write.
+            everything: all messages; written if the conversation is gone from the file, because
+                another program removed it.
+        """
+        with self._writing:
+            if self._closed:
+                return False
+            if not self._backlog:
+
+                def write(store: Store) -> None:
+                    store.put(
+                        conversation_id, header=header, messages=messages, everything=everything
+                    )
+
+                if self._keeper.write(write):
+                    self._keeper.passed(WRITING)
+                    return True
+                self._tried = time.monotonic()
+            self._backlog.put(
+                conversation_id, header=header, messages=messages, everything=everything
+            )
+            return self._drain()
+
+    def delete(self, ids: Iterable[str]) -> int:
+        """Remove conversations; returns how many there were.
+
+        Raises:
+            HistoryError: nothing could be removed from the file.
+        """
+        ids = tuple(ids)
+        removed = 0
+        with self._writing:
+            self._drain()
+
+            def remove(store: Store) -> None:
+                nonlocal removed
+                removed = store.delete(ids)
+
+            if not self._keeper.write(remove):
+                on_disk = self._ask(lambda store: [id for id in ids if store.header(id)])
+                if on_disk != [] and self.trouble is not None:
+                    raise HistoryError(self.trouble.text)
+            return max(removed, self._backlog.ask(lambda store: store.delete(ids)) or 0)
+
+    def catch_up(self, *, now: bool = False) -> bool:
+        """Try to write what waits in memory; True if nothing waits any more.
+
+        Args:
+            now: also if the last try is less than `retry` seconds ago.
+        """
+        with self._writing:
+            return self._drain(now=now)
+
+    # How either is done
+
+    def _read(self, question: Callable[[Store], T]) -> T:
+        """Ask the file; raises HistoryError where it cannot be read."""
+        found = self._keeper.read(question)
+        self._keeper.passed(READING)
+        return found
+
+    def _ask(self, question: Callable[[Store], T]) -> T | None:
+        """Ask the file; None where it cannot be read."""
+        try:
+            return self._read(question)
+        except HistoryError:
+            return None
+
+    def _settle(self, id: str, messages: dict[str, Message]) -> None:
+        """Write that answers were interrupted, which nobody did who could have known."""
+        rows = self._ask(lambda store: store.growing(id)) or ()
+        left = [messages[each] for each in rows if messages[each].state == INTERRUPTED]
+        if left:
+            self.put(id, messages=left)
+
+    def _drain(self, *, now: bool = False) -> bool:
+        """Write what waits, if it is time to try."""
+        if not self._backlog:
+            return True
+        if not now and time.monotonic() - self._tried < self.retry:
+            return False
+        self._tried = time.monotonic()
+
+        def write(header: Header, messages: Messages) -> None:
+            def put(store: Store) -> None:
+                store.put(header.id, header=header, messages=messages)
+
+            if not self._keeper.write(put):
+                raise _StillWrong
+
+        try:
+            with self._keeper.waiting(_SHORT) if not now else nullcontext():
+                if not self._keeper.writable:
+                    self._keeper.open()
+                self._backlog.drain(write)
+        except _StillWrong:
+            return False
+        self._keeper.passed(WRITING)
+        return True
+
+    def _merged(self, waiting: Summary, kept: Summary | None) -> Summary:
+        """A conversation of which a part is on disk."""
+        if kept is None:
+            return waiting
+        ids = {*(self._backlog.ask(lambda store: store.ids(waiting.id)) or ())}
+        ids |= {*(self._ask(lambda store: store.ids(waiting.id)) or ())}
+        header = self._backlog.ask(lambda store: store.header(waiting.id))
+        named = header is not None and header.titled_by != UNTITLED
+        return Summary(
+            id=waiting.id,
+            title=waiting.title if named else kept.title,
+            updated=max(waiting.updated, kept.updated),
+            messages=len(ids),
+            model=waiting.model if named else kept.model,
+        )
+
+
+class _StillWrong(Exception):
+    """The file takes nothing yet."""

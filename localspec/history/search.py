@@ -1,0 +1,118 @@
+"""The full-text index: what goes into it, and what a search finds in it."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.chat.conversation import Message
+from localspec.history import query
+from localspec.history.rows import storable
+from localspec.history.schema import INDEX, create_index
+
+PER_CONVERSATION = 5
+"""Messages of one conversation that a search finds; a long one would hide all others."""
+LOOKED_AT = 5000
+"""Messages that a search goes through, newest first, to find those of many conversations."""
+SNIPPET = 24
+"""Words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """What a search found.
+
+    Attributes:
+        conversation: its id, and `title` its title.
+        message: id of the message, None where the title has the words.
+        role: whose message it is.
+        snippet: some words of it in one line; see `parts`.
+        updated: when the conversation was last added to.
+    """
+
+    conversation: str
+    title: str
+    message: str | None
+    role: str | None
+    snippet: str
+    updated: float
+
+    @property
+    def parts(self) -> list[tuple[str, bool]]:
+        """The snippet in pieces: text, and whether it is what was searched for."""
+        return query.parts(self.snippet)
+
+
+def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
+    """Titles that match, then messages, each begun last first; see `query.expression`."""
+    found = _titles(connection, expression, limit)
+    return found + _messages(connection, expression, limit - len(found))
+
+
+def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> None:
+    """Have a row found by a text, and by nothing else."""
+    connection.execute(f"DELETE FROM {table} WHERE rowid = ?", (seq,))
+    connection.execute(
+        f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, query.indexed(text))
+    )
+
+
+def clear(connection: sqlite3.Connection) -> None:
+    """Begin anew."""
+    for table in INDEX:
+        connection.execute(f"DROP TABLE IF EXISTS {table}")
+    create_index(connection)
+
+
+def words(message: Message) -> str:
+    """What a message is found by: its text, and the names of its files."""
+    names = [attachment.name for attachment in message.attachments]
+    return storable("\n".join([message.content, *names]))
+
+
+def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
+    rows = connection.execute(
+        # In the order that the index has: to sort all that match would take reading them.
+        "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
+        "FROM titles CROSS JOIN conversations AS c ON c.seq = titles.rowid "
+        "WHERE titles MATCH ? ORDER BY titles.rowid DESC LIMIT ?",
+        (query.MARK, query.END, SNIPPET, expression, limit),
+    )
+    return [_hit(row) for row in rows]
+
+
+def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
+    chosen: list[int] = []
+    taken: dict[str, int] = {}
+    for seq, conversation in connection.execute(
+        "SELECT m.seq, m.conversation "
+        "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+        "WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?",
+        (expression, LOOKED_AT),
+    ):
+        if len(chosen) >= limit:
+            break
+        taken[conversation] = taken.get(conversation, 0) + 1
+        if taken[conversation] <= PER_CONVERSATION:
+            chosen.append(seq)
+    if not chosen:
+        return []
+    # A snippet costs more than all the rest: only for what is chosen. The unary plus keeps SQLite
+    # from looking each of them up in the whole index.
+    marks = ", ".join("?" * len(chosen))
+    rows = connection.execute(
+        "SELECT c.id, c.title, m.id, m.role, snippet(words, 0, ?, ?, '…', ?), c.updated "
+        "FROM words CROSS JOIN messages AS m ON m.seq = words.rowid "
+        "JOIN conversations AS c ON c.id = m.conversation "
+        f"WHERE words MATCH ? AND words.rowid >= ? AND +words.rowid IN ({marks}) "
+        "ORDER BY words.rowid DESC LIMIT ?",
+        (query.MARK, query.END, SNIPPET, expression, chosen[-1], *chosen, len(chosen)),
+    )
+    return [_hit(row) for row in rows]
+
+
+def _hit(row: Sequence[Any]) -> Hit:
+    conversation, title, message, role, snippet, updated = row
+    return Hit(conversation, title, message, role, query.readable(snippet), updated)

@@ -1,0 +1,143 @@
+"""A lighter copy of a draft model, where this machine reads it faster.
+
+What a draft model says changes how often it is right, never the answer, so its weights may be of
+any type. A pass over one token takes as long as the weights take to read: in Q4_0 about 0.6 times
+as long as in Q8_0 on a CPU, and the kernels for batches of Q4_0 are better besides. So a draft
+model of eight bits or more gets a copy in the cache folder, both are timed once, and the faster
+one is used from then on.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import statistics
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+
+from localspec import paths
+from localspec.errors import LocalspecError
+from localspec.llama import library
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.quantize import quantize
+from localspec.planning.profile_store import file_identity, fingerprint, machine
+
+QUANT = "Q4_0"
+HEAVY = ("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q5_1")
+"""Types of whole files that are worth rewriting."""
+SMALLEST, LARGEST = 16 << 20, 2 << 30
+"""Bytes. A smaller file's passes are over before reading the weights matters; a larger one takes
+too long to rewrite unasked."""
+WORTHWHILE = 0.88
+"""The copy has to take at most so much of the original's time: it is right a little less often."""
+ROUNDS = 15
+
+logger = logging.getLogger("localspec.llama")
+
+
+def remembered(path: Path, options: ModelOptions) -> Path | None:
+    """The copy that an earlier session made of this file and found faster."""
+    if not _applies(options):
+        return None
+    try:
+        copy = _copy_of(path)
+        return copy if _verdict(copy) and copy.exists() else None
+    except OSError:
+        return None
+
+
+def lighter(model: Model, options: ModelOptions) -> Path | None:
+    """The copy to use instead of this model, None to stay with it; made and timed if need be.
+
+    Never raises over the copy: without room for it, or with weights that cannot be rewritten, the
+    model is used as it is.
+    """
+    try:
+        size = model.path.stat().st_size
+        if not _applies(options) or not SMALLEST <= size <= LARGEST or not _heavy(model):
+            return None
+        copy = _copy_of(model.path)
+        known = _verdict(copy)
+        if known is False or (known and copy.exists()):
+            return copy if known else None
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        if shutil.disk_usage(copy.parent).free < 4 * size:
+            return None
+        logger.info("making a %s copy of the draft model %s", QUANT, model.path.name)
+        partial = copy.with_suffix(f".{os.getpid()}.partial")
+        try:
+            quantize(model.path, partial, QUANT, options.threads, again=True)
+            partial.replace(copy)
+        finally:
+            partial.unlink(missing_ok=True)
+        ratio = _time_ratio(model, copy, options)
+        faster = ratio <= WORTHWHILE
+        verdict = json.dumps({"faster": faster, "ratio": ratio})
+        logger.info("the copy takes %.2f of the original's time", ratio)
+        copy.with_suffix(".json").write_text(verdict, encoding="utf-8")
+        if not faster:
+            copy.unlink()
+        return copy if faster else None
+    except (OSError, LocalspecError) as error:
+        logger.warning("the draft model is used as it is: %s", error)
+        return None
+
+
+def _verdict(copy: Path) -> bool | None:
+    """Whether the copy was found faster; None where that is not known."""
+    try:
+        return bool(json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))["faster"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _applies(options: ModelOptions) -> bool:
+    return options.lighter_draft and (options.gpu_layers == 0 or not library.accelerated())
+
+
+def _heavy(model: Model) -> bool:
+    kinds = {int(getattr(llama_cpp, f"LLAMA_FTYPE_MOSTLY_{name}", -1)) for name in HEAVY} | {0}
+    return int(model.metadata.get("general.file_type", -1)) in kinds
+
+
+def _copy_of(path: Path) -> Path:
+    """Named after the file, and after everything that could make it another one."""
+    name = fingerprint(
+        {"file": file_identity(path), "machine": machine(), "library": library.version()}
+    )
+    return paths.cache_folder() / "drafts" / f"{path.stem}-{QUANT}-{name[:12]}.gguf"
+
+
+def _time_ratio(model: Model, copy: Path, options: ModelOptions) -> float:
+    """Seconds of a pass over one token: the copy's ÷ the original's, each first every other time.
+
+    The median of ratios within a round, so that a change of the machine's pace cancels out.
+    """
+    short: dict[str, Any] = {"context": 64}
+    options = ModelOptions(threads=options.threads, **short)
+    with Model(copy, options) as light:
+        contexts = [Context(model, options), Context(light, options)]
+        try:
+            ratios = []
+            for turn in range(ROUNDS + 2):
+                seconds = [0.0, 0.0]
+                for which in (0, 1) if turn % 2 else (1, 0):
+                    context = contexts[which]
+                    context.clear()
+                    context.extend([1], 1)  # the other model has just used the caches
+                    before = context.native_seconds
+                    for _ in range(3):
+                        context.extend([1], 1)
+                    seconds[which] = context.native_seconds - before
+                if turn >= 2:
+                    ratios.append(seconds[1] / seconds[0])
+            return statistics.median(ratios)
+        finally:
+            for context in contexts:
+                context.close()

@@ -1,0 +1,1 @@
+"""What fits what: the rules of a pair, memory, and which draft model promises most."""

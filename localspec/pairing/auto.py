@@ -1,0 +1,206 @@
+"""`-d auto`: the draft model that promises most for a target, among the files here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localspec import paths
+from localspec.errors import LocalspecError
+from localspec.gguf.names import printable
+from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.hub.local import LocalModel, local_models
+from localspec.llama.options import ModelOptions
+from localspec.pairing.choice import Choice
+from localspec.pairing.drafts import Candidate, candidates
+from localspec.pairing.forecast import Forecast
+from localspec.pairing.recommendations import Recommendation, of_target
+from localspec.planning.profile_store import file_identity, fingerprint
+
+FORMAT = 1
+
+logger = logging.getLogger("localspec.hub")
+
+
+def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) -> Choice:
+    """The local draft model with the highest speed-up, measured by `localspec doctor` or forecast.
+
+    What was chosen is remembered until files come or go. The embedded target has its own, which
+    `localspec.loading` knows without asking here.
+
+    Args:
+        accelerated: whether the models run on a GPU.
+    """
+    try:
+        models = local_models()
+        known = of_target(target, options)
+        signature = _signature(target, models, known, options, accelerated)
+    except OSError:  # the target is not there; opening it will say so
+        return Choice(None, "the target cannot be read")
+    remembered = _remembered(target, signature)
+    if remembered is not None:
+        return remembered
+    try:
+        file = read_gguf(target)
+    except LocalspecError:
+        return Choice(None, "the target cannot be read")
+    choice = decide(file, models, known, options, accelerated=accelerated)
+    if not choice.passing:
+        _remember(target, signature, choice)
+    return choice
+
+
+def decide(
+    target: GGUFFile,
+    models: Sequence[LocalModel],
+    known: Sequence[Recommendation],
+    options: ModelOptions,
+    *,
+    accelerated: bool,
+) -> Choice:
+    """The same, of models that were found and pairs that were measured."""
+    found = candidates(
+        target,
+        models,
+        context=options.context or None,
+        accelerated=accelerated,
+        through_text=_crosses(options),
+    )
+    measured = {_real(one.draft): one for one in known if one.draft is not None}
+    fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
+    fitting.sort(key=lambda c: -_speed(c))
+    crowded = False
+    for candidate in fitting:
+        if candidate.forecast is None or not candidate.forecast.pays:
+            continue
+        if candidate.report is not None and any(
+            check.rule == "memory" for check in candidate.report.warnings
+        ):
+            crowded = True
+            continue
+        return Choice(candidate.model.path, _why(candidate), passing=crowded)
+    return Choice(None, _why_none(found, fitting), passing=crowded)
+
+
+def _crosses(options: ModelOptions) -> bool:
+    """Whether drafts of another vocabulary are allowed."""
+    return bool(getattr(options, "cross_vocabulary", "auto") != "off")
+
+
+def _with_measured(candidate: Candidate, known: Recommendation | None) -> Candidate:
+    if known is None or candidate.forecast is None:
+        return candidate
+    acceptance = sum(known.acceptance.values()) / max(1, len(known.acceptance))
+    forecast = Forecast(known.speed_up, 1, known.cost, acceptance, measured=True)
+    return replace(candidate, forecast=forecast)
+
+
+def _speed(candidate: Candidate) -> float:
+    return candidate.forecast.speed_up if candidate.forecast is not None else 0.0
+
+
+def _why(candidate: Candidate) -> str:
+    forecast = candidate.forecast
+    assert forecast is not None
+    if forecast.measured:
+        return (
+            f"{candidate.model.name} drafts, with which localspec doctor measured "
+            f"{forecast.speed_up:.2f} times the speed"
+        )
+    return (
+        f"{candidate.model.name} drafts, which promises most of the models here, about "
+        f"{forecast.speed_up:.1f} times the speed; localspec doctor measures it"
+    )
+
+
+def _why_none(found: Sequence[Candidate], fitting: Sequence[Candidate]) -> str:
+    alone = "the n-gram drafts alone"
+    if fitting:
+        best = fitting[0]
+        name, forecast = best.model.name, best.forecast
+        if forecast is not None and forecast.pays:
+            return f"{alone}: there is not enough memory for {name} besides the target"
+        how = "was measured not to" if forecast is not None and forecast.measured else "would not"
+        return f"{alone}: of the models here, {name} fits best, and {how} make it faster"
+    close = [c for c in found if c.report is not None]
+    if close:
+        first = close[0]
+        return f"{alone}: no model here fits; {first.model.name}: {_inside(first.why_not or '')}"
+    return f"{alone}: no smaller model here fits; name one with --draft, or get one with pull"
+
+
+def _inside(sentence: str) -> str:
+    return sentence[:1].lower() + sentence[1:]
+
+
+def _real(path: Path | None) -> Path | None:
+    if path is None:
+        return None
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
+
+def _signature(
+    target: Path,
+    models: Sequence[LocalModel],
+    known: Sequence[Recommendation],
+    options: ModelOptions,
+    accelerated: bool,
+) -> str:
+    """Changes with everything that the choice depends on, but for free memory."""
+    facts: dict[str, Any] = {
+        "format": FORMAT,
+        "target": file_identity(target),
+        "models": [[str(m.path), m.size, _changed(m.path), m.problem] for m in models],
+        "known": [[str(one.draft), one.speed_up] for one in known],
+        "context": options.context,
+        "accelerated": accelerated,
+        "crosses": _crosses(options),
+    }
+    return fingerprint(facts)
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _file(target: Path) -> Path:
+    name = fingerprint({"target": str(_real(target))})[:24]
+    return paths.cache_folder() / "auto" / f"{name}.json"
+
+
+def _remembered(target: Path, signature: str) -> Choice | None:
+    try:
+        stored = json.loads(_file(target).read_text(encoding="utf-8"))
+        if stored["signature"] != signature:
+            return None
+        draft = stored["draft"]
+        return Choice(None if draft is None else Path(draft), printable(stored["why"], 600))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _remember(target: Path, signature: str, choice: Choice) -> None:
+    path = _file(target)
+    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
+    draft = None if choice.draft is None else str(choice.draft)
+    record = {"signature": signature, "draft": draft, "why": choice.why}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(json.dumps(record), encoding="utf-8")
+        partial.replace(path)
+    except (OSError, ValueError) as error:
+        with suppress(OSError):
+            partial.unlink(missing_ok=True)
+        logger.info("the choice cannot be kept in %s: %s", path, error)

@@ -1,0 +1,108 @@
+"""The draft models on this machine for a target, best first, and why the others are none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.gguf.names import printable
+from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.hub.local import LocalModel
+from localspec.hub.reference import DEMO
+from localspec.pairing.forecast import Forecast, forecast
+from localspec.pairing.rules import PairReport, judge_files
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A local model beside a target.
+
+    Attributes:
+        report: the pair's verdict; None where it was not worth making one.
+        forecast: what to expect, None where the pair is not usable.
+        why_not: why it is no draft for this target, a sentence without full stop; None if it is.
+    """
+
+    model: LocalModel
+    report: PairReport | None
+    forecast: Forecast | None
+    why_not: str | None
+
+    @property
+    def usable(self) -> bool:
+        return self.why_not is None
+
+    @property
+    def reference(self) -> str:
+        """What to type after -d, where "demo" means the draft of the embedded pair."""
+        return self.model.reference if self.model.reference != DEMO else str(self.model.path)
+
+
+def candidates(
+    target: GGUFFile,
+    models: Iterable[LocalModel],
+    *,
+    context: int | None = None,
+    accelerated: bool = False,
+    through_text: bool = True,
+) -> list[Candidate]:
+    """Judge every local model as a draft for the target; the most promising come first.
+
+    Args:
+        models: files of the target itself among them are passed over.
+        context: as for `judge`.
+        accelerated: whether the models run on a GPU.
+        through_text: whether drafts of another vocabulary may be used.
+    """
+    own = {_real(part) for part in target.parts}
+    parameters = target.n_parameters
+    found = [
+        _candidate(target, parameters, model, context, accelerated, through_text)
+        for model in models
+        if _real(model.path) not in own
+    ]
+    return sorted(found, key=_order)
+
+
+def _order(candidate: Candidate) -> tuple[bool, float, str]:
+    speed = candidate.forecast.speed_up if candidate.forecast is not None else 0.0
+    return not candidate.usable, -speed, candidate.model.name
+
+
+def _candidate(
+    target: GGUFFile,
+    parameters: int,
+    model: LocalModel,
+    context: int | None,
+    accelerated: bool,
+    through_text: bool,
+) -> Candidate:
+    if model.problem is not None:
+        return Candidate(model, None, None, model.problem.rstrip("."))
+    # Most files here are other targets; they need not be read to be turned down. A mixture of
+    # experts may be larger and cheaper all the same, so it gets some leeway.
+    if model.parameters is not None and model.parameters > 2 * parameters:
+        return Candidate(model, None, None, "It is larger than the target")
+    try:
+        draft = read_gguf(model.path)
+    except LocalspecError as error:
+        return Candidate(model, None, None, printable(str(error), 400).rstrip("."))
+    report = judge_files(target, draft, context=context, through_text=through_text)
+    if not report.usable:
+        return Candidate(model, report, None, report.why_not)
+    expected = forecast(target, draft, report, accelerated=accelerated)
+    return Candidate(model, report, expected, None)
+
+
+def _real(path: Path) -> Path:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):
+        return path
+
+
+def usable(found: Sequence[Candidate]) -> list[Candidate]:
+    """Those that fit."""
+    return [candidate for candidate in found if candidate.usable]

@@ -1,0 +1,91 @@
+"""Whether a pair fits into this machine's memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import psutil
+
+from localspec.gguf.reader import GGUFFile
+from localspec.pairing.memory import (
+    SPARE,
+    MemoryNeed,
+    Use,
+    default_context,
+    most_layers,
+    n_layers,
+    place,
+    predict,
+)
+
+
+def memory_of_pair(
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
+) -> tuple[MemoryNeed, MemoryNeed]:
+    """What both take in main memory, the draft's cache as long as the target's."""
+    tokens = default_context(target, context or 0)
+    mine, other = (
+        predict(file, context=tokens, kv_type_k=kv_type, kv_type_v=kv_type)
+        for file in (target, draft)
+    )
+    return mine, other
+
+
+def shown(size: int) -> str:
+    """Bytes as people read them: 4.7 GiB."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
+
+
+def available() -> tuple[int, int]:
+    """Bytes of main memory that are free or can be freed, and in all."""
+    memory = psutil.virtual_memory()
+    return int(memory.available), int(memory.total)
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """How much of a pair a device takes.
+
+    Attributes:
+        target, draft: what to give `--gpu-layers` and `--draft-gpu-layers`, -1 for all.
+        all_fit: whether everything is on the device.
+        need: bytes there.
+    """
+
+    target: int
+    draft: int
+    all_fit: bool
+    need: int
+
+
+SMALL = 0.2
+"""A draft that takes no more than this share of a device's memory goes there as a whole: it runs
+several passes for each of the target's."""
+
+
+def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Layers:
+    """Distribute a pair between main memory and one device.
+
+    Args:
+        use: of the target; the draft's cache is as long.
+        free: bytes that the device has left.
+    """
+    use = replace(use, context=default_context(target, use.context))
+    draft_need = place(draft, use, -1).device.total if draft is not None else 0
+    whole = place(target, use, -1).device.total
+    if whole + draft_need <= free * (1.0 - SPARE):
+        return Layers(-1, -1, True, whole + draft_need)
+    draft_layers = 0
+    if draft is not None and draft_need <= free * SMALL:
+        draft_layers, free = -1, free - draft_need
+    else:
+        draft_need = 0
+    placed = most_layers(target, use, free)
+    need = placed.device.total
+    if draft is not None and draft_layers == 0 and placed.layers > n_layers(target):
+        rest = most_layers(draft, use, free - need)
+        draft_layers, draft_need = rest.layers, rest.device.total
+    return Layers(placed.layers, draft_layers, False, need + draft_need)

@@ -1,0 +1,125 @@
+"""How much faster a draft model is likely to make a target: before anything was measured.
+
+What one step brings against what it costs, as the planner reckons it: a draft of k tokens costs
+k passes of the draft model and one of the target over k + 1 tokens, and yields
+1 + a + … + a^k tokens where each is accepted with chance a (Leviathan et al. 2023, equation 1).
+The costs come from the bytes that a pass reads; the chance is a guess by size and family, until
+`localspec doctor` has measured it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from localspec.gguf.description import quantization
+from localspec.gguf.reader import GGUFFile
+from localspec.pairing.memory import n_layers
+from localspec.pairing.rules import WARN, PairReport
+
+DEEPEST = 8
+PAYS = 1.05
+"""Speed-ups below this are not worth a second model in memory."""
+
+# Both fitted by eye to this project's benchmarks (BENCHMARKS.md) and the figures it quotes.
+CPU_CURVE = (1.0, 1.6, 2.0, 1.9, 2.6, 3.0, 3.3, 3.4, 3.9)
+"""T(n) ÷ T(1), n = 1 … 9, between those of Q4_0 and Q8_0 on CPUs."""
+GPU_CURVE = (1.0, 1.05, 1.08, 1.1, 1.15, 1.2, 1.22, 1.25, 1.4)
+LIGHTER = 0.6
+"""Of a draft's bytes, where a lighter copy of it will be used; see `llama.requantized_draft`."""
+HEAVY = frozenset({"F32", "F16", "BF16", "Q8_0"})
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What to expect of a pair.
+
+    Attributes:
+        speed_up: against plain decoding, at the best depth.
+        depth: that depth; 0 where drafting does not pay at any.
+        cost: of a draft model's pass, in passes of the target.
+        acceptance: chance of each drafted token.
+        measured: whether cost and acceptance were measured here, not guessed.
+    """
+
+    speed_up: float
+    depth: int
+    cost: float
+    acceptance: float
+    measured: bool = False
+
+    @property
+    def pays(self) -> bool:
+        return self.speed_up >= PAYS
+
+
+def forecast(
+    target: GGUFFile, draft: GGUFFile, report: PairReport, *, accelerated: bool
+) -> Forecast:
+    """Of a pair that was judged usable.
+
+    Args:
+        accelerated: whether the models run on a GPU.
+    """
+    cost = relative_cost(target, draft, accelerated=accelerated)
+    acceptance = likely_acceptance(cost, report)
+    return best(cost, acceptance, GPU_CURVE if accelerated else CPU_CURVE)
+
+
+def best(
+    cost: float, acceptance: float, curve: Sequence[float], *, measured: bool = False
+) -> Forecast:
+    """The depth with the highest speed-up.
+
+    Args:
+        curve: T(n) ÷ T(1), from n = 1 on.
+    """
+    found = Forecast(1.0, 0, cost, acceptance, measured)
+    tokens = 1.0
+    for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
+        tokens += acceptance**depth
+        speed_up = tokens / (depth * cost + curve[depth])
+        if speed_up > found.speed_up:
+            found = Forecast(speed_up, depth, cost, acceptance, measured)
+    return found
+
+
+def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> float:
+    """A pass of the draft over one token, in passes of the target: by the bytes that both read."""
+    mine, other = active_bytes(target), active_bytes(draft)
+    if not mine:
+        return math.inf
+    if not accelerated and quantization(draft) in HEAVY:
+        other = int(other * LIGHTER)
+    cost = 1.1 * other / mine + 0.01
+    if accelerated:
+        # Small passes on a GPU take as long as launching their kernels, layer by layer.
+        cost = max(cost, 0.5 * n_layers(draft) / max(1, n_layers(target)))
+    return cost
+
+
+def active_bytes(file: GGUFFile) -> int:
+    """Bytes of the weights that a token passes through; see `pairing.active_parameters`."""
+    experts = file.own_integer("expert_count") or 0
+    used = file.own_integer("expert_used_count") or 0
+    share = used / experts if 0 < used < experts else 1.0
+    tied = not any(tensor.name == "output.weight" for tensor in file.tensors)
+    return int(
+        sum(
+            tensor.size * (share if "_exps." in tensor.name else 1.0)
+            for tensor in file.tensors
+            if tied or tensor.name != "token_embd.weight"
+        )
+    )
+
+
+def likely_acceptance(cost: float, report: PairReport) -> float:
+    """A guess: larger drafts are right more often, relatives more often than strangers."""
+    guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
+    worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
+    worse |= {"special tokens": 0.03, "pre-tokenizer": 0.03}
+    for check in report.checks:
+        if check.verdict == WARN:
+            guess -= worse.get(check.rule, 0.0)
+    return max(0.2, min(0.85, guess))

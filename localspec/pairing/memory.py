@@ -1,0 +1,168 @@
+"""How much memory a model will take, foretold from its file.
+
+As `localspec.llama` opens models: one unified cache of all tokens, windows of attention kept whole,
+the micro-batch as large as the batch. Follows llama.cpp's own allocations (llama-kv-cache.cpp,
+llama-memory-recurrent.cpp, llama-context.cpp) where these can be worked out from the metadata;
+what the graph of a pass needs is an estimate, fitted to what llama.cpp reports.
+
+The figures are of resident memory once the model has been used. The file's pages count, mapped as
+they are: llama.cpp reads them all. Of weights that it rewrites for the processor (`rewritten`) the
+file's pages stay besides the copy until the system wants them back; `reclaimable` says how much
+that is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.gguf.dimensions import Dimensions, Use, default_context, n_layers, rewritten_here
+from localspec.gguf.reader import GGUFFile, TensorInfo
+
+__all__ = [
+    "MemoryNeed",
+    "Placement",
+    "Use",
+    "default_context",
+    "most_layers",
+    "n_layers",
+    "place",
+    "predict",
+    "rewritten_here",
+]
+
+SPARE = 0.1
+"""Share of a device's free memory that is left alone: llama.cpp and drivers need some, too."""
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryNeed:
+    """Bytes.
+
+    Attributes:
+        weights: the file's, and copies of those that are rewritten.
+        kv: the KV cache, and the states of recurrent layers.
+        compute: buffers of a pass, logits, the vocabulary and the like.
+        reclaimable: part of `weights` that the system may take back.
+    """
+
+    weights: int = 0
+    kv: int = 0
+    compute: int = 0
+    reclaimable: int = 0
+
+    @property
+    def total(self) -> int:
+        return self.weights + self.kv + self.compute
+
+    @property
+    def least(self) -> int:
+        """Without what may be taken back: less than this will not do."""
+        return self.total - self.reclaimable
+
+    def __add__(self, other: MemoryNeed) -> MemoryNeed:
+        return MemoryNeed(
+            self.weights + other.weights,
+            self.kv + other.kv,
+            self.compute + other.compute,
+            self.reclaimable + other.reclaimable,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """What a model takes with its last layers on a device.
+
+    Attributes:
+        layers: of them, the output counted as one.
+        host, device: what remains in main memory, and what the device holds.
+    """
+
+    layers: int
+    host: MemoryNeed
+    device: MemoryNeed
+
+
+def predict(
+    file: GGUFFile,
+    *,
+    context: int = 0,
+    kv_type_k: str = "f16",
+    kv_type_v: str = "f16",
+    batch: int = 512,
+    flash_attention: bool = True,
+    mmap: bool = True,
+    rewritten: frozenset[str] | None = None,
+) -> MemoryNeed:
+    """What a model takes with all of its layers in main memory; see `Use` for the arguments."""
+    use = Use(
+        context=context,
+        kv_type_k=kv_type_k,
+        kv_type_v=kv_type_v,
+        batch=batch,
+        flash_attention=flash_attention,
+        mmap=mmap,
+        rewritten=rewritten,
+    )
+    return place(file, use, 0).host
+
+
+def place(file: GGUFFile, use: Use, layers: int) -> Placement:
+    """Split what a model takes between main memory and one device.
+
+    Args:
+        layers: `gpu_layers`; -1, or more than there are, means all. llama.cpp offloads the last
+            ones, the output first of all; the token embeddings stay.
+    """
+    model = Dimensions(file, use)
+    everything = model.n_layers + 1
+    layers = everything if layers < 0 else min(layers, everything)
+    first = max(0, model.n_layers - (layers - 1)) if layers else model.n_layers
+    host = MemoryNeed(compute=model.besides())
+    device = MemoryNeed()
+    for tensor in file.tensors:
+        layer = model.layer_of(tensor)
+        if layer is None:
+            there = bool(layers) and tensor.name.startswith("output")
+        else:
+            there = first <= layer
+        if there:
+            device += MemoryNeed(tensor.size)
+        else:
+            host += _kept(tensor, model, use)
+    for layer, size in enumerate(model.kv()):
+        if layer >= first:
+            device += MemoryNeed(kv=size)
+        else:
+            host += MemoryNeed(kv=size)
+    if not layers:
+        host += MemoryNeed(compute=model.compute())
+    else:
+        # Tied embeddings are there twice when the output is on a device.
+        weights = model.embedding_bytes if model.tied else 0
+        device += MemoryNeed(weights, compute=model.compute())
+        host += MemoryNeed(compute=use.batch * model.width * 4)
+    if use.mmap:  # metadata lie in the mapping as well
+        host += MemoryNeed(max(0, file.size - file.weight_bytes))
+    return Placement(layers, host, device)
+
+
+def _kept(tensor: TensorInfo, model: Dimensions, use: Use) -> MemoryNeed:
+    """A tensor that stays in main memory."""
+    size = tensor.size
+    if not model.rewrites(tensor):
+        return MemoryNeed(size)
+    if tensor.name == "token_embd.weight":
+        return MemoryNeed(2 * size)  # once to look up, once rewritten as the output
+    return MemoryNeed(2 * size, reclaimable=size) if use.mmap else MemoryNeed(size)
+
+
+def most_layers(file: GGUFFile, use: Use, free: int) -> Placement:
+    """As many layers on a device as its free bytes hold, some of them left alone."""
+    least, most = 0, n_layers(file) + 1
+    while least < most:
+        middle = (least + most + 1) // 2
+        if place(file, use, middle).device.total <= free * (1.0 - SPARE):
+            least = middle
+        else:
+            most = middle - 1
+    return place(file, use, least)

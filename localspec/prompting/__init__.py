@@ -1,0 +1,1 @@
+"""From messages to the tokens of a prompt."""

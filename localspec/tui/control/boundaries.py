@@ -1,0 +1,57 @@
+"""What `Conversing` talks to: the screen, the history and the engine's thread."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Protocol
+
+from localspec.chat.conversation import Conversation, Message
+from localspec.tui.control.events import Question
+
+
+class View(Protocol):
+    """The screen, told what to show. All of it is called in the screen's thread."""
+
+    def show_conversation(self) -> None:
+        """Another conversation or branch is shown, or one message more."""
+        ...
+
+    def message_changed(self, message: Message) -> None:
+        """One message, or its note, is different."""
+        ...
+
+    def working(self, doing: str | None) -> None:
+        """Something takes its time, in words; None when it is over."""
+        ...
+
+    def answering(self, begins: bool) -> None:
+        """An answer begins, or is over."""
+        ...
+
+    def overflowed(self, error: str) -> None:
+        """The conversation does not fit the context."""
+        ...
+
+    def tell(self, text: str, *, error: bool = False) -> None:
+        """A sentence for the user."""
+        ...
+
+
+class Keeper(Protocol):
+    """Who writes the history; see `localspec.history.writer.Scribe`."""
+
+    def sent(self, conversation: Conversation, message: Message) -> Future[bool]: ...
+
+    def streaming(self, conversation_id: str, message: Message) -> None: ...
+
+    def done(self, conversation_id: str, message: Message) -> None: ...
+
+    def saved(self, conversation: Conversation) -> None: ...
+
+
+class Thread(Protocol):
+    """Who answers; see `localspec.tui.control.engine_thread.EngineThread`."""
+
+    def ask(self, question: Question) -> None: ...
+
+    def stop(self) -> None: ...

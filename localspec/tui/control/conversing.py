@@ -1,0 +1,396 @@
+"""What goes on between user, history and model; knows nothing of the screen but `View`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from localspec.chat.conversation import (
+    ASSISTANT,
+    BY_MODEL,
+    BY_USER,
+    COMPLETE,
+    FAILED,
+    STOPPED,
+    STREAMING,
+    USER,
+    Attachment,
+    Conversation,
+    Message,
+)
+from localspec.chat.figures import Figures
+from localspec.errors import UsageError
+from localspec.tui.control import commands, events, titling
+from localspec.tui.control.answer import Answer
+from localspec.tui.control.boundaries import Keeper, Thread, View
+from localspec.tui.control.events import Event, Opened, Question, event_id
+
+NEVER_BEGUN = "■ stopped before it was answered"
+
+
+@dataclass(slots=True)
+class Running:
+    """The answer that is wanted, or comes.
+
+    Attributes:
+        conversation, to: what it is part of, and the id of the message that it answers.
+        message, answer: once it has begun.
+        asked: whether the engine's thread knows of it.
+    """
+
+    conversation: Conversation
+    to: str
+    message: Message | None = None
+    answer: Answer | None = None
+    asked: bool = False
+
+
+@dataclass(slots=True)
+class Conversing:
+    """Sends, answers, branches.
+
+    Attributes:
+        conversation: the one that is shown.
+        running: the answer that comes; it may belong to another conversation.
+        opened: the pair that is open, None before.
+        notes: what happens to messages just now, by id.
+        latest: the last finished answer of this session.
+        overfull: the conversation that outgrew the context last; another one may be shown.
+    """
+
+    view: View
+    keeper: Keeper
+    thread: Thread
+    conversation: Conversation = field(default_factory=Conversation)
+    running: Running | None = None
+    opened: Opened | None = None
+    notes: dict[str, str] = field(default_factory=dict)
+    latest: Answer | None = None
+    overfull: Conversation | None = None
+    _naming: Conversation | None = None
+    _dropping: set[str] = field(default_factory=set)
+    """Conversations whose oldest turns may be left out."""
+
+    # What the user does
+
+    async def send(
+        self, text: str, attachments: Sequence[Attachment] = (), *, instead_of: str | None = None
+    ) -> None:
+        """Send a message, and have it answered.
+
+        It counts as sent once the history holds it: no crash can take it then.
+
+        Args:
+            instead_of: id of the message that this one is a branch of.
+
+        Raises:
+            UsageError: an answer is still coming.
+        """
+        self._require_idle()
+        conversation = self.conversation
+        if instead_of is None:
+            message = conversation.add(USER, text, attachments=attachments)
+        else:
+            old = conversation.messages[instead_of]
+            message = conversation.add(
+                USER, text, parent=old.parent, attachments=attachments or old.attachments
+            )
+        self.running = Running(conversation, message.id)
+        self._note(message, "sending …")
+        self.view.show_conversation()
+        # Where it cannot be kept the keeper tells why, and the conversation goes on without.
+        await asyncio.wrap_future(self.keeper.sent(conversation, message))
+        if self.running is not None and self.running.to == message.id:
+            self._note(message, None)
+            self._ask(self.running)
+
+    def regenerate(self, message: str | None = None) -> None:
+        """Answer again: the message, or the one that it answers; the last one if None.
+
+        Raises:
+            UsageError: there is nothing to answer, or an answer is still coming.
+        """
+        self._require_idle()
+        conversation = self.conversation
+        found = conversation.messages.get(message or conversation.tip or "")
+        if found is not None and found.role == ASSISTANT:
+            found = conversation.messages.get(found.parent or "")
+        if found is None:
+            raise UsageError("There is no message to answer yet. Write one.")
+        # Nothing that hung below the old answer may stay in view.
+        conversation.tip = found.id
+        self.running = Running(conversation, found.id)
+        self.view.show_conversation()
+        self._ask(self.running)
+
+    def branch(self, step: int, message: str | None = None) -> None:
+        """Show the branch before or after: of the message, or of the last one that has any.
+
+        Raises:
+            UsageError: there is none, or no further one.
+        """
+        self._require_idle()
+        conversation = self.conversation
+        path = conversation.path()
+        ids = [message] if message else [m.id for m in reversed(path)]
+        branching = next((id for id in ids if len(conversation.siblings(id)) > 1), None)
+        if branching is None:
+            raise UsageError("There are no branches here. Answer again (r) or edit (e) makes one.")
+        siblings = [m.id for m in conversation.siblings(branching)]
+        number = siblings.index(branching) + step
+        if not 0 <= number < len(siblings):
+            raise UsageError(f"This is the {'first' if step < 0 else 'last'} of the branches.")
+        conversation.select(siblings[number])
+        self.keeper.saved(conversation)
+        self.view.show_conversation()
+
+    def stop(self) -> None:
+        """Stop the answer; what there is of it stays."""
+        running = self.running
+        if running is not None and not running.asked:
+            # Its message is still on its way to the disk, and nobody was asked yet.
+            self._note(running.conversation.messages[running.to], NEVER_BEGUN)
+            self._over()
+        self.thread.stop()
+
+    def begin(self, conversation: Conversation) -> None:
+        """Show another conversation. An answer that comes goes on in its own."""
+        running = self.running
+        if running is not None and running.conversation.id == conversation.id:
+            conversation = running.conversation
+        self.conversation = conversation
+        self.view.show_conversation()
+
+    def drop_oldest(self) -> None:
+        """Answer, leaving out the oldest turns from now on."""
+        self._dropping.add(self.conversation.id)
+        self.regenerate()
+
+    def configure(
+        self, *, system: str | None, sampling: dict[str, float | int], max_tokens: int | None
+    ) -> None:
+        """Set the system prompt and the sampling parameters for the answers to come."""
+        conversation = self.conversation
+        conversation.system, conversation.sampling = system, sampling
+        conversation.max_tokens = max_tokens
+        if conversation.messages:
+            self.keeper.saved(conversation)
+
+    def rename(self, title: str, *, of: Conversation | None = None, by: str = BY_USER) -> None:
+        """Name a conversation, the one that is shown if none is given."""
+        conversation = of or self.conversation
+        conversation.title, conversation.titled_by = title, by
+        if conversation.messages:
+            self.keeper.saved(conversation)
+
+    def ask_for_title(self) -> None:
+        """Have the model name the conversation, unless something is sent meanwhile.
+
+        Raises:
+            UsageError: there is nothing to name yet, or an answer is still coming.
+        """
+        self._require_idle()
+        conversation = self.conversation
+        if not conversation.messages:
+            raise UsageError("There is nothing to name yet. Write a message.")
+        self._naming = conversation
+        self.thread.ask(titling.question(conversation))
+
+    def leave(self) -> None:
+        """The chat ends, and the thread has: what has come of an answer is kept."""
+        running = self.running
+        if running is None or running.message is None or running.answer is None:
+            return
+        message, answer = running.message, running.answer
+        answer.take()
+        message.content, message.state, message.finish_reason = answer.text, STOPPED, "cancelled"
+        message.spans, message.stats = answer.spans(), answer.figures().as_dict()
+        self.keeper.done(running.conversation.id, message)
+
+    # What the engine's thread tells
+
+    def on_event(self, event: Event) -> None:
+        """Take in what has happened."""
+        if isinstance(event, events.Opening):
+            done = "" if event.fraction is None else f": {event.fraction:.0%}"
+            self.view.working(f"{event.what}{done}")
+        elif isinstance(event, Opened):
+            self._take_over(event)
+            self.view.working(None)
+            for notice in event.notices:
+                self.view.tell(notice)
+        elif isinstance(event, events.NotOpened):
+            self._take_over(event.still)
+            self.view.working(None)
+            if not event.cancelled:
+                stays = f" {event.still.model} stays open." if event.still else ""
+                self.view.tell(f"{event.error}{stays}", error=True)
+        elif event_id(event) == titling.TITLE:
+            self._on_title(event)
+        elif self.running is not None and event_id(event) == self.running.to:
+            self._on_answer(self.running, event)
+
+    def tick(self, *, spans: bool) -> Figures | None:
+        """Take in what has come of the answer; returns its figures while there is one.
+
+        Args:
+            spans: whether the screen shows who proposed what.
+        """
+        running = self.running
+        if running is None or running.answer is None or running.message is None:
+            return None
+        if running.answer.take():
+            running.message.content = running.answer.text
+            self.notes.pop(running.message.id, None)
+            if spans:
+                running.message.spans = running.answer.spans()
+            self.view.message_changed(running.message)
+        return running.answer.figures()
+
+    @property
+    def comes_here(self) -> Running | None:
+        """The running answer, if it is part of what is shown."""
+        running = self.running
+        return running if running and running.conversation is self.conversation else None
+
+    # Within
+
+    def _require_idle(self) -> None:
+        if self.running is not None:
+            raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
+
+    def _ask(self, running: Running) -> None:
+        conversation = running.conversation
+
+        def keep(text: str) -> None:
+            if running.message is not None:
+                self.keeper.streaming(conversation.id, replace(running.message, content=text))
+
+        if self._naming is not None:
+            self.thread.stop()  # a title can wait
+        asked = conversation.messages[running.to]
+        try:
+            # A conversation may be from a file, with anything in it.
+            sampling = commands.checked(**conversation.sampling)
+        except UsageError as error:
+            self._note(asked, f"✗ {error}")
+            self._over()
+            self.view.tell(str(error), error=True)
+            return
+        running.asked = True
+        self.view.answering(True)
+        if self.opened is None:
+            self._note(asked, "waiting for the model …")
+        self.thread.ask(
+            Question(
+                running.to,
+                conversation.for_model(upto=running.to),
+                sampling,
+                conversation.max_tokens,
+                "drop_oldest" if conversation.id in self._dropping else "error",
+                keep,
+            )
+        )
+
+    def _on_answer(self, running: Running, event: Event) -> None:
+        asked = running.conversation.messages[running.to]
+        if isinstance(event, events.Measuring):
+            self._note(
+                running.message or asked, "measuring what a pass costs here (once, about 2 s) …"
+            )
+        elif isinstance(event, events.Reading):
+            done = event.done / max(1, event.total)
+            self._note(running.message or asked, f"reading the prompt: {done:.0%}")
+        elif isinstance(event, events.Began):
+            self._note(asked, None)
+            self._begin_answer(running, event.answer)
+        elif isinstance(event, events.Overflowed):
+            self._note(asked, None)
+            self._over()
+            self.overfull = running.conversation
+            self.view.overflowed(event.error)
+        elif isinstance(event, events.Ended):
+            stopped = event.finish_reason == "cancelled"
+            self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
+            if running.message is not None:
+                running.message.finish_reason = event.finish_reason
+                self._keep(running)
+            self._note(asked, NEVER_BEGUN if not running.message else None)
+            self._over()
+        elif isinstance(event, events.Failed):
+            self._end_answer(running, event.text, FAILED)
+            if running.message is None:
+                self._note(asked, f"✗ {event.error}")
+            else:
+                running.message.stats = {**(running.message.stats or {}), "error": event.error}
+                self._keep(running)
+            self._over()
+            self.view.tell(event.error, error=True)
+
+    def _on_title(self, event: Event) -> None:
+        if not isinstance(event, events.Ended | events.Failed):
+            return
+        conversation, self._naming = self._naming, None
+        title = titling.title(event)
+        if conversation is None or title is None:
+            self.view.tell("The model found no title. Name it with /title TEXT.")
+            return
+        self.rename(title, of=conversation, by=BY_MODEL)
+        self.view.show_conversation()
+
+    def _begin_answer(self, running: Running, answer: Answer) -> None:
+        opened = self.opened
+        shown = running.conversation is self.conversation and self.conversation.tip == running.to
+        message = running.conversation.add(
+            ASSISTANT,
+            "",
+            parent=running.to,
+            state=STREAMING,
+            model=None if opened is None else opened.model,
+            draft=None if opened is None else opened.draft,
+        )
+        running.message, running.answer = message, answer
+        self.keeper.saved(running.conversation)
+        self.keeper.streaming(running.conversation.id, message)
+        if shown:
+            self.view.show_conversation()
+
+    def _end_answer(self, running: Running, text: str, state: str) -> None:
+        message, answer = running.message, running.answer
+        if message is None or answer is None:
+            return
+        answer.take()
+        self.notes.pop(message.id, None)
+        message.content, message.state = text, state
+        message.spans = answer.spans()
+        figures = answer.figures()
+        message.stats = figures.as_dict()
+        self.latest = answer
+        for notice in figures.notices:
+            self.view.tell(notice)
+
+    def _keep(self, running: Running) -> None:
+        assert running.message is not None
+        self.keeper.done(running.conversation.id, running.message)
+        self.view.message_changed(running.message)
+
+    def _over(self) -> None:
+        self.running = None
+        self.view.answering(False)
+
+    def _note(self, message: Message, note: str | None) -> None:
+        if note is None:
+            if self.notes.pop(message.id, None) is None:
+                return
+        else:
+            self.notes[message.id] = note
+        self.view.message_changed(message)
+
+    def _take_over(self, opened: Opened | None) -> None:
+        self.opened = opened
+        if opened is not None:
+            self.conversation.model = opened.pair.model
+            self.conversation.draft = opened.pair.draft
+            if self.conversation.messages:
+                self.keeper.saved(self.conversation)

@@ -1,0 +1,296 @@
+"""The thread that opens models and generates, so that the screen never waits for them.
+
+It uses the public API alone. The screen asks through methods that return at once, and is told by
+events, which `tell` has to carry over to its own thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from localspec import paths
+from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
+from localspec.tui.control.answer import Answer
+from localspec.tui.control.events import (
+    Began,
+    Ended,
+    Event,
+    Failed,
+    Measuring,
+    NotOpened,
+    Opened,
+    Opening,
+    Overflowed,
+    Pair,
+    Question,
+    Reading,
+)
+
+if TYPE_CHECKING:
+    # The engine and its company import numpy, and the screen is painted before that.
+    from localspec import Drafting, Engine, ModelOptions
+
+logger = logging.getLogger("localspec.tui")
+
+KEEP_EVERY = 0.4
+"""Seconds between two times that a growing answer is handed on to be kept."""
+_TELL_EVERY = 0.1
+"""Seconds between two reports of progress."""
+
+
+Loader = Callable[..., "Engine"]
+
+
+class EngineThread:
+    """One engine, and the thread that owns it.
+
+    Args:
+        tell: called in that thread with each event.
+        options, drafting, offline: as for `localspec.load`.
+        loader: `localspec.load`, or what a test puts in its place.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Event], object],
+        *,
+        options: ModelOptions | None = None,
+        drafting: Drafting | None = None,
+        offline: bool | None = None,
+        loader: Loader | None = None,
+    ) -> None:
+        self._tell = tell
+        self._offline = offline
+        self._options, self._drafting = options, drafting
+        self._loader = loader
+        self._wanted: SimpleQueue[tuple[int, Pair | Question | None]] = SimpleQueue()
+        self._lock = threading.Lock()  # guards what `stop` looks at
+        # What is wanted is numbered, and a stop reaches all that was wanted before it.
+        self._latest = self._current = self._stopped = 0
+        self._engine: Engine | None = None
+        self._opened: Opened | None = None
+        self._cancel: Callable[[], None] | None = None
+        self._thread = threading.Thread(target=self._run, name="localspec-engine", daemon=True)
+        self._thread.start()
+
+    def open(self, pair: Pair) -> None:
+        """Open this pair instead of the one that is open."""
+        self._want(pair)
+
+    def ask(self, question: Question) -> None:
+        """Answer this, after whatever was asked for before."""
+        self._want(question)
+
+    def stop(self) -> None:
+        """Stop what runs, and what was asked for up to now."""
+        with self._lock:
+            self._stopped = self._latest
+            cancel = self._cancel
+        if cancel is not None:
+            cancel()
+
+    def close(
+        self, timeout: float | None = None, *, last: Callable[[], object] = lambda: None
+    ) -> None:
+        """Stop, end the thread, free the models.
+
+        Args:
+            timeout: seconds to wait for the thread.
+            last: called when no more is generated, but the tokens can still be told.
+        """
+        self._want(None)
+        self.stop()
+        self._thread.join(timeout)
+        last()
+        if self._engine is not None and not self._thread.is_alive():
+            self._engine.close()
+            self._engine = None
+
+    def _want(self, wanted: Pair | Question | None) -> None:
+        with self._lock:
+            self._latest += 1
+            self._wanted.put((self._latest, wanted))
+
+    def _is_stopped(self) -> bool:
+        return self._current <= self._stopped
+
+    def _run(self) -> None:
+        while True:
+            self._current, wanted = self._wanted.get()
+            if wanted is None:
+                break
+            if isinstance(wanted, Pair):
+                self._open(wanted)
+            else:
+                self._answer(wanted)
+
+    def _open(self, pair: Pair) -> None:
+        before = self._opened
+        try:
+            self._require_going_on()
+            self._tell(Opening("looking at the files", None))
+            self._try_unknown(pair)
+            # The old pair goes first: two may not fit into the memory.
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = self._opened = None
+            self._load(pair)
+        except BaseException as error:
+            if before is not None and self._engine is None:
+                self._reopen(before.pair)
+            cancelled = isinstance(error, Cancelled)
+            self._tell(NotOpened(pair, _sentence(error), cancelled, self._opened))
+        else:
+            assert self._opened is not None
+            self._tell(self._opened)
+
+    def _reopen(self, pair: Pair) -> None:
+        """Back to what was open; that is no longer stopped."""
+        with suppress(Exception):
+            self._load(pair, stoppable=False)
+
+    def _load(self, pair: Pair, *, stoppable: bool = True) -> None:
+        from localspec import load
+
+        told = 0.0
+
+        def progress(fraction: float) -> None:
+            nonlocal told
+            if stoppable:
+                self._require_going_on()
+            now = monotonic()
+            if now - told >= _TELL_EVERY or fraction == 1.0:
+                told = now
+                self._tell(Opening("loading the model", fraction))
+
+        engine = (self._loader or load)(
+            pair.model,
+            draft=pair.draft,
+            offline=self._offline,
+            options=self._options,
+            drafting=self._drafting,
+            progress=progress,
+        )
+        model, draft = engine.model, engine.draft
+        chosen = engine.why_draft if pair.draft == "auto" else None
+        self._engine = engine
+        self._opened = Opened(
+            pair,
+            model.name,
+            str(model.path),
+            self._memory(model.path, model.size, engine.context_length),
+            None if draft is None else draft.name,
+            None if engine.draft_path is None else str(engine.draft_path),
+            0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
+            engine.why_no_draft,
+            engine.context_length,
+            engine.notices if chosen is None else (*engine.notices, f"-d auto: {chosen}."),
+        )
+
+    def _memory(self, path: Path, weights: int, context: int) -> int:
+        """Bytes that a model takes with its caches; its weights alone where that is not known."""
+        from localspec import ModelOptions
+        from localspec.gguf.reader import read_gguf
+        from localspec.pairing.memory import predict
+
+        options = self._options or ModelOptions()
+        try:
+            need = predict(
+                read_gguf(path),
+                context=context,
+                kv_type_k=options.kv_type_k,
+                kv_type_v=options.kv_type_v,
+                batch=options.batch,
+            )
+        except (LocalspecError, OSError):
+            return weights
+        return need.total
+
+    def _try_unknown(self, pair: Pair) -> None:
+        """Let a child process meet a file first that nobody has opened here yet."""
+        if self._loader is not None:
+            return
+        from localspec.hub.reference import resolve
+        from localspec.llama.crash_test import require_survivable
+
+        for reference in (pair.model, pair.draft):
+            if reference is not None and reference not in ("auto", "none"):
+                self._tell(Opening("trying the file in a process of its own (once)", None))
+                require_survivable(
+                    resolve(reference, offline=self._offline), cancelled=self._is_stopped
+                )
+
+    def _answer(self, question: Question) -> None:
+        text = ""
+        try:
+            if self._is_stopped():
+                raise Cancelled("Stopped before it began.")
+            if self._engine is None:
+                raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
+
+            def progress(done: int, total: int) -> None:
+                self._tell(Reading(question.message, done, total))
+
+            stream = self._engine.stream(
+                question.messages,
+                max_tokens=question.max_tokens,
+                sampling=question.sampling,
+                overflow=question.overflow,
+                progress=progress,
+            )
+            answer = Answer(
+                question.message,
+                stream.stats,
+                plain_seconds=self._engine.plain_seconds,
+                token_bytes=self._engine.token_bytes,
+                context_length=self._engine.context_length,
+            )
+            with self._lock:
+                self._cancel = stream.cancel
+            if self._is_stopped():
+                stream.cancel()
+            self._tell(Began(answer))
+            if self._engine.plain_seconds(0) is None:
+                self._tell(Measuring(question.message))
+            kept = monotonic()
+            try:
+                for chunk in stream:
+                    answer.put(chunk)
+                    now = monotonic()
+                    if now - kept >= KEEP_EVERY:
+                        kept = now
+                        question.keep(stream.text)
+            finally:
+                text = stream.text
+                with self._lock:
+                    self._cancel = None
+            assert stream.finish_reason is not None
+            self._tell(Ended(question.message, text, stream.finish_reason))
+        except Cancelled:
+            self._tell(Ended(question.message, text, "cancelled"))
+        except ContextOverflow as error:
+            self._tell(Overflowed(question.message, str(error), error.needed, error.available))
+        except BaseException as error:
+            self._tell(Failed(question.message, text, _sentence(error)))
+
+    def _require_going_on(self) -> None:
+        if self._is_stopped():
+            raise Cancelled("Stopped while the model was loading.")
+
+
+def _sentence(error: BaseException) -> str:
+    """An error for the screen; what is no fault of the user's goes into the log as a whole."""
+    if not isinstance(error, LocalspecError | MemoryError):
+        logger.error("in the engine's thread", exc_info=error)
+        return (
+            f"Internal error, {type(error).__name__}: {error}. Please report it, with the log in "
+            f"{paths.cache_folder()}."
+        )
+    return describe(error)[0]

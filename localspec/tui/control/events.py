@@ -1,0 +1,153 @@
+"""What the screen asks of the engine's thread, and what the thread tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localspec.tui.control.answer import Answer
+
+if TYPE_CHECKING:
+    # The engine and its company import numpy, and the screen is painted before that.
+    from localspec import SamplingParams
+    from localspec.prompting.template import Message
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """What to open: references as for `localspec.load`."""
+
+    model: str | None
+    draft: str | None = "auto"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """An answer that is wanted.
+
+    Attributes:
+        message: id of the message that is answered; the events carry it.
+        messages, sampling, max_tokens, overflow: as for `Engine.stream`.
+        keep: called in the engine's thread with the text so far, every now and then.
+    """
+
+    message: str
+    messages: Sequence[Message]
+    sampling: SamplingParams
+    max_tokens: int | None
+    overflow: str
+    keep: Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A pair is open.
+
+    Attributes:
+        pair: what was asked for.
+        model, draft: names; `model_memory` and `draft_memory` are bytes, caches included.
+        model_path, draft_path: files.
+        why_no_draft: where there is none.
+        context_length: tokens.
+        notices: what the user should know.
+    """
+
+    pair: Pair
+    model: str
+    model_path: str
+    model_memory: int
+    draft: str | None
+    draft_path: str | None
+    draft_memory: int
+    why_no_draft: str | None
+    context_length: int
+    notices: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """Something about opening takes its time.
+
+    Attributes:
+        what: in words.
+        fraction: 0 to 1, None where unknown.
+    """
+
+    what: str
+    fraction: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotOpened:
+    """A pair could not be opened; `cancelled` if the user wanted it so.
+
+    Attributes:
+        still: the pair that is open instead (the one before), None if there is none.
+    """
+
+    pair: Pair
+    error: str
+    cancelled: bool
+    still: Opened | None
+
+
+@dataclass(frozen=True, slots=True)
+class Measuring:
+    """What passes cost here is being measured, before the first answer of a new pair."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The prompt is being read: tokens done and to do."""
+
+    message: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Began:
+    """An answer begins; look into `answer` for what comes."""
+
+    answer: Answer
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """An answer is complete, or was stopped."""
+
+    message: str
+    text: str
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """There is no (complete) answer."""
+
+    message: str
+    text: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Overflowed:
+    """The conversation does not fit the context: tokens needed and available."""
+
+    message: str
+    error: str
+    needed: int
+    available: int
+
+
+Event = Opened | Opening | NotOpened | Measuring | Reading | Began | Ended | Failed | Overflowed
+
+
+def event_id(event: Event) -> str | None:
+    """Which question an event is about."""
+    if isinstance(event, Began):
+        return event.answer.message
+    return getattr(event, "message", None)

@@ -1,0 +1,130 @@
+"""The history as the chat uses it: opened while the screen is up already."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import TYPE_CHECKING
+
+from localspec.chat.conversation import Conversation, Message
+from localspec.errors import LocalspecError
+
+if TYPE_CHECKING:
+    # SQLite is not needed before the first paint.
+    from localspec.history.history import History, Hit, Summary
+    from localspec.history.writer import Scribe
+
+PAGE = 100
+"""Conversations that are listed at a time."""
+
+
+class Records:
+    """Reads and writes conversations. What is written before `open` is done waits for it.
+
+    Args:
+        tell: called, in any thread, with a sentence about trouble.
+        make: makes the store; None is the usual one.
+    """
+
+    def __init__(
+        self, tell: Callable[[str], None], *, make: Callable[[], History] | None = None
+    ) -> None:
+        self._tell = tell
+        self._make = make
+        self._history: History | None = None
+        self._scribe: Scribe | None = None
+        self._lock = threading.Lock()
+        self._waiting: list[Callable[[Scribe], object]] = []
+
+    def open(self) -> None:
+        """Open the store; takes long where it is locked. `tell` is told what is wrong with it."""
+        from localspec.history.history import History
+        from localspec.history.writer import Scribe
+
+        history = (self._make or History)()
+        scribe = Scribe(history, on_trouble=self._tell)
+        with self._lock:
+            self._history, self._scribe = history, scribe
+            for write in self._waiting:
+                write(scribe)
+            self._waiting.clear()
+
+    def close(self) -> None:
+        """Write what is still to be written."""
+        if self._scribe is not None:
+            self._scribe.close()
+        if self._history is not None:
+            self._history.close()
+
+    # Writing; see `Scribe`
+
+    def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
+        """Done when the message is safe; see `Scribe.sent`."""
+        kept: Future[bool] = Future()
+
+        def write(scribe: Scribe) -> None:
+            scribe.sent(conversation, message).add_done_callback(
+                lambda written: kept.set_result(written.result())
+            )
+
+        self._write(write)
+        return kept
+
+    def streaming(self, conversation_id: str, message: Message) -> None:
+        """The answer as it is now; written within half a second."""
+        self._write(lambda scribe: scribe.streaming(conversation_id, message))
+
+    def done(self, conversation_id: str, message: Message) -> None:
+        """The answer is complete."""
+        self._write(lambda scribe: scribe.done(conversation_id, message))
+
+    def saved(self, conversation: Conversation) -> None:
+        """Everything about a conversation but its messages."""
+        self._write(lambda scribe: scribe.saved(conversation))
+
+    def _write(self, write: Callable[[Scribe], object]) -> None:
+        with self._lock:
+            if self._scribe is None:
+                self._waiting.append(write)
+                return
+        write(self._scribe)
+
+    # Reading; from a thread that may wait
+
+    def list(self, offset: int = 0) -> Sequence[Summary]:
+        """A page of conversations, newest first; what was written just now is among them."""
+        if self._scribe is not None:
+            self._scribe.flush(timeout=1.0)
+        return [] if self._history is None else self._history.list(limit=PAGE, offset=offset)
+
+    def search(self, query: str) -> Sequence[Hit]:
+        """What has all these words."""
+        return [] if self._history is None else self._history.search(query)
+
+    def load(self, conversation: str) -> Conversation:
+        """A whole conversation.
+
+        Raises:
+            LocalspecError: it is gone, or cannot be read.
+        """
+        return self._opened().load(conversation)
+
+    def delete(self, conversation: str) -> Future[int]:
+        """Remove a conversation, its answer that still comes included; see `Scribe.delete`.
+
+        Raises:
+            LocalspecError: the history is not open yet.
+        """
+        self._opened()
+        assert self._scribe is not None
+        return self._scribe.delete([conversation])
+
+    def sent_before(self) -> Sequence[str]:
+        """What the user wrote lately, oldest first."""
+        return [] if self._history is None else self._history.said(limit=PAGE)
+
+    def _opened(self) -> History:
+        if self._history is None:
+            raise LocalspecError("The history is still being opened. Try again in a moment.")
+        return self._history

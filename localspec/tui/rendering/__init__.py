@@ -1,0 +1,1 @@
+"""Messages as lines of the screen."""

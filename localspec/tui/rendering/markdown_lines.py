@@ -1,0 +1,187 @@
+"""Markdown to lines of the screen, block by block.
+
+Textual's own Markdown widget makes a widget of each paragraph; laying those out costs a small
+machine more than the model has to spare. Here a growing text renders its last block only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich import markdown as rich_markdown
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.segment import Segment
+from rich.syntax import Syntax
+from textual.strip import Strip
+
+from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.strips import strip_of
+
+Line = list[Segment]
+_REFERENCE = re.compile(r"^[ \t>*+\-\d.)]*\[[^\]]+\]:", re.MULTILINE)
+"""What may define where `[a name]` leads."""
+
+
+@dataclass(frozen=True, slots=True)
+class CodeBlock:
+    """A fenced or indented block of an answer."""
+
+    language: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Block:
+    """One top-level element as it is painted, and where in the text it begins (a character)."""
+
+    start: int
+    strips: list[Strip]
+
+
+class MarkdownLines:
+    """Renders one text, as often as it grows."""
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._blocks: list[_Block] = []
+        self._for: tuple[int, Look] | None = None
+
+    def render(self, text: str, width: int, look: Look) -> list[Strip]:
+        """Lines `width` cells wide, behind the margin; an empty one between two blocks."""
+        grown = self._for == (width, look) and text.startswith(self._text)
+        # What a name refers to may be told further down, for all of the text.
+        if not grown or _REFERENCE.search(text):
+            self._blocks = []
+        dropped = self._unsettled()
+        self._for, self._text = (width, look), text
+        start = dropped[0].start if dropped else 0
+        found = [(start + at, tokens) for at, tokens in _blocks(text[start:])]
+        if len(dropped) == 2 and len(found) > 1 and found[1][0] == dropped[1].start:
+            self._blocks.append(dropped[0])  # it ends where it did
+            del found[0]
+        for at, tokens in found:
+            lines = _rendered(tokens, width, look)
+            self._blocks.append(_Block(at, [strip_of(line, width) for line in lines]))
+        strips: list[Strip] = []
+        for block in self._blocks:
+            if strips and block.strips:
+                strips.append(strip_of([], width))
+            strips.extend(block.strips)
+        return strips
+
+    def _unsettled(self) -> list[_Block]:
+        """Take away the last blocks, as far as the text to come may change them."""
+        if not self._blocks:
+            return []
+        last = self._blocks.pop()
+        # A line that is not complete may turn out to go on with the block before: a lone "3" is a
+        # paragraph, and "3. three" an item of the list above it.
+        if self._blocks and "\n" not in self._text[last.start :]:
+            return [self._blocks.pop(), last]
+        return [last]
+
+
+def code_blocks(text: str) -> list[CodeBlock]:
+    """The code blocks of a text, those inside lists and quotes included."""
+    return [
+        CodeBlock(_language(token), token.content)
+        for token in _parser().parse(text)
+        if token.type in ("fence", "code_block")
+    ]
+
+
+def _language(token: Token) -> str:
+    return next(iter(token.info.split()), "")
+
+
+def _blocks(text: str) -> Iterator[tuple[int, list[Token]]]:
+    """Top-level elements: where each begins (a character), and its tokens."""
+    starts = [0]
+    for line in text.split("\n"):
+        starts.append(starts[-1] + len(line) + 1)
+    group: list[Token] = []
+    at = 0
+    for token in _parser().parse(text):
+        if not group and token.map is not None:
+            at = starts[token.map[0]]
+        group.append(token)
+        if token.level == 0 and token.nesting <= 0:
+            yield at, group
+            group = []
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    # Tags are shown as they are: a model that writes <think> means a reader to see it. Links
+    # without brackets need a further package, and terminals find those by themselves.
+    return MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+
+
+@lru_cache(maxsize=2)
+def _document(look: Look) -> _Markdown:
+    """What rich renders, without its tokens; to make one takes longer than to render a block."""
+    document = _Markdown("", code_theme=look.code_theme, hyperlinks=True)
+    document.background = look.colour("panel")
+    return document
+
+
+def _rendered(tokens: Sequence[Token], width: int, look: Look) -> list[Line]:
+    document = _document(look)
+    document.parsed = list(tokens)
+    console = look.console
+    lines = console.render_lines(document, console.options.update(width=width), pad=False)
+    while lines and not _text(lines[-1]):
+        lines.pop()
+    while lines and not _text(lines[0]):
+        lines.pop(0)
+    return lines
+
+
+def _text(line: Line) -> str:
+    return "".join(segment.text for segment in line).strip()
+
+
+class _Heading(rich_markdown.Heading):
+    """At the left, where one reads."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        self.text.justify = "left"
+        yield self.text
+
+
+class _Code(rich_markdown.CodeBlock):
+    """On the panel's colour, without empty lines around it."""
+
+    background = "default"
+
+    @classmethod
+    def create(cls, markdown: Any, token: Token) -> _Code:
+        block = cls(_language(token) or "text", markdown.code_theme)
+        block.background = markdown.background
+        return block
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(
+            str(self.text).rstrip("\n"),
+            self.lexer_name,
+            theme=self.theme,
+            word_wrap=True,
+            padding=(0, 1),
+            background_color=self.background,
+        )
+
+
+class _Markdown(rich_markdown.Markdown):
+    elements: ClassVar[dict[str, type[rich_markdown.MarkdownElement]]] = {
+        **rich_markdown.Markdown.elements,
+        "heading_open": _Heading,
+        "fence": _Code,
+        "code_block": _Code,
+    }
+    background = "default"

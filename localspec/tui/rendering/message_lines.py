@@ -1,0 +1,173 @@
+"""One message of the conversation as lines of the screen: who, what, and its figures."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import takewhile
+from typing import TYPE_CHECKING
+
+from rich.text import Text
+from textual.strip import Strip
+
+from localspec.chat import words
+from localspec.chat.conversation import Message
+from localspec.chat.figures import Figures
+from localspec.chat.provenance import Rejected
+from localspec.text import harmless
+from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.strips import INDENT, strip_of, wrapped
+from localspec.tui.rendering.token_lines import token_lines
+
+if TYPE_CHECKING:
+    from localspec.tui.rendering.markdown_lines import MarkdownLines
+
+
+@dataclass(frozen=True, slots=True)
+class Showing:
+    """How all messages are shown.
+
+    Attributes:
+        look: colours.
+        tokens: mark each token by its source, instead of rendering Markdown.
+        rejected: show what was proposed in vain, too.
+    """
+
+    look: Look
+    tokens: bool = False
+    rejected: bool = False
+
+
+class MessageLines:
+    """Draws one message, and keeps what it drew until something changes.
+
+    Attributes:
+        message: what is shown; change it, and call `changed`.
+        place: (number, count) among its siblings, from 1.
+        rejected: proposals that fell, for the answers of this session.
+        same: how many lines, from the first, were as before when it was drawn last.
+        note: what happens to it just now ("reading the prompt: 40 %"); None shows its state.
+    """
+
+    def __init__(self, message: Message, place: tuple[int, int] = (1, 1)) -> None:
+        self.message = message
+        self.place = place
+        self.rejected: Sequence[Rejected] = ()
+        self.note: str | None = None
+        self._markdown: MarkdownLines | None = None
+        self._drawn: tuple[int, Showing] | None = None
+        self._strips: list[Strip] = []
+        self._top: Strip | None = None
+        self._headed: tuple[int, Look, tuple[int, int], str | None] | None = None
+        self.same = 0
+
+    def changed(self) -> None:
+        """Draw anew when next asked."""
+        self._drawn = None
+
+    def strips(self, width: int, showing: Showing) -> list[Strip]:
+        """The lines, `width` cells wide each, margin included; the last one is empty."""
+        if self._drawn != (width, showing):
+            self._drawn = (width, showing)
+            before, self._strips = self._strips, list(self._draw(max(1, width - INDENT), showing))
+            pairs = zip(before, self._strips, strict=False)
+            self.same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        return self._strips
+
+    def estimate(self, width: int) -> int:
+        """About how many lines there are, without drawing any."""
+        if self._drawn is not None and self._drawn[0] == width:
+            return len(self._strips)
+        room = max(1, width - INDENT)
+        text = self.message.content
+        lines = text.count("\n") + 1 if len(text) < 4 * room else 0
+        lines = lines or sum(max(1, math.ceil(len(line) / room)) for line in text.splitlines())
+        return 2 + lines + (self.message.role == "assistant")
+
+    def _draw(self, width: int, showing: Showing) -> Iterable[Strip]:
+        head = (width, showing.look, self.place, self.message.model)
+        if self._headed != head:
+            self._headed, self._top = head, self._head(width, showing.look)
+        assert self._top is not None
+        yield self._top
+        yield from self._body(width, showing)
+        for text in self._foot(showing.look):
+            yield from wrapped(text, width, showing.look)
+        yield strip_of([], width)
+
+    def _head(self, width: int, look: Look) -> Strip:
+        message = self.message
+        mine = message.role == "user"
+        name = "You" if mine else harmless(message.model or "Assistant")
+        head = Text(no_wrap=True, overflow="ellipsis", end="")
+        head.append(name, look.style("accent" if mine else "primary", bold=True))
+        number, count = self.place
+        if count > 1:
+            head.append(f"  ‹ {number}/{count} ›", look.style("warning"))
+        head.append(f"  {_when(message.created)}", look.faint)
+        head.truncate(width, overflow="ellipsis")
+        return strip_of(head.render(look.console), width)
+
+    def _body(self, width: int, showing: Showing) -> Iterable[Strip]:
+        message, look = self.message, showing.look
+        for attachment in message.attachments:
+            lines = attachment.text.count("\n") + 1
+            text = f"+ {harmless(attachment.name)}, {lines:,} line{'' if lines == 1 else 's'}"
+            yield from wrapped(Text(text, look.style("accent")), width, look)
+        if message.role == "user":
+            yield from wrapped(Text(harmless(message.content)), width, look)
+        elif showing.tokens:
+            yield from token_lines(
+                message.content,
+                message.spans or (),
+                self.rejected if showing.rejected else (),
+                width,
+                look,
+            )
+        else:
+            yield from self._rendered(harmless(message.content), width, look)
+
+    def _rendered(self, text: str, width: int, look: Look) -> Iterable[Strip]:
+        if self._markdown is None:
+            # With its parser and highlighter, which the first paint need not wait for.
+            from localspec.tui.rendering.markdown_lines import MarkdownLines
+
+            self._markdown = MarkdownLines()
+        return self._markdown.render(text, width, look)
+
+    def _foot(self, look: Look) -> Iterable[Text]:
+        message = self.message
+        if self.note is not None:
+            yield Text(self.note, look.faint)
+        elif message.state == "stopped":
+            yield Text("■ stopped", look.style("warning"))
+        elif message.state == "interrupted":
+            yield Text("■ localspec ended before this answer did", look.style("warning"))
+        elif message.state == "failed":
+            cause = (message.stats or {}).get("error") or "the answer failed"
+            yield Text(f"✗ {harmless(str(cause))}", look.style("error"))
+        elif message.finish_reason == "length":
+            yield Text("■ cut off: the longest answer, or the end of the context", look.faint)
+        if message.role == "assistant" and message.stats and self.note is None:
+            figures = words.line(Figures.from_dict(message.stats))
+            if figures:
+                yield Text(figures, look.faint)
+
+
+def prepare(look: Look) -> None:
+    """Load what renders answers, parser and highlighter: later the first answer would wait for it.
+
+    May be called in a thread of its own.
+    """
+    from localspec.tui.rendering.markdown_lines import MarkdownLines
+
+    MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, look)
+
+
+def _when(seconds: float) -> str:
+    then, now = datetime.fromtimestamp(seconds), datetime.now()
+    if then.date() == now.date():
+        return then.strftime("%H:%M")
+    return then.strftime("%d %b %H:%M" if then.year == now.year else "%d %b %Y")

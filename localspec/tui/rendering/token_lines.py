@@ -1,0 +1,76 @@
+"""An answer's raw text with each token marked by who proposed it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.text import Text
+from textual.strip import Strip
+
+from localspec.chat.provenance import Rejected, Span
+from localspec.text import harmless
+from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.strips import wrapped
+
+
+def token_lines(
+    text: str,
+    spans: Sequence[Span],
+    rejected: Sequence[Rejected],
+    width: int,
+    look: Look,
+) -> list[Strip]:
+    """Lines `width` cells wide, behind the margin.
+
+    Args:
+        text: the answer.
+        spans: its sources, in order; what they do not cover is the target's.
+        rejected: proposals to show struck through where they fell.
+    """
+    marked = Text(no_wrap=False, end="")
+    falls = iter(rejected)
+    fall = next(falls, None)
+    at = 0
+
+    def put(until: int, source: str) -> None:
+        nonlocal at, fall
+        style = look.mark(source).style
+        while fall is not None and fall.at <= until:
+            marked.append(harmless(text[at : fall.at]), style)
+            at = max(at, fall.at)
+            marked.append(_shown(fall), look.fallen)
+            fall = next(falls, None)
+        marked.append(harmless(text[at:until]), style)
+        at = max(at, until)
+
+    for count, source in spans:
+        put(min(at + count, len(text)), source)
+    put(len(text), "target")
+    return wrapped(marked, width, look)
+
+
+def legend(look: Look, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
+    """One line that tells the marks apart.
+
+    Args:
+        sources: whose marks.
+        rejected: tell that of rejected proposals, too.
+        width: where a line that names the shapes is wider, they are left to be seen; 0 for any.
+    """
+    marks = [(mark.name, mark.style, mark.shape) for mark in map(look.mark, sources)]
+    if rejected:
+        marks.append(("rejected", look.fallen, "struck through"))
+    whole = sum(len(name) + len(shape) + 3 for name, _, shape in marks) - 2
+    line = Text(no_wrap=True, overflow="ellipsis")
+    for name, style, shape in marks:
+        if line:
+            line.append("  ")
+        line.append(name, style)
+        if not width or whole <= width:
+            line.append(f" {shape}", look.faint)
+    return line
+
+
+def _shown(fall: Rejected) -> str:
+    """A fallen proposal must not break the line it stands in."""
+    return harmless(fall.text).replace("\n", "↵")

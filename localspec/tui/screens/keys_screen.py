@@ -1,0 +1,114 @@
+"""The keys that apply where the focus is, and all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+from rich.table import Table
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import VerticalScroll
+from textual.screen import ModalScreen, Screen
+from textual.widgets import Static
+
+from localspec.tui.control.commands import COMMANDS
+from localspec.tui.rendering.palette import Look
+
+Keys = Sequence[tuple[str, Sequence[tuple[str, str]]]]
+"""By place: its name, and (key, what it does) for each."""
+
+
+_PLACES = {
+    "PromptInput": "Input",
+    "Transcript": "Conversation",
+    "Sidebar": "List of conversations",
+    "FiguresPanel": "Figures",
+}
+
+_IN_FULL = {
+    "keys": "Keys and commands",
+    "stop": "Close what is open, or stop the answer",
+    "new": "New conversation",
+    "model": "Choose the model and its draft",
+    "tokens": "Colour tokens by who proposed them",
+    "figures": "Show or hide the figures",
+    "sidebar": "Show or hide the conversations",
+    "search": "Search all conversations",
+    "regenerate": "Answer again, as a branch",
+    "settings": "System prompt and sampling parameters",
+}
+"""By action: what the footer has a word's room for."""
+
+
+def keys_of(screen: Screen[Any], display: Callable[[Binding], str]) -> Keys:
+    """The keys that apply where the focus is, what is special there first.
+
+    Those that every list and every text field has are left out: people know them.
+
+    Args:
+        display: how a key is written.
+    """
+    places: dict[str, dict[str, str]] = {}
+    for active in screen.active_bindings.values():
+        node, binding = active.node, active.binding
+        known = type(node).__name__ in _PLACES or isinstance(node, App)
+        own = any(binding.key in b.key.split(",") for b in _own(type(node)))
+        if not (known and own and binding.description and active.enabled):
+            continue
+        keys = places.setdefault(_PLACES.get(type(node).__name__, "Everywhere"), {})
+        key, about = display(binding), _IN_FULL.get(binding.action, binding.description)
+        before = keys.get(about)
+        keys[about] = key if before is None else f"{before}  {key}"
+    return [
+        (place, [(key, about) for about, key in keys.items()])
+        for place, keys in sorted(places.items(), key=lambda item: item[0] == "Everywhere")
+    ]
+
+
+def _own(kind: type[object]) -> list[Binding]:
+    return [b for b in vars(kind).get("BINDINGS", ()) if isinstance(b, Binding)]
+
+
+class KeysScreen(ModalScreen[None]):
+    """Shows them until any of the closing keys.
+
+    Args:
+        keys: see `Keys`.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape,question_mark,f1,q,enter", "dismiss(None)", "Close")
+    ]
+
+    def __init__(self, keys: Keys) -> None:
+        super().__init__()
+        self._keys = keys
+
+    def compose(self) -> ComposeResult:
+        with VerticalScroll(classes="dialog wide"):
+            look = Look.of(self.app)
+            for place, keys in self._keys:
+                yield Static(_table(place, keys, look))
+            commands = [(f"/{c.name} {c.arguments}".strip(), c.about) for c in COMMANDS]
+            yield Static(_table("Commands", commands, look))
+
+    def on_mount(self) -> None:
+        self.query_one(VerticalScroll).focus()
+
+
+def _table(title: str, rows: Sequence[tuple[str, str]], look: Look) -> Table:
+    table = Table(
+        box=None,
+        title=Text(title, look.style("primary", bold=True)),
+        title_justify="left",
+        show_header=False,
+        pad_edge=False,
+        expand=True,
+    )
+    table.add_column(no_wrap=True, style=look.style("accent"))
+    table.add_column(ratio=1)
+    for key, about in rows:
+        table.add_row(Text(key), Text(about))
+    return table

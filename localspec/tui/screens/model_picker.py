@@ -1,0 +1,275 @@
+"""Choosing a pair: the models on this machine, and which draft suits which target."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.widgets import Input, Label, OptionList, Static
+from textual.widgets.option_list import Option
+
+from localspec.chat import words
+from localspec.errors import describe
+from localspec.text import harmless
+from localspec.tui.control.events import Pair
+from localspec.tui.rendering.palette import Look
+
+if TYPE_CHECKING:
+    from localspec.hub.local import LocalModel
+    from localspec.pairing.rules import PairReport
+
+Finder = Callable[[], Sequence["LocalModel"]]
+Judge = Callable[[Path, Path], "PairReport"]
+
+AUTO, NONE = "auto", "none"
+
+
+class ModelPicker(ModalScreen[Pair | None]):
+    """Ends with the pair to open, None for Escape.
+
+    Args:
+        find: lists the models; see `localspec.hub.local.local_models`.
+        judge: says whether a draft fits; see `localspec.pairing.rules.judge`.
+        now: the pair that is open.
+        draft_only: keep the target, choose its draft.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("escape", "dismiss(None)", "Cancel"),
+        Binding("tab,right", "app.focus_next", "Next list", show=False),
+        Binding("shift+tab,left", "app.focus_previous", "List before", show=False),
+    ]
+
+    def __init__(self, find: Finder, judge: Judge, now: Pair, *, draft_only: bool = False) -> None:
+        super().__init__()
+        self._find, self._judge, self._now = find, judge, now
+        self._draft_only = draft_only
+        self._models: list[LocalModel] = []
+        self._targets: list[LocalModel] = []
+        self._drafts: list[str] = []
+        self._offered_for: Path | None = None
+        self._verdicts: dict[tuple[Path, Path], PairReport] = {}
+        self._unjudged: dict[tuple[Path, Path], str] = {}
+
+    def compose(self) -> ComposeResult:
+        with Vertical(classes="dialog wide"):
+            yield Input(
+                placeholder="Filter, or a path or user/repo[:quant] to open",
+                id="filter",
+                compact=True,
+            )
+            with Horizontal(id="lists"):
+                with Vertical():
+                    yield Label("Model")
+                    yield OptionList(id="targets", compact=True)
+                with Vertical():
+                    yield Label("Draft model for it")
+                    yield OptionList(id="drafts", compact=True)
+            yield Static("Looking for models …", id="about", markup=False)
+
+    def on_mount(self) -> None:
+        self.query_one("#filter").focus()
+        self._look()
+
+    @work(thread=True, exclusive=True, group="find")
+    def _look(self) -> None:
+        try:
+            found = list(self._find())
+        except Exception as error:  # one would end the app
+            self.app.call_from_thread(self._about, describe(error)[0])
+            return
+        self.app.call_from_thread(self._found, found)
+
+    def _found(self, models: list[LocalModel]) -> None:
+        self._models = models
+        self._list()
+        if not models:
+            self._about(
+                "There are no GGUF files where localspec looks. Type the path of one above, or "
+                "get one: localspec pull USER/REPO."
+            )
+
+    def _list(self) -> None:
+        look = Look.of(self.app)
+        wanted = self.query_one("#filter", Input).value.strip().lower()
+        self._targets = [
+            m for m in self._models if wanted in f"{m.name} {m.reference} {m.architecture}".lower()
+        ]
+        targets = self.query_one("#targets", OptionList)
+        targets.clear_options()
+        targets.add_options([Option(_row(m, self._is_now(m), look)) for m in self._targets])
+        if self._targets:
+            current = [n for n, m in enumerate(self._targets) if self._is_now(m)]
+            targets.highlighted = current[0] if current else 0
+            if self._draft_only and not wanted:
+                self.query_one("#drafts").focus()
+        elif wanted:
+            self._about("No model has that in its name. Enter opens it as a path or reference.")
+
+    def _is_now(self, model: LocalModel) -> bool:
+        now = self._now.model
+        return (now or "demo") in (model.reference, str(model.path))
+
+    @on(Input.Changed, "#filter")
+    def _filter(self, event: Input.Changed) -> None:
+        event.stop()
+        self._list()
+
+    @on(Input.Submitted, "#filter")
+    def _typed(self, event: Input.Submitted) -> None:
+        event.stop()
+        text = event.value.strip()
+        if self._targets or not text:
+            self.query_one("#targets").focus()
+        else:
+            self.dismiss(Pair(text, AUTO))
+
+    @on(OptionList.OptionHighlighted, "#targets")
+    def _target(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        model = self._targets[event.option_index]
+        self._about(_described(model))
+        self._offer_drafts(model)
+        if model.problem is None:
+            self._judge_all(model, [m for m in self._models if self._may_draft(m, model)])
+
+    @on(OptionList.OptionSelected, "#targets")
+    def _chosen(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        model = self._targets[event.option_index]
+        if model.problem is None:
+            self.query_one("#drafts").focus()
+        else:
+            self._about(model.problem)
+
+    @on(OptionList.OptionHighlighted, "#drafts")
+    def _draft_described(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        target = self._target_now()
+        if target is None or event.option_index >= len(self._drafts):
+            return
+        draft = self._model(self._drafts[event.option_index])
+        report = None if draft is None else self._verdicts.get((target.path, draft.path))
+        if draft is None:
+            self._about(_described(target))
+        elif report is not None:
+            self._about(
+                report.why_not
+                or "; ".join(c.evidence for c in report.checks if c.verdict == "warn")
+                or f"{draft.name} fits {target.name}."
+            )
+
+    @on(OptionList.OptionSelected, "#drafts")
+    def _open(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        target = self._target_now()
+        if target is not None:
+            self.dismiss(Pair(target.reference, self._drafts[event.option_index]))
+
+    def _target_now(self) -> LocalModel | None:
+        number = self.query_one("#targets", OptionList).highlighted
+        return None if number is None or number >= len(self._targets) else self._targets[number]
+
+    def _may_draft(self, draft: LocalModel, target: LocalModel) -> bool:
+        return draft.problem is None and draft.path != target.path and draft.size < target.size
+
+    def _model(self, reference: str) -> LocalModel | None:
+        return next((m for m in self._models if m.reference == reference), None)
+
+    @work(thread=True, exclusive=True, group="judge")
+    def _judge_all(self, target: LocalModel, drafts: list[LocalModel]) -> None:
+        for draft in drafts:
+            if (target.path, draft.path) not in self._verdicts:
+                try:
+                    self._verdicts[target.path, draft.path] = self._judge(target.path, draft.path)
+                except Exception as error:  # as when a file has gone; one would end the app
+                    self._unjudged[target.path, draft.path] = describe(error)[0]
+        self.app.call_from_thread(self._offer_drafts, target)
+
+    def _offer_drafts(self, target: LocalModel) -> None:
+        """List what can draft for this target, the fitting ones first, and why not the others."""
+        if self._target_now() is not target:
+            return
+        look = Look.of(self.app)
+        options = self.query_one("#drafts", OptionList)
+        # What was chosen for another target means nothing for this one, and a verdict may move it.
+        wanted = self._now.draft if self._is_now(target) else AUTO
+        if self._offered_for == target.path and options.highlighted is not None:
+            wanted = self._drafts[options.highlighted]
+        self._offered_for = target.path
+        known = [
+            (m, self._verdicts.get((target.path, m.path)))
+            for m in self._models
+            if self._may_draft(m, target)
+        ]
+        unjudged = {m.path: self._unjudged.get((target.path, m.path)) for m, _ in known}
+        known.sort(key=lambda pair: (pair[1] is None, pair[1] is not None and not pair[1].usable))
+        self._drafts = [AUTO, NONE, *(m.reference for m, _ in known)]
+        options.clear_options()
+        options.add_options(
+            [
+                Option(Text("auto: the best one known here")),
+                Option(Text("none: n-gram only")),
+                *(
+                    Option(
+                        _draft_row(m, report, unjudged[m.path], look),
+                        disabled=unjudged[m.path] is not None
+                        or (report is not None and not report.usable),
+                    )
+                    for m, report in known
+                ),
+            ]
+        )
+        number = self._drafts.index(wanted) if wanted in self._drafts else 0
+        options.highlighted = 0 if options.get_option_at_index(number).disabled else number
+
+    def _about(self, text: str) -> None:
+        self.query_one("#about", Static).update(harmless(text))
+
+
+def _row(model: LocalModel, now: bool, look: Look) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append("▌" if now else " ", look.style("accent"))
+    style = look.faint if model.problem else look.style("foreground", bold=now)
+    text.append(harmless(model.name), style)
+    text.append(f"  {model.quantization} {words.size(model.size)}", look.faint)
+    return text
+
+
+def _draft_row(
+    model: LocalModel, report: PairReport | None, unjudged: str | None, look: Look
+) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    why_not = unjudged if report is None else report.why_not
+    if report is not None and report.usable:
+        text.append("✓ ", look.style("success"))
+    elif why_not is not None:
+        text.append("✗ ", look.style("error"))
+    else:
+        text.append("… ", look.faint)
+    text.append(harmless(model.name), look.faint if why_not is not None else "")
+    text.append(f"  {words.size(model.size)}", look.faint)
+    if why_not:
+        text.append(f"  {harmless(why_not)}", look.faint)
+    return text
+
+
+def _described(model: LocalModel) -> str:
+    if model.problem is not None:
+        return model.problem
+    parts = [model.reference, model.architecture, model.quantization, words.size(model.size)]
+    if model.parameters:
+        parts.insert(2, f"{model.parameters / 1e6:,.0f} M parameters")
+    if model.trained_context:
+        parts.append(f"context {model.trained_context:,}")
+    parts.append(f"from {model.source}")
+    if not model.chat:
+        parts.append("no chat template")
+    return " · ".join(parts)

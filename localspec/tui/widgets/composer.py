@@ -1,0 +1,135 @@
+"""The message being written: its text, files, completions, and what it replaces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from textual import on
+from textual.app import ComposeResult
+from textual.containers import Vertical
+from textual.widgets import Static, TextArea
+
+from localspec.chat.conversation import Attachment
+from localspec.text import harmless
+from localspec.tui.control import commands
+from localspec.tui.widgets.completions import Completions
+from localspec.tui.widgets.prompt_input import PromptInput
+
+Known = Mapping[str, Callable[[], Iterable[str]]]
+"""Completers, as `commands.complete` wants them."""
+
+
+class Composer(Vertical):
+    """The input, what is shown above it, and what goes along with it.
+
+    Attributes:
+        attached: files for the next message.
+        editing: id of the message that the next one is a branch of; None for a new one.
+
+    Args:
+        known: says what arguments of commands can be completed with.
+    """
+
+    def __init__(self, known: Callable[[], Known], *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self.attached: list[Attachment] = []
+        self.editing: str | None = None
+        self._known = known
+        self._put_aside = ""
+        self._completed = ""
+
+    def compose(self) -> ComposeResult:
+        yield Completions(id="completions")
+        yield Static(id="attached", markup=False)
+        yield PromptInput(id="input")
+
+    @property
+    def prompt(self) -> PromptInput:
+        return self.query_one(PromptInput)
+
+    def taken(self) -> tuple[list[Attachment], str | None]:
+        """The message is sent: what goes along with it, and what it is a branch of."""
+        attached, self.attached = self.attached, []
+        instead_of = self.editing
+        self.leave_edit()
+        self._draw()
+        return attached, instead_of
+
+    def attach(self, attachment: Attachment) -> None:
+        """Send a file with the next message."""
+        self.attached.append(attachment)
+        self._draw()
+
+    def detach(self) -> None:
+        """Send no files with it."""
+        self.attached.clear()
+        self._draw()
+
+    def begin_edit(self, message: str, text: str) -> None:
+        """Have a message written anew; what was being written waits meanwhile."""
+        if self.editing is None:
+            self._put_aside = self.prompt.text
+        self.editing = message
+        self.prompt.put(text)
+        self.prompt.focus()
+        self._draw()
+
+    def leave_edit(self) -> None:
+        """Go on with what was being written before."""
+        if self.editing is not None:
+            self.editing = None
+            self.prompt.put(self._put_aside)
+            self._draw()
+
+    def escape(self) -> bool:
+        """Close the completions, else leave an edit; False if there was neither."""
+        if self.query_one(Completions).display:
+            self._offer([])
+        elif self.editing is not None:
+            self.leave_edit()
+        else:
+            return False
+        return True
+
+    @on(TextArea.Changed)
+    def _complete(self) -> None:
+        line = self._completed = self.prompt.text
+        offered = commands.complete(line, self._known()) if line[:1] == "/" else []
+        if len(offered) == 1 and offered[0].text == line:
+            offered = []
+        self._offer(offered)
+
+    @on(PromptInput.Choose)
+    def _choose(self, event: PromptInput.Choose) -> None:
+        completions = self.query_one(Completions)
+        if self._completed != self.prompt.text:
+            self._complete()  # keys were faster than the list
+        chosen = completions.chosen
+        if chosen is None and not event.step:
+            self._send()
+        elif event.step:
+            completions.move(event.step)
+        elif chosen is not None:
+            whole = chosen.text == self.prompt.text.strip() or not chosen.text.endswith((" ", "/"))
+            self.prompt.put(chosen.text)
+            if whole:
+                self._offer([])
+                if chosen.about:  # a command without arguments: nothing is left to write
+                    self._send()
+
+    def _send(self) -> None:
+        # In the input's own turn: a message that its parent has it send would end at the parent.
+        self.prompt.call_later(self.prompt.action_send)
+
+    def _offer(self, offered: list[commands.Completion]) -> None:
+        self.query_one(Completions).offer(offered)
+        self.prompt.completing = bool(offered)
+
+    def _draw(self) -> None:
+        line = self.query_one("#attached", Static)
+        parts = [f"+ {harmless(a.name)}" for a in self.attached]
+        if self.editing is not None:
+            parts.insert(0, "editing: Enter sends it as a branch, Esc leaves it")
+        line.set_class(bool(parts), "shown")
+        line.update(" · ".join(parts))
+        self.prompt.set_class(self.editing is not None, "editing")

@@ -1,0 +1,160 @@
+"""The figures beside the conversation."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.app import ComposeResult
+from textual.containers import VerticalScroll
+from textual.widgets import Sparkline, Static
+
+from localspec.chat import words
+from localspec.chat.figures import Figures, Totals
+from localspec.text import harmless
+from localspec.tui.control.events import Opened
+from localspec.tui.rendering.palette import Look
+
+_NOTHING = "–"
+"""In the place of a figure that there is not yet."""
+_NAME = 11
+"""Cells for the name of a figure."""
+
+
+class FiguresPanel(VerticalScroll):
+    """Live while an answer comes, then those of the last answer (or of the selected one)."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._shown: tuple[object, ...] = ()
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="speed")
+        yield Sparkline(id="speeds")
+        yield Static(id="drafts")
+        depths = Sparkline(id="depths")
+        depths.display = False
+        yield depths
+        yield Static(id="rest")
+
+    def show(
+        self, figures: Figures, totals: Totals, opened: Opened | None, *, memory: str | None
+    ) -> None:
+        """Draw these; nothing happens where they are what is shown."""
+        look = Look.of(self.app)
+        shown = (figures, totals, opened, memory, look)
+        if shown == self._shown:
+            return
+        self._shown = shown
+        self._put("#speed", speed_text(figures, totals, look))
+        self._put("#drafts", drafts_text(figures, look))
+        self._put("#rest", rest_text(figures, opened, memory, look))
+        self._plot("#speeds", figures.speeds)
+        self._plot("#depths", figures.depths)
+        depths = self.query_one("#depths")
+        if depths.display != bool(figures.drafted):
+            depths.display = bool(figures.drafted)
+
+    def _put(self, selector: str, text: Text) -> None:
+        static = self.query_one(selector, Static)
+        wrapped = text.wrap(Look.of(self.app).console, max(1, static.content_size.width))
+        # Laying the screen out again costs more than all of the drawing.
+        static.update(text, layout=len(wrapped) != static.content_size.height)
+
+    def _plot(self, selector: str, values: tuple[float, ...]) -> None:
+        self.query_one(selector, Sparkline).data = list(values)
+
+
+def speed_text(figures: Figures, totals: Totals, look: Look) -> Text:
+    """Speed, and what drafting gained. As many lines before the first figures as with them."""
+    text = Text()
+    _title(text, "Speed", look)
+    known = bool(figures.decode_seconds)
+    _row(text, "now", f"{words.rate(figures.speed_now)} tok/s" if known else _NOTHING)
+    _row(text, "average", f"{words.rate(figures.speed)} tok/s" if known else _NOTHING)
+    _row(text, "per pass", f"{figures.tokens_per_pass:.2f} tokens" if known else _NOTHING)
+    gain = figures.speed_up
+    if gain is None:
+        _row(text, "speed-up", "not measured yet", look.faint)
+    else:
+        colour = "success" if gain >= 1.02 else "warning" if gain < 0.97 else "foreground"
+        _row(text, "speed-up", f"{gain:.2f}× plain", look.style(colour, bold=True))
+    saved = totals.plain_seconds - totals.seconds
+    name, style = ("saved", "") if saved >= 0 else ("lost", look.style("warning"))
+    _row(text, name, f"{words.seconds(abs(saved))} in all" if totals.tokens else _NOTHING, style)
+    text.rstrip()
+    return text
+
+
+def drafts_text(figures: Figures, look: Look) -> Text:
+    """Who proposed what, and how much of it was right."""
+    text = Text()
+    text.append("\n")
+    _title(text, "Accepted of tested", look)
+    if figures.tested:
+        _row(text, "all", _share(figures.accepted, figures.tested))
+        for name, (accepted, tested) in figures.by_drafter.items():
+            mark = look.mark(name)
+            text.append(mark.name.ljust(_NAME)[:_NAME], mark.style)
+            text.append(f" {_share(accepted, tested)}\n")
+        for number, (accepted, tested) in enumerate(figures.by_position[:8], start=1):
+            text.append(f"position {number}".ljust(_NAME), look.faint)
+            text.append(f" {_bar(accepted, tested)} ", look.style("accent"))
+            text.append(f"{words.share(accepted, tested)}\n")
+    else:
+        text.append("nothing tested\n", look.faint)
+    off = words.off(figures)
+    if off is not None:
+        text.append(f"{off}\n", look.style("warning"))
+    if figures.drafted and len(figures.depths) > 1:
+        deepest = max(figures.depths)
+        text.append(f"depth of drafts, up to {deepest:.1f}", look.faint)
+    text.rstrip()
+    return text
+
+
+def rest_text(figures: Figures, opened: Opened | None, memory: str | None, look: Look) -> Text:
+    """Where the time goes, the context, the memory."""
+    text = Text()
+    total = figures.decode_seconds
+    text.append("\n")
+    _title(text, "Time", look)
+    for name, seconds in (
+        ("verify", figures.verify_seconds),
+        ("draft", figures.draft_seconds),
+        ("overhead", figures.overhead_seconds),
+    ):
+        _row(text, name, words.share(seconds, total) if total else _NOTHING)
+    text.append("\n")
+    _title(text, "Context and memory", look)
+    length = figures.context_length or (opened.context_length if opened else 0)
+    if length:
+        used = figures.context_used
+        style = look.style("warning") if used > 0.9 * length else ""
+        _row(text, "context", f"{used:,} of {length:,}", style)
+        text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", look.style("accent"))
+    if opened is not None:
+        _row(text, "target", words.size(opened.model_memory))
+        _row(text, "draft", words.size(opened.draft_memory) if opened.draft else "none")
+    if memory is not None:
+        _row(text, "process", memory)
+    if not figures.lossless:
+        text.append(f"Rule {figures.rule} is lossy.\n", look.style("error"))
+    text.rstrip()
+    return text
+
+
+def _title(text: Text, title: str, look: Look) -> None:
+    text.append(f"{title}\n", look.style("primary", bold=True))
+
+
+def _row(text: Text, name: str, value: str, style: object = "") -> None:
+    text.append(f"{name:<{_NAME}} ")
+    text.append(f"{harmless(value)}\n", style)  # type: ignore[arg-type]
+
+
+def _share(accepted: int, tested: int) -> str:
+    return f"{words.share(accepted, tested)} ({accepted:,}/{tested:,})"
+
+
+def _bar(part: float, whole: float, width: int = 8) -> str:
+    full = round(width * part / whole) if whole else 0
+    return "█" * full + "░" * (width - full)

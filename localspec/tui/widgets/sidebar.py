@@ -1,0 +1,202 @@
+"""All conversations, newest first, and the search through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, ClassVar
+
+from rich.text import Text
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Vertical
+from textual.message import Message
+from textual.widgets import Input, OptionList
+from textual.widgets.option_list import Option
+
+from localspec.text import harmless
+from localspec.tui.rendering.palette import Look
+
+if TYPE_CHECKING:
+    from localspec.history.history import Hit, Summary
+
+
+class Sidebar(Vertical):
+    """Lists conversations as far as one has scrolled, and what a search found."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("slash", "search", "Search", show=True),
+        Binding("escape", "leave", "Back to the input"),
+        Binding("delete,x", "delete", "Delete conversation"),
+    ]
+
+    class Chosen(Message):
+        """A conversation to show, and the message in it that was found."""
+
+        def __init__(self, conversation: str, message: str | None) -> None:
+            super().__init__()
+            self.conversation, self.message = conversation, message
+
+    class Searched(Message):
+        """Words to search for; empty lists all."""
+
+        def __init__(self, query: str) -> None:
+            super().__init__()
+            self.query = query
+
+    class MoreWanted(Message):
+        """The end of the list is near."""
+
+        def __init__(self, listed: int) -> None:
+            super().__init__()
+            self.listed = listed
+
+    class DeleteWanted(Message):
+        """A conversation is to go."""
+
+        def __init__(self, conversation: str) -> None:
+            super().__init__()
+            self.conversation = conversation
+
+    class Left(Message):
+        """The user wants back to the input."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._places: list[tuple[str, str | None]] = []
+        self._asked = 0
+        self._current: str | None = None
+
+    def compose(self) -> ComposeResult:
+        yield Input(placeholder="Search all", id="search", compact=True)
+        yield OptionList(id="conversations", compact=True)
+
+    def list(self, summaries: Sequence[Summary], *, more: bool = False) -> None:
+        """Show conversations; `more` appends them to those that are listed."""
+        look = Look.of(self.app)
+        options = self.query_one(OptionList)
+        if not more:
+            highlighted = self._highlighted()
+            self._places = []
+            options.clear_options()
+            self._asked = 0
+        self._places += [(summary.id, None) for summary in summaries]
+        options.add_options(
+            [Option(_titled(s.title, s.updated, s.id == self._current, look)) for s in summaries]
+        )
+        if not more:
+            self._highlight(highlighted)
+        if not self._places:
+            options.add_option(Option(Text("No conversations yet", look.faint), disabled=True))
+
+    def found(self, hits: Sequence[Hit]) -> None:
+        """Show what a search found."""
+        look = Look.of(self.app)
+        options = self.query_one(OptionList)
+        options.clear_options()
+        self._places = [(hit.conversation, hit.message) for hit in hits]
+        self._asked = len(hits)
+        if not hits:
+            options.add_option(Option(Text("Nothing found", look.faint), disabled=True))
+        options.add_options([Option(_hit(hit, look)) for hit in hits])
+
+    def current(self, conversation: str | None) -> None:
+        """Which one is shown beside the list; shown with the next `list`."""
+        self._current = conversation
+
+    def focus_search(self) -> None:
+        """Put the cursor into the search field."""
+        # At once: `focus` waits its turn, and what is typed meanwhile would go elsewhere.
+        self.screen.set_focus(self.query_one(Input))
+
+    def search_for(self, query: str) -> None:
+        """Search as if it were typed."""
+        self.query_one(Input).value = query
+
+    @property
+    def searching(self) -> str:
+        """What is searched for; empty where all are listed."""
+        return self.query_one(Input).value.strip()
+
+    def action_search(self) -> None:
+        self.focus_search()
+
+    def action_leave(self) -> None:
+        search = self.query_one(Input)
+        if search.value:
+            search.value = ""
+        else:
+            self.post_message(self.Left())
+
+    def action_delete(self) -> None:
+        place = self._highlighted()
+        if place is not None:
+            self.post_message(self.DeleteWanted(place))
+
+    @on(Input.Changed)
+    def _search(self, event: Input.Changed) -> None:
+        event.stop()
+        self.post_message(self.Searched(event.value.strip()))
+
+    @on(Input.Submitted)
+    def _to_list(self, event: Input.Submitted) -> None:
+        event.stop()
+        options = self.query_one(OptionList)
+        if self._places:
+            options.highlighted = 0
+        options.focus()
+
+    @on(OptionList.OptionSelected)
+    def _choose(self, event: OptionList.OptionSelected) -> None:
+        event.stop()
+        if event.option_index < len(self._places):
+            self.post_message(self.Chosen(*self._places[event.option_index]))
+
+    @on(OptionList.OptionHighlighted)
+    def _near_the_end(self, event: OptionList.OptionHighlighted) -> None:
+        event.stop()
+        count = len(self._places)
+        if event.option_index >= count - 20 and self._asked < count and not self.searching:
+            self._asked = count
+            self.post_message(self.MoreWanted(count))
+
+    def _highlighted(self) -> str | None:
+        number = self.query_one(OptionList).highlighted
+        if number is None or number >= len(self._places):
+            return None
+        return self._places[number][0]
+
+    def _highlight(self, conversation: str | None) -> None:
+        for number, (id, _) in enumerate(self._places):
+            if id == (conversation or self._current):
+                self.query_one(OptionList).highlighted = number
+                return
+
+
+def _titled(title: str, updated: float, current: bool, look: Look) -> Text:
+    text = Text(no_wrap=True, overflow="ellipsis")
+    text.append("▌" if current else " ", look.style("accent"))
+    text.append(f"{ago(updated):<6} ", look.faint)
+    text.append(harmless(title), look.style("foreground", bold=current))
+    return text
+
+
+def _hit(hit: Hit, look: Look) -> Text:
+    text = Text(no_wrap=False)
+    text.append(harmless(hit.title), look.style("primary", bold=True))
+    text.append("\n")
+    for part, found in hit.parts:
+        part = harmless(part.replace("\n", " "))
+        text.append(part, look.style("accent", bold=True) if found else "")
+    return text
+
+
+def ago(seconds: float, now: datetime | None = None) -> str:
+    """When something was, as short as can be."""
+    now, then = now or datetime.now(), datetime.fromtimestamp(seconds)
+    if then.date() == now.date():
+        return then.strftime("%H:%M")
+    if now - then < timedelta(days=7):
+        return then.strftime("%a")
+    return then.strftime("%d %b" if then.year == now.year else "%b %Y")

@@ -1,0 +1,44 @@
+"""One line of figures above the input; live while an answer comes, frozen when it has ended."""
+
+from __future__ import annotations
+
+from rich.text import Text
+from textual.widgets import Static
+
+from localspec.chat import words
+from localspec.chat.figures import Figures
+from localspec.text import harmless
+from localspec.tui.rendering.palette import Look
+
+
+class StatusLine(Static):
+    """Shows what goes on, or the figures of the last answer."""
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._shown: object = None
+
+    def doing(self, text: str) -> None:
+        """Something that takes its time, in words."""
+        look = Look.of(self.app)
+        self._put(Text(f"◌ {harmless(text)}", look.style("accent"), no_wrap=True))
+
+    def figures(self, figures: Figures, *, live: bool) -> None:
+        """An answer."""
+        look = Look.of(self.app)
+        text = Text(no_wrap=True, overflow="ellipsis")
+        text.append("● " if live else "■ ", look.style("success") if live else look.faint)
+        text.append(words.line(figures, now=live))
+        off = words.off(figures)
+        if off is not None:
+            text.append(f"  {off}", look.faint)
+        self._put(text)
+
+    def nothing(self, text: str = "") -> None:
+        """No answer to tell about."""
+        self._put(Text(harmless(text), "dim", no_wrap=True, overflow="ellipsis"))
+
+    def _put(self, text: Text) -> None:
+        if text != self._shown or text.spans != getattr(self._shown, "spans", None):
+            self._shown = text
+            self.update(text, layout=False)

@@ -1,0 +1,422 @@
+"""The conversation: all its messages in one scrolling widget that draws only what is seen."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
+from textual import events
+from textual.binding import Binding, BindingType
+from textual.geometry import Size
+from textual.message import Message as TextualMessage
+from textual.reactive import reactive
+from textual.scroll_view import ScrollView
+from textual.selection import Selection
+from textual.strip import Strip
+
+from localspec.chat.conversation import Message
+from localspec.chat.provenance import Rejected
+from localspec.tui.rendering.heights import Heights
+from localspec.tui.rendering.message_lines import MessageLines, Showing
+from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.strips import INDENT, marked
+
+JUMP = 3
+"""What part of the page is free below a growing answer after a jump: a third."""
+
+Place = tuple[int, int]
+"""(number, count) of a message among its siblings."""
+
+
+class Transcript(ScrollView, can_focus=True):
+    """Shows one branch of a conversation.
+
+    Thousands of messages are one widget here: heights of those never seen are estimated, and
+    corrected when they come into view, without moving what is in view.
+
+    Attributes:
+        tokens, rejected: see `Showing`.
+    """
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("up,k", "select(-1)", "Message above"),
+        Binding("down,j", "select(1)", "Message below"),
+        Binding("pageup", "page_up", "Page up", show=False),
+        Binding("pagedown", "page_down", "Page down", show=False),
+        Binding("home,g", "scroll_home", "First message"),
+        Binding("end,G", "scroll_end", "Last message"),
+        Binding("c", "act('copy')", "Copy message"),
+        Binding("b", "act('copy_code')", "Copy code block"),
+        Binding("r", "act('regenerate')", "Answer again"),
+        Binding("e", "act('edit')", "Edit and resend"),
+        Binding("left,h", "act('branch_previous')", "Branch before"),
+        Binding("right,l", "act('branch_next')", "Branch after"),
+        Binding("w", "act('why')", "Why this speed"),
+    ]
+
+    tokens: reactive[bool] = reactive(False)
+    rejected: reactive[bool] = reactive(False)
+
+    class Act(TextualMessage):
+        """Something is wanted of the selected message."""
+
+        def __init__(self, action: str, message: str) -> None:
+            super().__init__()
+            self.action, self.message = action, message
+
+    def __init__(self, *, id: str | None = None) -> None:
+        super().__init__(id=id)
+        self._items: list[MessageLines] = []
+        self._welcome: Sequence[Text] = ()
+        self._index: dict[str, int] = {}
+        self._heights = Heights()
+        self._room = 0  # lines below the end that an answer may grow into
+        self._selected: str | None = None
+        self._following = True
+        self._showing: Showing | None = None
+        self._style: Style | None = None
+        self._width = 0
+
+    # What is shown
+
+    def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
+        """Show other messages, from the last one up."""
+        known = {item.message.id: item for item in self._items}
+        self._items = []
+        for message, place in messages:
+            item = known.get(message.id) or MessageLines(message, place)
+            item.message, item.place = message, place
+            item.changed()
+            self._items.append(item)
+        self._index = {item.message.id: i for i, item in enumerate(self._items)}
+        if self._selected not in self._index:
+            self._selected = None
+        self._following = True
+        self._estimate_all()
+
+    def welcome(self, lines: Sequence[Text]) -> None:
+        """What to show while there are no messages."""
+        self._welcome = lines
+        if not self._items:
+            self.refresh()
+
+    def update_message(
+        self,
+        message: Message,
+        *,
+        note: str | None = None,
+        rejected: Sequence[Rejected] | None = None,
+    ) -> None:
+        """A message that is shown has changed."""
+        number = self._index.get(message.id)
+        if number is None:
+            return
+        item = self._items[number]
+        item.message, item.note = message, note
+        if rejected is not None:
+            item.rejected = rejected
+        item.changed()
+        self._measure(number)
+        self._settle(drawn=number)
+
+    @property
+    def selected(self) -> Message | None:
+        """The message that the keys act on: the selected one, else the last answer."""
+        if self._selected is not None and self._selected in self._index:
+            return self._items[self._index[self._selected]].message
+        return self._items[-1].message if self._items else None
+
+    @property
+    def following(self) -> bool:
+        """Whether the end stays in view while it grows."""
+        return self._following
+
+    def select_message(self, message: str | None) -> None:
+        """Select one by id, and bring it into view."""
+        self._selected = message if message in self._index else None
+        if self._selected is not None:
+            number = self._index[self._selected]
+            self._measure(number)
+            top, height = self._heights.start(number), self._heights.height(number)
+            page = self.scrollable_content_region.height
+            if top < self.scroll_offset.y or height > page:
+                self._scroll(top)
+            elif top + height > self.scroll_offset.y + page:
+                self._scroll(top + height - page)
+        self._settle()
+        self.refresh()
+
+    # Drawing
+
+    def render_line(self, y: int) -> Strip:
+        """One line of what is in view."""
+        width = self.scrollable_content_region.width
+        line = self.scroll_offset.y + y
+        blank = Strip.blank(width, self._ground)
+        if not 0 <= line < self._heights.total:
+            return self._welcome_line(y) or blank
+        number = self._heights.at(line)
+        item = self._items[number]
+        strips = item.strips(width, self._showing_now())
+        row = line - self._heights.start(number)
+        if row >= len(strips):
+            return blank
+        strip = strips[row]
+        if item.message.id == self._selected and row < len(strips) - 1:
+            bar = Segment("▌", self._showing_now().look.style("accent"))
+            strip = Strip([bar, *strip.crop(1)])
+        # What is done to a strip is kept with it: the next time it costs next to nothing.
+        strip = strip.apply_style(self._ground)
+        return self._with_selection(strip, line).apply_offsets(0, line)
+
+    def _welcome_line(self, y: int) -> Strip | None:
+        """Part of what stands where no message is."""
+        region = self.scrollable_content_region
+        row = y - max(0, (region.height - len(self._welcome)) // 2)
+        if self._items or not 0 <= row < len(self._welcome):
+            return None
+        text = self._welcome[row].copy()
+        text.end = ""
+        text.truncate(region.width, overflow="ellipsis")
+        text.align("center", region.width)
+        look = self._showing_now().look
+        strip = Strip(text.render(look.console)).adjust_cell_length(region.width)
+        return strip.apply_style(self._ground)
+
+    def _with_selection(self, strip: Strip, line: int) -> Strip:
+        selection = self.text_selection
+        span = None if selection is None else selection.get_span(line)
+        if span is None:
+            return strip
+        style = Style(bgcolor=self._showing_now().look.colour("primary-muted"), reverse=None)
+        return marked(strip, span, style)
+
+    def get_selection(self, selection: Selection) -> tuple[str, str] | None:
+        """The selected text, as it stands on the screen."""
+        first = 0 if selection.start is None else selection.start.y
+        last = self._heights.total - 1 if selection.end is None else selection.end.y
+        width = self.scrollable_content_region.width
+        lines = []
+        for line in range(max(0, first), min(last, self._heights.total - 1) + 1):
+            number = self._heights.at(line)
+            strips = self._items[number].strips(width, self._showing_now())
+            row = line - self._heights.start(number)
+            text = strips[row].text if row < len(strips) else ""
+            span = selection.get_span(line)
+            if span is not None:
+                start, end = span
+                text = text[start : None if end == -1 else end]
+            lines.append(text.rstrip())
+        # The margin is ours, not the text's.
+        margin = " " * INDENT
+        return "\n".join(text.removeprefix(margin) for text in lines), "\n"
+
+    def selection_updated(self, selection: Selection | None) -> None:
+        self.refresh()
+
+    # Heights
+
+    def _showing_now(self) -> Showing:
+        if self._showing is None:
+            self._showing = Showing(Look.of(self.app), self.tokens, self.rejected)
+        return self._showing
+
+    @property
+    def _ground(self) -> Style:
+        """The widget's own style, which takes long to work out for each line."""
+        if self._style is None:
+            self._style = self.rich_style
+        return self._style
+
+    def _estimate_all(self) -> None:
+        width = self.scrollable_content_region.width
+        self._width = width
+        self._heights.estimate(item.estimate(width) for item in self._items)
+        self._settle()
+        self.refresh()
+
+    def _measure(self, number: int) -> int:
+        """Draw one message; returns by how many lines its height was wrong."""
+        width = self.scrollable_content_region.width
+        strips = self._items[number].strips(width, self._showing_now())
+        return self._heights.measure(number, len(strips))
+
+    def _settle(self, drawn: int | None = None) -> None:
+        """Know the heights of all that is in view, and keep in view what was there.
+
+        Args:
+            drawn: the message that has just changed, if it was one: the rest need no repaint.
+        """
+        page = self.scrollable_content_region.height
+        if not self._items or page <= 0:
+            self.virtual_size = Size(0, self._heights.total)
+            return
+        if self._following:
+            left = page
+            for number in range(len(self._items) - 1, -1, -1):
+                if not self._heights.is_measured(number):
+                    self._measure(number)
+                left -= self._heights.height(number)
+                if left <= 0:
+                    break
+            self._follow(page, drawn)
+            return
+        top = self.scroll_offset.y
+        number = self._heights.at(top)
+        while number < len(self._items) and self._heights.start(number) < top + page:
+            if not self._heights.is_measured(number):
+                above = self._heights.start(number) < top
+                off = self._measure(number)
+                if above and off:  # its end stays where it is
+                    top = max(self._heights.start(number), top + off)
+            number += 1
+        self._fit()
+        if top != self.scroll_offset.y:
+            self._scroll(top)
+        if drawn is None or self._heights.start(drawn) < top + page:
+            self.refresh()
+
+    def _follow(self, page: int, drawn: int | None) -> None:
+        """Keep the end in view.
+
+        While an answer grows it jumps by a part of the page once the end would leave it, and has
+        room to grow below until then: to move all lines for each new one would be to paint them all
+        each time, and nobody can read what moves.
+        """
+        total = self._heights.total
+        if drawn is None:
+            self._room = 0
+        else:
+            self._room = self.scroll_offset.y + page - total if total > page else 0
+            if not 0 <= self._room <= page // JUMP:
+                self._room = page // JUMP
+        self._fit()
+        end = max(0, total + self._room - page)
+        moved = end != self.scroll_offset.y
+        self._scroll(end)
+        if drawn is not None and not moved:
+            self._refresh_from(self._heights.start(drawn) + self._items[drawn].same)
+        else:
+            self.refresh()
+
+    def at_rest(self) -> None:
+        """Nothing grows any more: no room is needed below the end."""
+        if self._room:
+            self._settle()
+
+    def _fit(self) -> None:
+        size = Size(self.scrollable_content_region.width, self._heights.total + self._room)
+        if size != self.virtual_size:
+            # Assigned in the ordinary way it would lay the whole screen out anew, which costs more
+            # than all the rest of a redraw. The scrollbar is all that depends on it.
+            self.set_reactive(Transcript.virtual_size, size)
+            self._scroll_update(size)
+
+    def _refresh_from(self, line: int) -> None:
+        first = max(line, self.scroll_offset.y)
+        count = self.scroll_offset.y + self.scrollable_content_region.height - first
+        if count > 0:
+            self.refresh_lines(first, count)
+
+    def _scroll(self, y: int) -> None:
+        if y != self.scroll_offset.y:
+            self.scroll_to(y=y, animate=False, force=True, immediate=True)
+
+    # What the user does
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        super().watch_scroll_y(old_value, new_value)
+        if round(old_value) == round(new_value):
+            return
+        page = self.scrollable_content_region.height
+        at_end = round(new_value) >= self._heights.total - page
+        if at_end != self._following:
+            self._following = at_end
+        if not at_end:
+            self._settle()
+
+    def watch_tokens(self) -> None:
+        self._showing = None
+        self._redraw()
+
+    def watch_rejected(self) -> None:
+        self._showing = None
+        self._redraw()
+
+    def notify_style_update(self) -> None:
+        """The theme has changed, or the focus."""
+        super().notify_style_update()
+        before, self._showing, self._style = self._showing, None, None
+        if not (self.is_attached and self._items):
+            return
+        if before is not None and self._showing_now() == before:
+            self._showing = before  # what was drawn for it is still right
+            self.refresh()
+        else:
+            self._redraw()
+
+    def on_resize(self, _event: events.Resize) -> None:
+        if self.scrollable_content_region.width != self._width:
+            self._redraw()
+        else:
+            self._settle()
+
+    def _redraw(self) -> None:
+        """All heights may have changed; what stands at the top stays there."""
+        if not self._items:
+            self.refresh()
+            return
+        number = self._heights.at(self.scroll_offset.y)
+        following = self._following
+        self._estimate_all()
+        if not following:
+            self._following = False
+            self._scroll(self._heights.start(min(number, len(self._items) - 1)))
+            self._settle()
+
+    def action_select(self, step: int) -> None:
+        """Select the message above or below."""
+        if not self._items:
+            return
+        if self._selected is None:
+            number = len(self._items) - 1 if step < 0 else 0
+        else:
+            number = self._index[self._selected] + step
+        if 0 <= number < len(self._items):
+            self.select_message(self._items[number].message.id)
+        elif step > 0:
+            self.action_scroll_end()
+
+    def action_scroll_end(self) -> None:
+        """To the end, and stay there."""
+        self._following = True
+        self._settle()
+
+    def action_scroll_home(self) -> None:
+        self._scroll(0)
+
+    def action_page_up(self) -> None:
+        self._scroll(max(0, self.scroll_offset.y - self._page))
+
+    def action_page_down(self) -> None:
+        self._scroll(min(self.scroll_offset.y + self._page, self._heights.total - self._page))
+
+    @property
+    def _page(self) -> int:
+        return self.scrollable_content_region.height
+
+    def action_act(self, action: str) -> None:
+        """Ask for something to be done with the selected message."""
+        selected = self.selected
+        if selected is not None:
+            self.post_message(self.Act(action, selected.id))
+
+    def on_click(self, event: events.Click) -> None:
+        line = self.scroll_offset.y + event.y
+        if 0 <= line < self._heights.total:
+            number = self._heights.at(line)
+            self._selected = self._items[number].message.id
+            self.refresh()

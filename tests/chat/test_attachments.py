@@ -1,0 +1,77 @@
+"""Text files that go along with a message."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from localspec.chat.attachments import MOST, read_attachment
+from localspec.chat.conversation import Attachment
+from localspec.errors import UsageError
+
+
+def refused(name: Path | str) -> str:
+    with pytest.raises(UsageError) as caught:
+        read_attachment(str(name))
+    return str(caught.value)
+
+
+def test_a_text_file(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("\ufeffGrüße\n", encoding="utf-8")
+    assert read_attachment(str(path)) == Attachment("notes.txt", "Grüße\n")
+
+
+def test_a_path_below_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "notes.txt").write_text("hi")
+    assert read_attachment("~/notes.txt").text == "hi"
+
+
+def test_what_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "none.txt"
+    assert refused(path) == f"There is no file {path}. Check the path."
+
+
+def test_a_folder(tmp_path: Path) -> None:
+    assert refused(tmp_path) == f"{tmp_path} is a folder. Name a text file in it."
+
+
+def test_too_long(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"a" * (MOST + 1))
+    assert refused(path) == (
+        f"{path} is larger than 1 MiB, which fits no context. Cut out what matters."
+    )
+    path.write_bytes(b"a" * MOST)
+    assert len(read_attachment(str(path)).text) == MOST
+
+
+@pytest.mark.parametrize("data", [b"", b" \n\t\n"])
+def test_empty(data: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "empty.txt"
+    path.write_bytes(data)
+    assert refused(path) == f"{path} is empty. Name a file with some text."
+
+
+def test_no_text(tmp_path: Path) -> None:
+    path = tmp_path / "image"
+    path.write_bytes(b"\x89PNG")
+    assert "is not UTF-8: byte 0" in refused(path)
+    path.write_bytes(b"a\0b")
+    assert "has a NUL at byte 1" in refused(path)
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000])
+def test_names_that_no_file_can_have(name: str) -> None:
+    assert "cannot be read" in refused(name)
+
+
+def test_what_never_ends(tmp_path: Path) -> None:
+    """A pipe that nobody writes into would be waited for, for ever."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    assert "is no file" in refused(path)
+    assert "is no file" in refused("/dev/zero")

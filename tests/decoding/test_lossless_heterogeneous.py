@@ -1,0 +1,244 @@
+"""The promise of `test_lossless`, with draft models whose tokens are not the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    GreedyMatch,
+    SpeculativeSampling,
+)
+from localspec.decoding.loop import Drafter
+from localspec.decoding.rules import BestLossless
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.continuation import Continuation
+from localspec.drafters.draft_model import ModelDrafter
+from localspec.drafters.heterogeneous import CrossedModel
+from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.parallel import Ahead
+from localspec.planning.planner import Plan
+from tests.decoding.exact import EXACT, drafted, gap, ngram, texts, undrafted
+from tests.drafters.hybrids import Pair, distribution_of, seen_trees
+from tests.support.tongues import TONGUES, WAYS, crossed
+from tests.support.toys import (
+    GREEDY,
+    SIZE,
+    START,
+    Forbids,
+    ToyCache,
+    ToyModel,
+    examples,
+    models,
+    started,
+)
+
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
+WRONG = 1e-3
+
+Make = Callable[[CrossedModel], Drafter]
+DRAFTERS: dict[str, Make] = {
+    "drawn": ModelDrafter,
+    "chosen": lambda model: ModelDrafter(model, greedy=True),
+    "cascade": lambda model: CascadeDrafter(model, NgramIndex(), guess=2, shortest=1),
+    "model+ngram": lambda model: Continuation("model+ngram", ModelDrafter(model), ngram()),
+    "ngram+model": lambda model: Continuation("ngram+model", ngram(), ModelDrafter(model)),
+}
+
+tokens = st.integers(0, SIZE - 1)
+prompts = st.lists(tokens, min_size=2, max_size=6).map(lambda text: (*text, START))
+
+for_tongues = pytest.mark.parametrize("spelled", TONGUES.values(), ids=TONGUES.keys())
+for_ways = pytest.mark.parametrize("way", WAYS)
+for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
+for_rules = pytest.mark.parametrize(
+    "rule", [SpeculativeSampling(), BlockVerification()], ids=lambda rule: rule.name
+)
+
+
+def drafting(
+    make: Make,
+    draft: ToyModel,
+    spelled: Sequence[bytes],
+    way: str,
+    *,
+    chosen: bool = False,
+    recurrent: bool = False,
+) -> Callable[[], Drafter]:
+    """Makes a drafter around a draft model of its own."""
+
+    def build() -> Drafter:
+        cache = ToyCache(draft, recurrent=recurrent)
+        model = crossed(cache, spelled, way=way, recurrent=recurrent)
+        model.translated.chosen = chosen
+        return make(model)
+
+    return build
+
+
+@for_tongues
+@for_ways
+@for_drafters
+@for_rules
+@examples(1)
+@given(model=models(), draft=models(), prompt=prompts)
+def test_chain_is_lossless(
+    spelled: Sequence[bytes],
+    way: str,
+    make: Make,
+    rule: AcceptanceRule,
+    model: ToyModel,
+    draft: ToyModel,
+    prompt: Sequence[int],
+) -> None:
+    build = drafting(make, draft, spelled, way)
+    found = drafted(model, build, Plan(None, depth=2), rule, prompt=prompt)
+    assert gap(found, texts(model, prompt)) < EXACT
+
+
+@pytest.mark.parametrize("tongue", ["other ids", "finer", "coarser"])
+@for_ways
+@pytest.mark.parametrize("chosen", [True, False], ids=["led", "unled"])
+@examples(1)
+@given(model=models(), draft=models())
+def test_long_chain_is_lossless(
+    tongue: str, way: str, chosen: bool, model: ToyModel, draft: ToyModel
+) -> None:
+    build = drafting(ModelDrafter, draft, TONGUES[tongue], way, chosen=chosen)
+    found = drafted(model, build, Plan(None, depth=3), BestLossless(), count=5)
+    assert gap(found, texts(model, count=5)) < EXACT
+
+
+@for_tongues
+@for_ways
+@examples(2)
+@given(model=models(), draft=models())
+def test_tree_is_lossless(
+    spelled: Sequence[bytes], way: str, model: ToyModel, draft: ToyModel
+) -> None:
+    build = drafting(ModelDrafter, draft, spelled, way)
+    plan = Plan(None, depth=2, width=2)
+    found = drafted(model, build, plan, SpeculativeSampling(), count=4)
+    assert gap(found, texts(model, count=4)) < EXACT
+
+
+@for_tongues
+@examples(2)
+@given(model=models(), draft=models(), prompt=prompts)
+def test_recurrent_draft_model_is_lossless(
+    spelled: Sequence[bytes], model: ToyModel, draft: ToyModel, prompt: Sequence[int]
+) -> None:
+    build = drafting(ModelDrafter, draft, spelled, "auto", recurrent=True)
+    found = drafted(model, build, Plan(None, depth=2), BestLossless(), prompt=prompt)
+    assert gap(found, texts(model, prompt)) < EXACT
+
+
+@for_tongues
+@for_ways
+@pytest.mark.parametrize("pairs", [{(0, 1)}, {(0, 0), (1, 2), (2, 0)}, {(0, 1), (0, 2)}])
+def test_grammar_holds_even_where_it_leaves_no_shared_token(
+    spelled: Sequence[bytes], way: str, pairs: set[tuple[int, int]]
+) -> None:
+    build = drafting(ModelDrafter, DRAFT, spelled, way)
+    found = drafted(
+        MODEL,
+        build,
+        Plan(None, depth=2),
+        BestLossless(),
+        prompt=REPEATS,
+        constraint=Forbids(pairs, START),
+    )
+    wanted = undrafted(MODEL, prompt=REPEATS, constraint=Forbids(pairs, START))
+    assert gap(found, wanted) < EXACT
+
+
+@for_tongues
+@for_ways
+@for_drafters
+@examples(3)
+@given(model=models(), draft=models(), prompt=prompts, width=st.integers(1, 2))
+def test_greedy_text_is_plain_decodings(
+    spelled: Sequence[bytes],
+    way: str,
+    make: Make,
+    model: ToyModel,
+    draft: ToyModel,
+    prompt: Sequence[int],
+    width: int,
+) -> None:
+    build = drafting(make, draft, spelled, way, chosen=True)
+    plan = Plan(None, depth=3, width=width)
+    options = {"prompt": prompt, "count": 12, "params": GREEDY}
+    found = drafted(model, build, plan, GreedyMatch(), **options)
+    assert found == undrafted(model, **options)
+
+
+@for_tongues
+@for_ways
+@pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+@examples(2)
+@given(draft=models())
+def test_measured_plans_are_lossless(
+    spelled: Sequence[bytes], way: str, sampled: bool, shape: str, draft: ToyModel
+) -> None:
+    pair = Pair(draft, shape, sampled=sampled, crosses=lambda c: crossed(c, spelled, way=way))
+    found = distribution_of(MODEL, pair, BestLossless(), prompt=REPEATS, count=4)
+    assert gap(found, texts(MODEL, REPEATS, 4)) < EXACT
+
+
+@for_ways
+@pytest.mark.parametrize("tongue", ["finer", "coarser"])
+def test_reading_ahead_is_lossless(tongue: str, way: str) -> None:
+    readers: list[Ahead] = []
+
+    def ahead(model: object) -> Ahead:
+        assert isinstance(model, CrossedModel)
+        readers.append(Ahead(model))
+        return readers[-1]
+
+    try:
+        pair = Pair(
+            DRAFT, "flat", crosses=lambda c: crossed(c, TONGUES[tongue], way=way), ahead=ahead
+        )
+        found = distribution_of(MODEL, pair, BestLossless(), prompt=REPEATS, count=3)
+    finally:
+        for reader in readers:
+            reader.close()
+    assert gap(found, texts(MODEL, REPEATS, 3)) < EXACT
+
+
+@for_ways
+@pytest.mark.parametrize("tongue", ["other ids", "finer", "coarser", "longer"])
+def test_what_is_compared_above_drafts(tongue: str, way: str) -> None:
+    pair = Pair(DRAFT, "flat", crosses=lambda c: crossed(c, TONGUES[tongue], way=way))
+    trees = seen_trees(MODEL, pair, prompt=REPEATS, count=4)
+    assert any(f"model:{way}" in tree.sources for tree in trees)
+    assert any(q is not None for tree in trees for q in tree.proposals)
+
+
+class SaysTheBest(ModelDrafter):
+    """Takes the most probable token, and gives it out as drawn: a known bias."""
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        super().propose(session, plan, tree)
+        for node, q in enumerate(tree.proposals):
+            assert q is not None
+            tree.tokens[node] = q.mode()
+
+
+def test_wrong_q_is_found_out() -> None:
+    for make, wrong in ((ModelDrafter, False), (SaysTheBest, True)):
+        build = drafting(make, DRAFT, TONGUES["coarser"], "shared")
+        found = drafted(MODEL, build, Plan(None, depth=2), SpeculativeSampling(), prompt=REPEATS)
+        difference = gap(found, texts(MODEL, REPEATS))
+        assert difference > WRONG if wrong else difference < EXACT

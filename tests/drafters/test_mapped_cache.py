@@ -1,0 +1,308 @@
+"""The draft model's cache in target ids: what it reads, when, and what its rows say."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.acceptance import Rows
+from localspec.drafters.byte_vocabulary import CLOSES, OPENS, Lexicon, control
+from localspec.drafters.mapped_cache import TranslatedCache
+from localspec.drafters.vocabulary_map import Translation
+from tests.support.toys import examples
+
+LETTERS = [b"h", b"o", b"u", b"s", b"e", b" ", control(b"begin")]
+WORDS = [b"house", b"houses", b" ", b"he", b"so", b"x", control(b"bos")]
+
+
+class Reader:
+    """A cache whose rows expect one text to go on as it is written, each token with 0.9.
+
+    Attributes:
+        reads: tokens of each pass.
+        fails: whether the next pass is interrupted, half done.
+    """
+
+    def __init__(
+        self, lexicon: Lexicon, text: bytes, *, capacity: int = 64, recurrent: bool = False
+    ) -> None:
+        self.capacity = capacity
+        self.tokens: list[int] = []
+        self.native_seconds = 0.0
+        self.reads: list[list[int]] = []
+        self.fails = False
+        self._lexicon = lexicon
+        self._text = text
+        self._recurrent = recurrent
+
+    def spelled(self) -> bytes:
+        found = b"".join(self._lexicon.spelled[token] for token in self.tokens)
+        return found.removeprefix(control(b"begin"))
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        assert tokens, "a pass needs a token"
+        assert 0 <= outputs <= len(tokens)
+        assert len(self.tokens) + len(tokens) <= self.capacity
+        self.reads.append(list(tokens))
+        self.native_seconds += 1.0
+        rows = []
+        for token in tokens[: 1 if self.fails else None]:
+            self.tokens.append(token)
+            rows.append(self._row())
+        if self.fails:
+            self.fails = False
+            raise KeyboardInterrupt
+        return np.array(rows[len(rows) - outputs :], np.float32).reshape(outputs, len(self._row()))
+
+    def truncate(self, length: int) -> None:
+        if length < len(self.tokens):
+            del self.tokens[0 if self._recurrent else length :]
+
+    def checkpoint(self) -> None:
+        pass
+
+    def _row(self) -> list[float]:
+        size = len(self._lexicon.spelled)
+        row = [float(np.log(0.1 / (size - 1)))] * size
+        at = len(self.spelled())
+        if self._text.startswith(self.spelled()) and at < len(self._text):
+            row[self._lexicon.encode(self._text[at:])[0][0]] = float(np.log(0.9))
+        return row
+
+
+def made(
+    target: Sequence[bytes], draft: Sequence[bytes], text: bytes, *, bos: int = -1, **options: bool
+) -> tuple[TranslatedCache, Reader]:
+    lexicon = Lexicon(draft)
+    inner = Reader(lexicon, text, recurrent=options.get("recurrent", False))
+    found = Translation(Lexicon(target), lexicon, bos=bos, dropped=6)
+    cache = TranslatedCache(inner, found, recurrent=options.get("recurrent", False))
+    cache.by_text = options.get("by_text", False)
+    return cache, inner
+
+
+def ids(lexicon: Sequence[bytes], *texts: bytes) -> list[int]:
+    return [lexicon.index(text) for text in texts]
+
+
+# Reading.
+
+
+def test_every_token_is_read_once_where_only_the_ids_differ() -> None:
+    target = [b"a", b" b", b"c", b"ab", b" "]
+    draft = target[::-1]
+    cache, inner = made(target, draft, b"ab b ba")
+    for token in (3, 1, 1, 0):
+        assert cache.extend([token]).shape == (1, 5)
+    assert inner.reads == [[1], [3], [3], [4]]
+    cache.truncate(2)
+    assert inner.tokens == [1, 3]
+    assert cache.tokens == [3, 1]
+    cache.extend([2, 2], 2)
+    assert inner.reads[4:] == [[2, 2]]
+    assert cache.native_seconds >= 5.0
+
+
+def test_word_that_goes_on_is_written_anew_and_the_text_before_it_is_not() -> None:
+    target, draft = [b"hou", b"se", b" a"], [b"house", b"h", b"o", b"u", b"s", b"e", b" a"]
+    cache, inner = made(target, draft, b"")
+    cache.extend([2, 2, 0])
+    assert inner.spelled() == b" a ahou"
+    cache.extend([1])
+    assert inner.tokens == ids(draft, b" a", b" a", b"house")
+    assert [len(read) for read in inner.reads] == [5, 1]
+    cache, inner = made([b"a", b"hou", b"se"], [b"a", b"ahou", b"house", b"ahouse"], b"")
+    cache.extend([0, 1])
+    assert inner.tokens == [1]
+    cache.extend([2])
+    assert inner.tokens == [3], "the token that ended here goes on"
+
+
+def test_model_that_wants_it_begins_with_its_own_token() -> None:
+    cache, inner = made(WORDS, LETTERS, b"house ", bos=6)
+    cache.extend([6, 3])
+    assert inner.tokens == ids(LETTERS, control(b"begin"), b"h", b"e")
+    cache.clear()
+    cache.extend([3])
+    assert inner.tokens == ids(LETTERS, control(b"begin"), b"h", b"e")
+
+
+def test_interrupted_pass_is_made_good() -> None:
+    cache, inner = made(WORDS, LETTERS, b"house ")
+    cache.extend([3])
+    inner.fails = True
+    with pytest.raises(KeyboardInterrupt):
+        cache.extend([0, 2])
+    assert cache.tokens == [3]
+    assert len(inner.tokens) == 3, "a part was read"
+    cache.extend([4])
+    assert cache.tokens == [3, 4]
+    assert inner.spelled() == b"heso"
+
+
+def test_text_that_does_not_fit_is_not_read_and_its_rows_say_nothing() -> None:
+    cache, inner = made(WORDS, LETTERS, b"house ")
+    inner.capacity = 8
+    assert cache.capacity == 7
+    cache.extend([0])
+    assert cache.capacity < 3, "five of its tokens to one of the target's"
+    rows = cache.extend([0, 2, 0], 2)
+    assert rows.shape == (2, len(WORDS))
+    assert (rows == 0).all()
+    assert cache.capacity == 0
+    assert len(inner.tokens) <= 8
+    cache.truncate(1)
+    assert cache.capacity > 0
+    assert (cache.extend([2]) != 0).any()
+
+
+def test_recurrent_memory_is_not_asked_to_go_back_while_the_text_grows() -> None:
+    target, draft = [b"a", b"hou", b"se"], [b"a", b"ahou", b"house", b"ahouse", b"hou", b"se"]
+    cache, inner = made(target, draft, b"", recurrent=True)
+    for token in (0, 1, 2):
+        cache.extend([token])
+    assert inner.reads == [[0], [4], [5]]
+    cache.truncate(2)
+    assert inner.tokens == []
+    cache.extend([2])
+    assert inner.spelled() == b"ahouse"
+
+
+def test_row_that_is_gone_is_had_by_reading_one_token_again() -> None:
+    """As behind a prompt, which is read without rows, when a token without a text follows."""
+    cache, inner = made([b"a", b"", b"b"], [b"a", b"b"], b"aab")
+    cache.extend([0, 0], 0)
+    assert expected(cache, cache.extend([1])) == b"b"
+    assert inner.reads == [[0, 0], [0]]
+    assert inner.tokens == [0, 0]
+
+
+tokens = st.integers(0, 5)
+steps = st.lists(
+    st.one_of(
+        st.tuples(st.just("cut"), tokens),
+        st.tuples(st.just("add"), st.lists(tokens, min_size=1, max_size=4)),
+    ),
+    max_size=12,
+)
+SPELLED = [b"a", b"b", b"ab", b" ", b" a", b"ba", b"aba", b"abab", b"c", b"  "]
+
+
+@examples(150)
+@given(
+    target=st.permutations(SPELLED).map(lambda spelled: spelled[:6]),
+    draft=st.permutations(SPELLED).map(lambda spelled: [*spelled[:6], b"b", b"a", b" "]),
+    text=st.lists(st.sampled_from(SPELLED), max_size=6).map(b"".join),
+    by_text=st.booleans(),
+    recurrent=st.booleans(),
+    steps=steps,
+    outputs=st.integers(0, 4),
+)
+def test_draft_model_reads_the_same_text_whatever_happens(
+    target: list[bytes],
+    draft: list[bytes],
+    text: bytes,
+    by_text: bool,
+    recurrent: bool,
+    steps: list[tuple[str, object]],
+    outputs: int,
+) -> None:
+    """Or the beginning of it, up to the token in which it ends; or what it expects beyond."""
+    cache, inner = made(target, draft, text, by_text=by_text, recurrent=recurrent)
+    known: list[int] = []
+    for what, value in steps:
+        if what == "cut":
+            assert isinstance(value, int)
+            del known[value:]
+            cache.truncate(value)
+        else:
+            assert isinstance(value, list)
+            known += value
+            rows = cache.extend(value, min(outputs, len(value)))
+            assert rows.shape == (min(outputs, len(value)), len(target))
+            assert np.isfinite(rows).all()
+        assert cache.tokens == known
+        whole = b"".join(target[token] for token in known)
+        spelled = bytes(ch for ch in whole if ch in b"".join(draft))
+        read = inner.spelled()
+        assert spelled.startswith(read) or read.startswith(spelled)
+        if not by_text and len(read) > len(spelled):
+            pytest.fail("only what is drafted through text is read ahead of the text")
+
+
+# What is said.
+
+
+def expected(cache: TranslatedCache, rows: Rows) -> bytes:
+    return cache.translation.target.spelled[int(rows[-1].argmax())]
+
+
+def test_shared_tokens_are_all_that_one_pass_can_say() -> None:
+    cache, inner = made([b"house", b"h", b" "], LETTERS, b" house ")
+    assert expected(cache, cache.extend([2])) == b"h"
+    assert inner.reads == [[5]]
+
+
+def test_written_token_is_put_together_and_read_only_once() -> None:
+    cache, inner = made(WORDS, LETTERS, b" house houses ", by_text=True)
+    rows = cache.extend([2])
+    assert expected(cache, rows) == b"house"
+    assert inner.spelled() == b" house", "one of the passes was wanted anyway"
+    weights = np.exp(rows[0] - np.logaddexp.reduce(rows[0]))
+    assert 0.5 < weights[0] < 0.75, "0.9 to the 5th"
+    passes = len(inner.reads)
+    assert expected(cache, cache.extend([0])) == b" "
+    assert len(inner.reads) == passes, "it knows what follows the word already"
+    assert expected(cache, cache.extend([2])) == b"houses"
+    assert Counter(map(len, inner.reads)) == Counter({1: len(inner.reads)})
+    assert inner.spelled() == b" house house", "its last letter is read when it is wanted"
+
+
+def test_expected_text_is_dropped_where_another_one_comes() -> None:
+    cache, inner = made(WORDS, LETTERS, b" house ", by_text=True)
+    cache.extend([2])
+    cache.extend([3])
+    assert inner.spelled().startswith(b" he")
+    cache.truncate(1)
+    assert inner.spelled() == b" "
+    assert expected(cache, cache.extend([0])) == b" "
+
+
+def test_long_token_serves_several_of_the_targets_in_one_pass() -> None:
+    target, draft = [b"un", b"believ", b"able", b" "], [b"unbelievable", b" ", b"un", b"b"]
+    cache, inner = made(target, draft, b" unbelievable ")
+    for token, follows in ((3, b"un"), (0, b"believ"), (1, b"able")):
+        assert expected(cache, cache.extend([token])) == follows
+    assert inner.reads == [[1]]
+    assert expected(cache, cache.extend([2])) == b" "
+    assert inner.reads == [[1], [0]], "now that it is complete it is read"
+
+
+def test_rows_along_a_text_are_those_of_one_token_at_a_time() -> None:
+    for by_text in (False, True):
+        one, _ = made(WORDS, LETTERS, b" house houses he", by_text=by_text)
+        all_at_once, inner = made(WORDS, LETTERS, b" house houses he", by_text=by_text)
+        text = [2, 0, 2, 1, 2]
+        single = [int(one.extend([token])[0].argmax()) for token in text]
+        rows = all_at_once.extend(text, 5)
+        assert rows.argmax(axis=1).tolist() == single
+        assert len(inner.reads[0]) == len(b" house houses ")
+
+
+def test_what_was_said_is_kept_for_comparison() -> None:
+    cache, _ = made([b"house", b"h", b" "], LETTERS, b" house ", by_text=True)
+    cache.extend([2])
+    assert cache.said == {1: (1, 0)}
+    cache.truncate(0)
+    assert cache.said == {}
+
+
+def test_marks_do_not_occur_in_text() -> None:
+    for mark in (OPENS, CLOSES):
+        with pytest.raises(UnicodeDecodeError):
+            mark.decode()

@@ -1,0 +1,245 @@
+"""Reading ahead while the target verifies: nothing about the text changes, nothing is lost."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import pytest
+from hypothesis import given
+
+from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, Rows, SpeculativeSampling
+from localspec.decoding.loop import ReadsAhead, speculate
+from localspec.decoding.rules import BestLossless
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_logits import Reading
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.parallel import FARTHEST, Ahead
+from localspec.errors import Cancelled
+from tests.decoding.exact import EXACT, gap, texts
+from tests.drafters.hybrids import Pair, distribution_of
+from tests.drafters.test_hybrid_greedy import by_hand, generated, random_prompt, some_models
+from tests.support.toys import (
+    GREEDY,
+    START,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    examples,
+    models,
+    session_of,
+    started,
+)
+
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+PROMPT = (0, 1, 2, 0, 1, 2, 0, START)
+MODELS = 40
+
+
+class Patient(Ahead):
+    """Reads as far as it can: the target takes as long as that."""
+
+    def stop(self) -> None:
+        if self._running is not None:
+            self._running.exception()
+        super().stop()
+
+
+class Hasty(Ahead):
+    """Reads a single row: the target has its answer at once."""
+
+    def _read(self, text: list[int]) -> Reading | None:
+        self._enough.set()
+        return super()._read(text)
+
+
+@pytest.fixture
+def readers() -> Iterator[list[Ahead]]:
+    """Every reader that was made; their threads end with the test."""
+    made: list[Ahead] = []
+    yield made
+    for reader in made:
+        reader.close()
+
+
+def making(kind: type[Ahead], readers: list[Ahead]) -> Callable[[DraftModel], Ahead]:
+    """Makes one reader after the other; the thread of the one before ends."""
+
+    def make(model: DraftModel) -> Ahead:
+        while readers:
+            readers.pop().close()
+        readers.append(kind(model))
+        return readers[-1]
+
+    return make
+
+
+for_kinds = pytest.mark.parametrize("kind", [Patient, Hasty])
+for_rules = pytest.mark.parametrize(
+    "rule", [SpeculativeSampling(), BestLossless()], ids=lambda rule: rule.name
+)
+for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "chosen"])
+
+
+@for_kinds
+@for_rules
+@for_drafts
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+@examples(2)
+@given(draft=models())
+def test_sampled_text_is_the_targets(
+    kind: type[Ahead], rule: AcceptanceRule, sampled: bool, shape: str, draft: ToyModel
+) -> None:
+    made: list[Ahead] = []
+    pair = Pair(draft, shape=shape, sampled=sampled, ahead=making(kind, made))
+    found = distribution_of(MODEL, pair, rule, prompt=PROMPT, count=4)
+    assert gap(found, texts(MODEL, PROMPT, 4)) < EXACT
+    made.pop().close()
+
+
+@for_kinds
+@pytest.mark.parametrize("shape", ["flat", "tiles", "steep"])
+@pytest.mark.parametrize("most_leaves", [1, 8])
+def test_greedy_text_is_what_the_target_picks(
+    kind: type[Ahead], shape: str, most_leaves: int, readers: list[Ahead]
+) -> None:
+    """The caches are compared with the text after every step."""
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape=shape, most_leaves=most_leaves, ahead=making(kind, readers))
+        text, steps = generated(model, pair, prompt)
+        assert text == by_hand(model, prompt)
+        assert any(step.plan.overlaps for step in steps) or shape == "steep"
+
+
+@pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
+def test_full_draft_model_is_left_out(draft_capacity: int, readers: list[Ahead]) -> None:
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(
+            draft,
+            shape="flat",
+            most_leaves=1,
+            draft_capacity=draft_capacity,
+            ahead=making(Patient, readers),
+        )
+        text, _ = generated(model, pair, prompt)
+        assert text == by_hand(model, prompt)
+
+
+def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Ahead]) -> None:
+    """A draft model that is always right reads everything while the target verifies."""
+    model, prompt = some_models(2)[0], [0, START]
+    later = []
+    for ahead in (None, making(Patient, readers)):
+        pair = Pair(model, shape="flat", most_leaves=1, max_draft=2, ahead=ahead)
+        text, steps = generated(model, pair, prompt)
+        assert text == by_hand(model, prompt)
+        drafted = [step for step in steps if step.drafted]
+        assert len(drafted) > 4
+        later.append(sum(step.draft_seconds for step in drafted[1:]))
+    assert later[0] > 3.0
+    assert later[1] == 0.0, "only the first step finds nothing read"
+    assert pair.cache is not None
+    assert readers[-1].native_seconds > 0.0
+    assert readers[-1].native_seconds < pair.cache.native_seconds
+
+
+def test_it_reads_on_along_the_most_probable_tokens(readers: list[Ahead]) -> None:
+    cycle = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+    cache = ToyCache(cycle)
+    reader = making(Patient, readers)(DraftModel(cache, 3))
+    reader.start([0, 1])
+    reader.stop()
+    assert cache.tokens == [0, 1, 2, 0, 1, 2, 0, 1, 2][: 1 + FARTHEST]
+    assert cache.native_seconds == reader.native_seconds == FARTHEST
+    for text in ([0, 1], [0, 1, 2], [0, 1, 2, 0]):
+        assert reader.holds(text)
+    for text in ([0], [1, 1], [0, 1, 1], [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]):
+        assert not reader.holds(text)
+    reading = reader.reading([0, 1, 2])
+    assert reading is not None
+    assert reading.row().argmax() == 0
+    assert reading.follows([0, 1, 2, 0])
+    assert not reading.follows([0, 1, 2, 0, 0])
+    assert reader.reading([0, 1]) is None, "what was read serves once"
+
+
+def test_drafter_says_that_it_can_read_ahead() -> None:
+    pair = Pair(MODEL, shape="flat")
+    assert isinstance(pair.build(greedy=True)[1], ReadsAhead)
+
+
+class Interrupted(ToyTarget):
+    """Raises in one of its passes."""
+
+    def __init__(self, model: ToyModel, at: int, error: BaseException) -> None:
+        super().__init__(model, max_leaves=8)
+        self._at = at
+        self._error = error
+
+    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
+        if self.passes == self._at:
+            self._at = -1
+            raise self._error
+        return super().forward(context, tree)
+
+
+@for_kinds
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+@pytest.mark.parametrize("error", [Cancelled("stop"), MemoryError(), KeyboardInterrupt()])
+def test_nothing_is_lost_when_the_target_raises(
+    kind: type[Ahead], at: int, error: BaseException, readers: list[Ahead]
+) -> None:
+    for seed in range(8):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape="flat", most_leaves=1, max_draft=3, ahead=making(kind, readers))
+        planner, blend = pair.build(greedy=True)
+        target, session = Interrupted(model, at, error), session_of(prompt, params=GREEDY, count=24)
+        blend.begin(prompt)
+        rule, drafters = GreedyMatch(), {blend.name: blend}
+        with pytest.raises(type(error)):
+            list(speculate(session, target, drafters, planner, rule))
+        assert session.context == by_hand(model, prompt)[: len(session.context)]
+        assert target.cache == session.context[: len(target.cache)]
+        assert pair.cache is not None
+        assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
+        list(speculate(session, target, drafters, planner, rule))
+        assert session.context == by_hand(model, prompt)
+
+
+class Stopped(ToyCache):
+    """A cache whose passes in another thread are cancelled from some point on."""
+
+    left = 3
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        if threading.current_thread() is not threading.main_thread():
+            self.left -= 1
+            if self.left < 0:
+                raise Cancelled("stop")
+        return super().extend(tokens, outputs)
+
+
+def test_cancelled_reading_is_dropped_and_the_text_goes_on(readers: list[Ahead]) -> None:
+    for seed in range(8):
+        model, draft = some_models(seed)
+        cache = Stopped(draft)
+        reader = making(Patient, readers)(DraftModel(cache, 4))
+        reader.start([0, 1, 2])
+        reader.stop()
+        assert reader.reading([0, 1, 2]) is None
+        assert len(cache.tokens) == 5
+        assert reader.native_seconds == 3.0
+        reader.start([*cache.tokens, 0])
+        reader.stop()
+        assert not reader.holds([*cache.tokens, 0])
+        assert model.size == draft.size
+
+
+def test_reader_that_never_ran_stops_and_closes() -> None:
+    reader = Ahead(DraftModel(ToyCache(MODEL), 4))
+    reader.stop()
+    assert reader.reading([0]) is None
+    assert not reader.holds([0])
+    reader.close()

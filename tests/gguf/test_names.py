@@ -1,0 +1,142 @@
+"""What names tell, and which ones are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.gguf.names import (
+    choose,
+    is_repository,
+    listed,
+    parts_of,
+    printable,
+    quant_of,
+    stays_inside,
+    weights_among,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "quant"),
+    [
+        ("Qwen3-8B-Q4_K_M.gguf", "Q4_K_M"),
+        ("llama-2-7b.Q5_K_S.gguf", "Q5_K_S"),
+        ("qwen2.5-0.5b-instruct-q8_0.gguf", "Q8_0"),
+        ("model_IQ2_XXS.gguf", "IQ2_XXS"),
+        ("Qwen3-8B-UD-Q4_K_XL.gguf", "UD-Q4_K_XL"),
+        ("gpt-oss-20b-mxfp4.gguf", "MXFP4"),
+        ("gemma-3-4b-it-BF16.gguf", "BF16"),
+        ("phi-fp16.gguf", "F16"),
+        ("BitNet-TQ1_0.gguf", "TQ1_0"),
+        ("mistral-Q4_0_4_8.gguf", "Q4_0_4_8"),
+        ("Q6_K/GLM-4.5-Q6_K-00001-of-00006.gguf", "Q6_K"),
+        ("Q3_K_L/part-00001-of-00002.gguf", "Q3_K_L"),
+        ("aQ4_K_M.gguf", ""),
+        ("tale.gguf", ""),
+    ],
+)
+def test_the_quantization_is_read_from_the_name(name: str, quant: str) -> None:
+    assert quant_of(name) == quant
+
+
+def test_parts_of_a_split_model() -> None:
+    assert parts_of("a/m-00002-of-00003.gguf") == tuple(
+        f"a/m-0000{n}-of-00003.gguf" for n in (1, 2, 3)
+    )
+    for whole in ("m.gguf", "m-00004-of-00003.gguf", "m-00000-of-00003.gguf", "m-1-of-3.gguf"):
+        assert parts_of(whole) == (whole,)
+
+
+def test_models_among_files() -> None:
+    found = weights_among(
+        [
+            *("README.md", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "mmproj-F16.gguf", "m.imatrix.gguf"),
+            *("big-00003-of-00003.gguf", "big-00001-of-00003.gguf"),
+        ]
+    )
+    assert [(m.name, m.quant, m.missing) for m in found] == [
+        ("big-00001-of-00003.gguf", "", ("big-00002-of-00003.gguf",)),
+        ("m-Q4_K_M.gguf", "Q4_K_M", ()),
+        ("m-Q8_0.gguf", "Q8_0", ()),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("quant", "file", "name"),
+    [
+        (None, None, "m-Q4_K_M.gguf"),
+        ("q8_0", None, "m-Q8_0.gguf"),
+        ("q5_k_xl", None, "m-UD-Q5_K_XL.gguf"),
+        ("fp16", None, "m-F16.gguf"),
+        ("8bit", None, "m-8bit.gguf"),
+        ("Q4_K", None, None),
+        ("Q2_K", None, None),
+        (None, "m-Q8_0.gguf", "m-Q8_0.gguf"),
+        (None, "M-Q8_0.gguf", None),
+    ],
+)
+def test_the_model_that_is_meant(quant: str | None, file: str | None, name: str | None) -> None:
+    names = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", "a-IQ1_S"]
+    found = choose(weights_among(f"{n}.gguf" for n in names), quant=quant, file=file)
+    assert (None if found is None else found.name) == name
+
+
+def test_without_the_usual_quantization_the_first_one_is_taken() -> None:
+    found = choose(weights_among(["b-Q8_0.gguf", "a-Q6_K.gguf"]), quant=None, file=None)
+    assert found is not None
+    assert found.name == "a-Q6_K.gguf"
+    assert choose([], quant=None, file=None) is None
+
+
+def test_what_is_not_quantized_comes_last() -> None:
+    models = weights_among(["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"])
+    found = choose(models, quant=None, file=None)
+    assert found is not None
+    assert found.name == "m-Q8_0.gguf"
+    assert choose(models[:1], quant=None, file=None) == models[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("../x.gguf", "a/../../x.gguf", "/etc/x.gguf", "C:x.gguf", "a/C:/x.gguf", "a\\..\\x.gguf"),
+        *("\\\\host\\share\\x.gguf", "x\0.gguf", "x\x1b[2J.gguf", "a//x.gguf", ".", "..", ""),
+        *("x\u202egguf", "é" * 200, "x\ud800.gguf"),
+    ],
+)
+def test_names_that_leave_the_folder_or_steer_the_terminal_are_refused(name: str) -> None:
+    assert not stays_inside(name)
+
+
+def test_ordinary_names_stay_inside() -> None:
+    assert all(stays_inside(name) for name in ("x.gguf", "Q4/x y.gguf", "..x.gguf", "é.gguf"))
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        ("user/repo", True),
+        ("Qwen/Qwen3-0.6B-GGUF", True),
+        ("user/re_po.x", True),
+        *(
+            (text, False)
+            for text in (
+                *("user", "a/b/c", "../repo", "user/..", "user/a..b", "user/a--b", "-u/repo"),
+                *("user/repo.git", "usér/repo", "user/re po", "user/", "/repo", "user/repo\n"),
+            )
+        ),
+    ],
+)
+def test_names_of_repositories(text: str, valid: bool) -> None:
+    assert is_repository(text) is valid
+
+
+def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
+    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
+    assert printable("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_many_names_are_counted() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"

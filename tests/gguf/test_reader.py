@@ -1,0 +1,266 @@
+"""Reading what a GGUF file says about itself, and surviving what it only claims."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from gguf import GGUFReader
+
+from localspec.errors import ModelInvalid, ModelNotFound
+from localspec.gguf.reader import MOST_STRINGS, Array, Skipped, read_gguf
+from localspec.gguf.types import TYPES
+from tests.gguf.raw import (
+    ARRAY,
+    BOOL,
+    F32,
+    STRING,
+    U32,
+    U64,
+    Tensor,
+    array,
+    gguf,
+    key,
+    scalar,
+    text,
+    write_model,
+)
+
+
+@pytest.mark.parametrize("which", ["target_path", "draft_path"])
+def test_it_reads_what_the_package_gguf_reads(which: str, request: pytest.FixtureRequest) -> None:
+    path: Path = request.getfixturevalue(which)
+    ours, theirs = read_gguf(path), GGUFReader(path)
+    fields = {k: f for k, f in theirs.fields.items() if not k.startswith("GGUF.")}
+    assert ours.metadata.keys() == fields.keys()
+    for name, field in fields.items():
+        value = ours.metadata[name]
+        assert (list(value) if isinstance(value, Array) else value) == field.contents(), name
+    assert [(t.name, t.type, t.shape, t.offset, t.size) for t in ours.tensors] == [
+        (t.name, t.tensor_type.name, tuple(map(int, t.shape)), t.data_offset, t.n_bytes)
+        for t in theirs.tensors
+    ]
+    assert ours.n_parameters == sum(int(t.n_elements) for t in theirs.tensors)
+    assert (ours.size, ours.version, ours.parts) == (path.stat().st_size, 3, (path,))
+
+
+def test_block_sizes_are_those_of_llama_cpp() -> None:
+    from llama_cpp._ggml import libggml
+
+    block_of = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int)(("ggml_blck_size", libggml))
+    size_of = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_int)(("ggml_type_size", libggml))
+    for number, (name, block, size) in TYPES.items():
+        assert (block_of(number), size_of(number)) == (block, size), name
+
+
+def test_without_tensors_only_metadata_are_read(draft_path: Path) -> None:
+    file = read_gguf(draft_path, tensors=False)
+    assert (file.tensors, file.n_parameters) == ((), 0)
+    assert file.architecture == "llama"
+    assert file.own_integer("block_count") == 3
+
+
+def test_arrays_are_decoded_one_element_at_a_time(tmp_path: Path) -> None:
+    texts = ["a", "", "né", "\x1b[31m"]
+    keys = [
+        key("t", ARRAY, array(STRING, texts)),
+        key("same", ARRAY, array(STRING, texts)),
+        key("n", ARRAY, array(5, [3, -1, 7])),
+        key("b", ARRAY, array(BOOL, [True, False])),
+        key("broken", ARRAY, array(STRING, [b"\xff\xfe", b"ok"])),
+    ]
+    path = tmp_path / "a.gguf"
+    path.write_bytes(gguf(keys))
+    file = read_gguf(path)
+    found = file.array("t")
+    assert found is not None
+    assert (len(found), found[2], found[-1], list(found)) == (4, "né", "\x1b[31m", texts)
+    assert found[1:3] == ["", "né"]
+    assert (found.bytes_of(2), found.head(2)) == ("né".encode(), text("a") + text(""))
+    assert found == file.array("same") != file.array("broken")
+    with pytest.raises(IndexError):
+        found[4]
+    numbers, flags, broken = (file.metadata[name] for name in ("n", "b", "broken"))
+    assert isinstance(numbers, Array)
+    assert isinstance(flags, Array)
+    assert isinstance(broken, Array)
+    assert (list(numbers), numbers[1], list(flags)) == ([3, -1, 7], -1, [True, False])
+    assert (broken[0], broken[1]) == ("\ufffd\ufffd", "ok")
+
+
+def test_values_of_an_unexpected_type_are_not_taken_for_another(tmp_path: Path) -> None:
+    path = write_model(tmp_path / "a.gguf", own={"context_length": "many", "block_count": 4})
+    file = read_gguf(path)
+    assert file.own_integer("context_length") is None
+    assert file.own("context_length") == "many"
+    assert file.own_integer("block_count") == 4
+    assert file.text("llama.block_count") is None
+    assert file.array("general.architecture") is None
+
+
+def test_a_huge_text_is_left_where_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    keys = [
+        key("tokenizer.huggingface.json", STRING, text(b"x" * (9 << 20))),
+        key("n", U64, scalar(U64, 2)),
+    ]
+    path.write_bytes(gguf(keys))
+    file = read_gguf(path)
+    assert file.metadata["tokenizer.huggingface.json"] == Skipped(9 << 20)
+    assert file.integer("n") == 2
+
+
+def _long(count: int) -> bytes:
+    return struct.pack("<Q", count)
+
+
+TENSOR = Tensor("w", (32, 2))
+ENORMOUS = 1 << 63
+
+
+@pytest.mark.parametrize(
+    ("content", "cause"),
+    [
+        (b"", "is empty"),
+        (b"GG", "is not a GGUF file"),
+        (b"ELF?" * 8, "is not a GGUF file"),
+        (gguf()[:20], "ends in its header"),
+        (gguf(version=1), "version 1"),
+        (gguf(version=3 << 24), "version"),
+        (gguf(n_keys=ENORMOUS), "too small"),
+        (gguf(n_tensors=ENORMOUS), "too small"),
+        (gguf(n_keys=3), "too small"),
+        (gguf([key("a" * 60, U32, scalar(U32, 1))])[:90], "ends in the middle"),
+        (gguf([_long(ENORMOUS) + b"a"], data=64), "key of 9223372036854775808 bytes"),
+        (gguf([key("", U32, scalar(U32, 1))]), "key of 0 bytes"),
+        (gguf([key(b"\xff", U32, scalar(U32, 1))]), "not UTF-8"),
+        (gguf([key("a", 77, b"")], data=32), "unknown type 77"),
+        (gguf([key("a", STRING, _long(ENORMOUS))]), "text of 9223372036854775808 bytes"),
+        (gguf([key("a", ARRAY, struct.pack("<IQ", STRING, ENORMOUS))]), "texts"),
+        (gguf([key("a", ARRAY, struct.pack("<IQ", U64, ENORMOUS))]), "numbers"),
+        (gguf([key("a", ARRAY, struct.pack("<IQ", 1, ENORMOUS))]), "numbers"),
+        (gguf([key("a", ARRAY, struct.pack("<IQ", 99, 1))]), "unknown type 99"),
+        (gguf([key("a", ARRAY, struct.pack("<IQ", ARRAY, 1))]), "array of arrays"),
+        (
+            gguf([key("a", ARRAY, struct.pack("<IQ", STRING, 2) + text("x") + _long(1 << 40))]),
+            "longer than the file",
+        ),
+        (gguf([key("a", U32, scalar(U32, 1))] * 2), "same key twice"),
+        (gguf([key("general.alignment", U32, scalar(U32, 0))], [TENSOR], 256), "alignment"),
+        (gguf([key("general.alignment", U32, scalar(U32, 48))], [TENSOR], 256), "alignment"),
+        (gguf([], [TENSOR], 255), "is incomplete: its tensors need"),
+        (gguf([], [TENSOR, TENSOR], 256), "two tensors of one name"),
+        (gguf([], [Tensor("w", (32,), offset=8)], 256), "odd place"),
+        (gguf([], [Tensor("w", (32,), offset=(1 << 64) - 32)], 256), "is incomplete"),
+        (gguf([], [Tensor("w", (1,) * 5)], 256), "5 dimensions"),
+        (gguf([], [Tensor("w", (1 << 40, 1 << 40))], 256), "impossible shape"),
+        (gguf([], [Tensor("w", (ENORMOUS, 0))], 256), "impossible shape"),
+        (gguf([], [Tensor("w", (33,), kind=8)], 256), "impossible shape"),
+        (gguf([], [Tensor("w", (32,), kind=4)], 256), "type that this llama.cpp does not know"),
+        (gguf([], [Tensor("w", (32,), kind=4_000_000_000)], 256), "does not know"),
+        (gguf([], [Tensor(b"\xc3", (32,))], 256), "not UTF-8"),
+        (gguf([], [Tensor("w" * 2000, (32,))], 256), "tensor name of 2000 bytes"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_damage_is_named(tmp_path: Path, content: bytes, cause: str) -> None:
+    path = tmp_path / "bad.gguf"
+    path.write_bytes(content)
+    with pytest.raises(ModelInvalid) as raised:
+        read_gguf(path)
+    sentence = str(raised.value)
+    assert str(path) in sentence
+    assert cause in sentence
+    assert sentence.count(". ") == 1
+
+
+def test_a_tensor_that_just_fits(tmp_path: Path) -> None:
+    path = tmp_path / "fits.gguf"
+    path.write_bytes(gguf([], [TENSOR], 256))
+    (tensor,) = read_gguf(path).tensors
+    assert (tensor.elements, tensor.size, tensor.offset) == (64, 256, path.stat().st_size - 256)
+
+
+def test_a_sparse_file_cannot_make_it_count_for_ever(tmp_path: Path) -> None:
+    """Zeros are empty texts: a hole of a terabyte would hold 10^11 of them."""
+    path = tmp_path / "sparse.gguf"
+    for kind, count in ((STRING, MOST_STRINGS + 1), (STRING, 1 << 36), (U64, 1 << 36)):
+        path.write_bytes(gguf([key("a", ARRAY, struct.pack("<IQ", kind, count))]))
+        os.truncate(path, 1 << 40)
+        with pytest.raises(ModelInvalid, match="than any model"):
+            read_gguf(path)
+
+
+def test_what_is_no_file(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="no file"):
+        read_gguf(tmp_path / "none.gguf")
+    with pytest.raises(ModelNotFound, match="is a folder"):
+        read_gguf(tmp_path)
+    pipe = tmp_path / "pipe.gguf"
+    os.mkfifo(pipe)
+    with pytest.raises(ModelNotFound, match="is not a file"):
+        read_gguf(pipe)
+    with pytest.raises(ModelNotFound, match="is not a path"):
+        read_gguf(tmp_path / "a\0b.gguf")
+
+
+def _split(folder: Path, count: int, *, without: int | None = None, total: int = 3) -> Path:
+    """Parts of a model with one tensor of 64 weights in each."""
+    for number in range(count):
+        keys = [
+            key("split.no", 2, scalar(2, number)),
+            key("split.count", 2, scalar(2, count)),
+            key("split.tensors.count", 5, scalar(5, total)),
+        ]
+        if number == 0:
+            keys.append(key("general.architecture", STRING, text("llama")))
+        if number != without:
+            path = folder / f"m-{number + 1:05d}-of-{count:05d}.gguf"
+            path.write_bytes(gguf(keys, [Tensor(f"w{number}", (32, 2))], 256))
+    return folder / f"m-00001-of-{count:05d}.gguf"
+
+
+def test_a_split_file_is_read_as_one(tmp_path: Path) -> None:
+    first = _split(tmp_path, 3)
+    file = read_gguf(first)
+    assert [t.name for t in file.tensors] == ["w0", "w1", "w2"]
+    assert [t.part for t in file.tensors] == [0, 1, 2]
+    assert (file.n_parameters, file.weight_bytes) == (192, 768)
+    assert file.parts == tuple(sorted(tmp_path.iterdir()))
+    assert file.size == sum(path.stat().st_size for path in file.parts)
+
+
+def test_a_missing_part_is_named(tmp_path: Path) -> None:
+    first = _split(tmp_path, 3, without=1)
+    with pytest.raises(ModelInvalid, match=r"m-00002-of-00003\.gguf is missing"):
+        read_gguf(first)
+
+
+def test_a_later_part_names_the_first(tmp_path: Path) -> None:
+    _split(tmp_path, 3)
+    with pytest.raises(ModelInvalid, match=r"first one \(m-00001-of-00003\.gguf\)"):
+        read_gguf(tmp_path / "m-00002-of-00003.gguf")
+
+
+def test_parts_that_do_not_belong_together(tmp_path: Path) -> None:
+    first = _split(tmp_path, 3)
+    with pytest.raises(ModelInvalid, match="should have 4 tensors"):
+        read_gguf(_split(tmp_path, 3, total=4))
+    other = tmp_path / "m-00003-of-00003.gguf"
+    other.write_bytes((tmp_path / "m-00002-of-00003.gguf").read_bytes())
+    with pytest.raises(ModelInvalid, match="is not part 3 of 3"):
+        read_gguf(first)
+    first.rename(tmp_path / "renamed.gguf")
+    with pytest.raises(ModelInvalid, match="its name does not show"):
+        read_gguf(tmp_path / "renamed.gguf")
+
+
+def test_float_and_bool_values(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(gguf([key("f", F32, scalar(F32, 0.5)), key("b", BOOL, scalar(BOOL, True))]))
+    file = read_gguf(path)
+    assert (file.metadata["f"], file.metadata["b"]) == (0.5, True)
+    assert file.integer("b") is None

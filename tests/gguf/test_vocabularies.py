@@ -1,0 +1,126 @@
+"""The vocabulary families that llama.cpp's own tests know: read as it reads them, and paired."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.vocabularies import VocabularyFacts, compare, shared_text
+from localspec.pairing import rules
+from localspec.pairing.rules import judge_files
+from tests.conftest import DATA
+from tests.pairing.pairs import model
+
+_FACTS = json.loads((DATA / "vocabularies.json").read_text(encoding="utf-8"))
+FAMILIES: dict[str, dict[str, Any]] = _FACTS["families"]
+DIFFERS = {(a, b): token for a, b, token in _FACTS["differs"]}
+
+
+def _write(path: Path, family: str, **more: Any) -> Path:
+    """A file with the vocabulary of a family, most tokens of which are placeholders."""
+    facts = FAMILIES[family]
+    tokens: list[str | bytes] = [f"[placeholder {i}]" for i in range(facts["size"])]
+    types = [1] * len(tokens)
+    for token, text, kind, _ in facts["tokens"]:
+        tokens[token], types[token] = text, kind
+    keys = facts["keys"]
+    return model(
+        path,
+        tokens=tokens,
+        types=types,
+        tokenizer=facts["model"],
+        pre=facts["pre"],
+        special={
+            name.removesuffix("_token_id"): value
+            for name, value in keys.items()
+            if name.endswith("_token_id")
+        },
+        add_bos=keys.get("add_bos_token"),
+        architecture=facts["architecture"],
+        name=family,
+        **more,
+    )
+
+
+@pytest.fixture(scope="module")
+def file_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], GGUFFile]:
+    folder = tmp_path_factory.mktemp("families")
+    read: dict[str, GGUFFile] = {}
+
+    def get(family: str) -> GGUFFile:
+        if family not in read:
+            read[family] = read_gguf(_write(folder / f"{family}.gguf", family))
+        return read[family]
+
+    return get
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_special_tokens_are_those_that_llama_cpp_finds(
+    family: str, file_of: Callable[[str], GGUFFile]
+) -> None:
+    native = FAMILIES[family]["native"]
+    found = VocabularyFacts(file_of(family))
+    for name, ours in (
+        ("bos", found.beginning()),
+        ("eos", found.end()),
+        ("eot", found.turn_end()),
+    ):
+        assert ours == (native[name] if native[name] >= 0 else None), name
+    if found.adds_beginning() is not None:
+        assert found.adds_beginning() == native["add_bos"]
+    for token, text, _, control in FAMILIES[family]["tokens"]:
+        assert found.control(token) == control, text
+
+
+def test_every_two_families_differ_where_they_do(file_of: Callable[[str], GGUFFile]) -> None:
+    facts = {family: VocabularyFacts(file_of(family)) for family in FAMILIES}
+    assert len(DIFFERS) == len(FAMILIES) * (len(FAMILIES) - 1) // 2
+    for (a, b), token in DIFFERS.items():
+        if token is None:
+            continue  # placeholders would make these differ, or agree, for other reasons
+        for mine, other in ((facts[a], facts[b]), (facts[b], facts[a])):
+            different = compare(mine, other).different
+            assert different is not None, (a, b)
+            assert different.token == token, (a, b)
+
+
+@pytest.mark.parametrize(
+    "family", [name for name, facts in FAMILIES.items() if "bert" not in facts["architecture"]]
+)
+def test_a_smaller_model_of_the_same_family_drafts(
+    family: str, tmp_path: Path, file_of: Callable[[str], GGUFFile]
+) -> None:
+    large = read_gguf(_write(tmp_path / "large.gguf", family, width=128, layers=64))
+    report = judge_files(large, file_of(family))
+    wrong = {check.rule for check in report.checks if check.verdict != "ok"}
+    # The embeddings of a quarter of a million tokens are most of models as small as these.
+    assert wrong <= {"smaller"}, report
+    assert report.usable
+
+
+@pytest.mark.parametrize(
+    ("a", "b"), list(itertools.combinations(("gpt-2", "llama-spm", "qwen2", "falcon"), 2))
+)
+def test_families_are_told_apart(
+    a: str, b: str, file_of: Callable[[str], GGUFFile], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
+    report = judge_files(file_of(a), file_of(b))
+    assert f"token {DIFFERS[min(a, b), max(a, b)]} is" in (report.why_not or "")
+    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
+    text = next(c for c in judge_files(file_of(a), file_of(b)).checks if c.rule == "token ids")
+    assert text.verdict == "warn"
+    assert "works through text" in text.evidence
+
+
+def test_text_in_common_counts_marks_of_spaces_as_spaces(tmp_path: Path) -> None:
+    a = VocabularyFacts(read_gguf(model(tmp_path / "a.gguf", tokens=("Ġfox", "a", "b", "c"))))
+    b = VocabularyFacts(read_gguf(model(tmp_path / "b.gguf", tokens=("x", "▁fox", "c"))))
+    assert shared_text(a, b) == 0.5

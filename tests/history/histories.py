@@ -1,0 +1,155 @@
+"""Conversations and stores to test with."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
+from localspec.history.history import History
+from localspec.history.rows import Header
+
+
+def conversation_of(
+    *texts: str, id: str | None = None, created: float | None = None
+) -> Conversation:
+    """One whose messages take turns, the user first."""
+    conversation = Conversation(id=id or new_id())
+    for number, text in enumerate(texts):
+        conversation.add(ASSISTANT if number % 2 else USER, text)
+    if created is not None:
+        conversation.created = conversation.updated = created
+        for message in conversation.messages.values():
+            message.created = created
+    return conversation
+
+
+def rows(path: Path, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+    """What SQLite itself says about a file."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        return connection.execute(sql, values).fetchall()
+
+
+def fill(path: Path, count: int) -> None:
+    """A store with that many conversations of four messages each, ids 0000… and up."""
+    history = History(path)
+    for number in range(count):
+        conversation = conversation_of(
+            f"common words {number}",
+            f"an answer to {number}",
+            "a common word",
+            "another answer",
+            id=f"{number:04}".ljust(32, "0"),
+            created=float(number),
+        )
+        messages = list(conversation.messages.values())
+        assert history.put(conversation.id, header=Header.of(conversation), messages=messages)
+    history.close()
+
+
+def steps_of(path: Path, count: int, question: Callable[[History], object]) -> int:
+    """How many steps of SQLite's machine a question takes, of a store of that many."""
+    fill(path, count)
+    history = History(path)
+    question(history)  # what is read once per connection is not meant
+    steps = 0
+
+    def step() -> None:
+        nonlocal steps
+        steps += 1
+
+    disk = history._keeper._disk
+    assert disk is not None
+    disk.reader.connection.set_progress_handler(step, 1)
+    question(history)
+    disk.reader.connection.set_progress_handler(None, 1)
+    history.close()
+    assert steps
+    return steps
+
+
+PATIENCE = 0.05
+"""Seconds; long enough for what is not locked at all."""
+
+
+def opened(path: Path, *, repair: bool = True) -> History:
+    """A history that does not wait, and tries again each time."""
+    return History(path, repair=repair, patience=PATIENCE, retry=0.0)
+
+
+def said(history: History) -> str:
+    return "\n".join(history.take_notices())
+
+
+def talk(history: History, *texts: str) -> tuple[Conversation, bool]:
+    """A conversation written, and whether all of it was kept."""
+    conversation = conversation_of(*texts)
+    kept = history.save(conversation)
+    for message in conversation.path():
+        kept = history.write(message, conversation.id) and kept
+    return conversation, kept
+
+
+def holds(path: Path, *conversations: Conversation) -> None:
+    """Whether somebody who opens the file finds them all."""
+    history = opened(path)
+    try:
+        for conversation in conversations:
+            assert history.load(conversation.id) == conversation
+        assert history.count() == len(conversations)
+    finally:
+        history.close()
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Without the rights of root, who may write whatever is read-only."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+@contextmanager
+def locked(path: Path, begin: str = "BEGIN EXCLUSIVE") -> Iterator[None]:
+    """Another connection that keeps it to itself."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute(begin)
+        other.execute("CREATE TABLE IF NOT EXISTS other (x)")
+        yield
+        other.execute("ROLLBACK" if other.in_transaction else "SELECT 1")
+
+
+def damage(path: Path, how: str) -> None:
+    data = bytearray(path.read_bytes())
+    dice = random.Random(5)
+    if how == "header":
+        data[:100] = dice.randbytes(100)
+    elif how == "text":
+        data[:] = b"This is no database.\n" * 100
+    elif how == "cut":
+        del data[len(data) // 2 :]
+    elif how == "middle":
+        start = len(data) // 3
+        data[start : start + 8 * 4096] = dice.randbytes(8 * 4096)
+    elif how == "schema":
+        data[100:4096] = dice.randbytes(3996)
+    elif how == "everywhere":
+        for page in range(30, len(data) // 4096, 7):  # the tables' roots are before these
+            data[4096 * page : 4096 * page + 20] = dice.randbytes(20)
+    path.write_bytes(data)
+
+
+def asides(folder: Path) -> list[Path]:
+    """Files that were set aside, but for those that belong to them."""
+    found = (file for file in folder.iterdir() if ".corrupt-" in file.name)
+    return [file for file in found if not file.name.endswith(("-wal", "-shm"))]

@@ -1,0 +1,238 @@
+"""Conversations as files."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec import GenerationStats
+from localspec.chat.conversation import (
+    ASSISTANT,
+    STATES,
+    STOPPED,
+    USER,
+    Attachment,
+    Conversation,
+)
+from localspec.errors import LocalspecError, UsageError
+from localspec.history.export import FORMATS, from_json, to_json, to_markdown, write_export
+from tests.history.histories import as_nobody, conversation_of
+
+
+def talked() -> Conversation:
+    """With everything that an export may show; 2 branches."""
+    conversation = Conversation(created=1_700_000_000.0, system="Be brief.", model="a.gguf")
+    conversation.add(USER, "What is *this*?", attachments=[Attachment("a.py", "```\nx = 1\n```")])
+    answer = conversation.add(ASSISTANT, "An example.", model="tale-13m", draft="tale-3m")
+    stats = GenerationStats(
+        generated_tokens=139, target_passes=55, drafted=200, tested=185, accepted=128
+    )
+    stats.decode_seconds = 0.17
+    answer.stats, answer.finish_reason = stats.as_dict(), "stop"
+    answer.spans = [(3, "target"), (8, "n-gram")]
+    question = conversation.add(USER, "Go on.")
+    conversation.add(ASSISTANT, "Not shown.")
+    conversation.add(
+        ASSISTANT, "```py\nprint(", parent=question.id, state=STOPPED, model="tale-13m"
+    )
+    return conversation
+
+
+def test_markdown() -> None:
+    lines = to_markdown(talked()).splitlines()
+    assert lines[0] == "# What is this?"
+    assert lines[2].startswith("*2023-11-1")
+    assert lines[2].endswith(" · model a.gguf*")
+    assert "\n".join(lines[3:]) == (
+        "\n## System prompt\n\nBe brief.\n\n## You\n\nAttached: **a.py**\n\n"
+        "````\n```\nx = 1\n```\n````\n\nWhat is *this*?\n\n"
+        "## tale-13m\n\nAn example.\n\n"
+        "*139 tokens · 812 tok/s · 2.53 tokens/pass · accepted 128 of 185 (69 %) · draft tale-3m*"
+        "\n\n## You\n\nGo on.\n\n## tale-13m\n\n"
+        "```py\nprint(\n```\n\n*stopped*"  # its code block is closed
+    )
+
+
+def test_figures_of_a_lossy_rule_say_so() -> None:
+    conversation = conversation_of("one", "two")
+    conversation.path()[1].stats = {"lossless": False, "rule": "typical"}
+    assert "*lossy (rule typical)*" in to_markdown(conversation)
+
+
+@pytest.mark.parametrize(
+    ("text", "closed"),
+    [
+        ("plain", "plain"),
+        ("```\ncode\n```\nafter", "```\ncode\n```\nafter"),
+        ("```\ncode", "```\ncode\n```"),
+        ("~~~~md\n```\n~~~", "~~~~md\n```\n~~~\n~~~~"),
+        ("`````\n```", "`````\n```\n`````"),
+        ("``` inline ``` text", "``` inline ``` text"),
+        ("    ```\nindented", "    ```\nindented"),
+        ("```py\n```py", "```py\n```py\n```"),
+    ],
+)
+def test_code_blocks_are_closed(text: str, closed: str) -> None:
+    shown = to_markdown(conversation_of("question", text))
+    assert shown.endswith(f"## Assistant\n\n{closed}\n")
+
+
+def test_json_has_everything() -> None:
+    conversation = talked()
+    found = json.loads(to_json(conversation))
+    assert (found["format"], found["version"]) == ("localspec-conversation", 1)
+    assert len(found["messages"]) == 5
+    assert found["messages"][0]["attachments"] == [{"name": "a.py", "text": "```\nx = 1\n```"}]
+    again = from_json(to_json(conversation))
+    assert again == conversation
+    assert to_json(again) == to_json(conversation)
+
+
+texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.lists(st.tuples(texts, st.sampled_from(STATES), st.integers(0, 5)), max_size=8), texts)
+def test_any_conversation_comes_back(turns: list[tuple[str, str, int]], system: str) -> None:
+    conversation = Conversation(system=system, sampling={"temperature": 0.5, "seed": 1})
+    ids: list[str | None] = [None]
+    for text, state, back in turns:
+        parent = ids[max(0, len(ids) - 1 - back)]
+        ids.append(conversation.add(USER, text, parent=parent, state=state).id)
+    assert from_json(to_json(conversation)) == conversation
+    to_markdown(conversation)
+
+
+def test_json_is_json_whatever_is_in_it() -> None:
+    conversation = conversation_of("a\ud800\0\x1b", "b")
+    conversation.path()[1].stats = {"x": float("nan"), "y": [float("inf")], "z": Path("p")}
+    text = to_json(conversation)
+    text.encode()
+    found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
+    assert found["messages"][1]["stats"] == {"x": None, "y": [None], "z": "p"}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        '{"format": "other"}',
+        '{"format": "localspec-conversation"}',
+        '{"format": "localspec-conversation", "version": 2}',
+        '{"format": "localspec-conversation", "version": 1, "messages": 3}',
+        to_json(conversation_of("x")).replace('"content": "x"', '"content": 3'),
+        to_json(conversation_of("x")).replace('"messages": [', '"messages": [7, '),
+        "[" * 100_000,
+    ],
+)
+def test_other_files_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        from_json(text)
+
+
+def test_a_folder_names_the_file_after_the_title(tmp_path: Path) -> None:
+    conversation = talked()
+    names = [write_export(conversation, tmp_path).name for _ in range(3)]
+    assert names == ["what-is-this.md", "what-is-this-2.md", "what-is-this-3.md"]
+    assert write_export(conversation, tmp_path, form="json").name == "what-is-this.json"
+    assert (tmp_path / "what-is-this-2.md").read_text() == to_markdown(conversation)
+    assert len(list(tmp_path.iterdir())) == 4  # and nothing left behind
+
+
+def test_nothing_is_written_over(tmp_path: Path) -> None:
+    mine = tmp_path / "notes.json"
+    mine.write_text("mine")
+    written = write_export(talked(), mine)
+    assert written == tmp_path / "notes-2.json"
+    assert from_json(written.read_text()).title == "What is this?"
+    assert mine.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "form", "kind"),
+    [
+        ("a.md", None, "md"),
+        ("a.JSON", None, "json"),
+        ("a.txt", None, "md"),
+        ("a", None, "md"),
+        ("a.md", "json", "json"),
+    ],
+)
+def test_the_ending_decides(tmp_path: Path, name: str, form: str | None, kind: str) -> None:
+    conversation = talked()
+    written = write_export(conversation, tmp_path / name, form=form)
+    assert written.read_text() == FORMATS[kind](conversation)
+
+
+def test_without_links_it_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", no_links)
+    conversation = talked()
+    assert [write_export(conversation, tmp_path).name for _ in range(2)] == [
+        "what-is-this.md",
+        "what-is-this-2.md",
+    ]
+    assert len(list(tmp_path.iterdir())) == 2
+    assert (tmp_path / "what-is-this-2.md").read_text() == to_markdown(conversation)
+
+
+def test_it_has_the_rights_of_any_new_file(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        written = write_export(talked(), tmp_path)
+    finally:
+        os.umask(before)
+    assert written.stat().st_mode & 0o777 == 0o640
+
+
+def test_where_it_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    for where, why in (
+        (tmp_path / "no" / "a.md", "There is no folder"),
+        (tmp_path / "file" / "a.md", "cannot be written: Not a directory"),
+        (Path("/proc/a.md"), "/proc"),
+        (tmp_path / ("x" * 300), "cannot be written"),
+        (tmp_path / "a\0b", "is no name of a file"),
+    ):
+        with pytest.raises(LocalspecError, match=why):
+            write_export(talked(), where)
+    with pytest.raises(UsageError, match="no format 'html'"):
+        write_export(talked(), tmp_path, form="html")
+    assert [file.name for file in tmp_path.iterdir()] == ["file"]
+
+
+def test_a_read_only_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with as_nobody(), pytest.raises(LocalspecError, match="cannot be written: Permission denied"):
+        write_export(talked(), Path("/etc/a.md"))
+
+
+def test_no_room(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+from pathlib import Path
+from localspec.history.export import write_export
+from localspec.errors import LocalspecError
+from tests.history.histories import conversation_of
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+try:
+    write_export(conversation_of("word " * 1000), Path(sys.argv[1]))
+except LocalspecError as error:
+    print(error)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, check=True
+    )
+    assert "cannot be written: File too large" in done.stdout
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,400 @@
+"""What is written comes back, quickly however much there is."""
+
+from __future__ import annotations
+
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec import paths
+from localspec.chat.conversation import (
+    ASSISTANT,
+    BY_MODEL,
+    FAILED,
+    INTERRUPTED,
+    STREAMING,
+    USER,
+    Attachment,
+    Conversation,
+    Message,
+)
+from localspec.errors import HistoryError, UsageError
+from localspec.history.history import History
+from tests.history.histories import conversation_of, rows, steps_of
+
+
+@pytest.fixture
+def history(tmp_path: Path) -> Iterator[History]:
+    history = History(tmp_path / "data" / "history.db")
+    yield history
+    history.close()
+
+
+def kept(history: History, conversation: Conversation) -> Conversation:
+    """Written, and read by somebody else."""
+    assert history.save(conversation)
+    for message in conversation.messages.values():
+        assert history.write(message, conversation.id)
+    other = History(history.path)
+    try:
+        return other.load(conversation.id)
+    finally:
+        other.close()
+
+
+def test_everything_comes_back(history: History) -> None:
+    conversation = Conversation(
+        title="Título \U0001f98a",
+        titled_by=BY_MODEL,
+        system="Be brief.\0\n",
+        sampling={"temperature": 0.5, "top_k": 3, "seed": 7},
+        max_tokens=100,
+        model="models/a.gguf",
+        draft="none",
+    )
+    conversation.add(USER, "one", attachments=[Attachment("a.txt", "text\0\r\n")])
+    answer = conversation.add(ASSISTANT, "two\n\n```py\nx\n```", model="tale", draft="small")
+    answer.finish_reason = "stop"
+    answer.stats = {"tokens": 3, "by": {"ngram": [1, 2.5]}, "none": None, "yes": True}
+    answer.spans = [(3, "target"), (4, "n-gram"), (5, "target")]
+    conversation.add(USER, "edited", parent=None)
+    conversation.add(ASSISTANT, "", state=FAILED)
+    conversation.select(answer.id)
+    assert kept(history, conversation) == conversation
+
+
+def test_defaults_come_back_as_they_are(history: History) -> None:
+    assert kept(history, found := Conversation()) == found
+
+
+def test_text_that_is_no_unicode_is_kept_as_far_as_it_can_be(history: History) -> None:
+    conversation = Conversation(title="a\ud800b", model="path\udcff")
+    conversation.add(USER, "x\udfffy", attachments=[Attachment("n\udcfe", "t\udcfd")])
+    found = kept(history, conversation)
+    assert (found.title, found.model) == ("a\ufffdb", "path\ufffd")
+    assert found.path()[0].content == "x\ufffdy"
+
+
+def test_a_message_is_updated_in_place(history: History) -> None:
+    conversation = conversation_of("question", "answer")
+    kept(history, conversation)
+    last = conversation.path()[-1]
+    last.content, last.state = "another", FAILED
+    assert kept(history, conversation) == conversation
+    assert rows(history.path, "SELECT count(*) FROM messages") == [(2,)]
+
+
+def test_the_newest_comes_first(history: History) -> None:
+    for number in range(7):
+        kept(history, conversation_of(f"text {number}", created=100.0 + number))
+    assert [each.title for each in history.list(limit=3)] == ["text 6", "text 5", "text 4"]
+    assert [each.title for each in history.list(limit=3, offset=5)] == ["text 1", "text 0"]
+    assert history.count() == 7
+    oldest = history.load(history.list(offset=6)[0].id)
+    oldest.insert(Message("m" * 32, oldest.tip, USER, "again", 999.0))
+    assert history.write(oldest.messages["m" * 32], oldest.id)
+    first = history.list(limit=1)[0]
+    assert (first.title, first.messages, first.updated) == ("text 0", 2, 999.0)
+
+
+def test_saving_a_title_does_not_move_a_conversation(history: History) -> None:
+    old, new = conversation_of("old", created=1.0), conversation_of("new", created=2.0)
+    kept(history, old)
+    kept(history, new)
+    old.title = "renamed"
+    kept(history, old)
+    assert [each.title for each in history.list()] == ["new", "renamed"]
+    assert [hit.conversation for hit in history.search("renamed")] == [old.id]
+    assert [hit.message for hit in history.search("old")] == [old.tip]
+
+
+def test_deleting_leaves_nothing(history: History) -> None:
+    gone, stays = conversation_of("secret walrus", "answer"), conversation_of("walrus")
+    kept(history, gone)
+    kept(history, stays)
+    growing = gone.add(ASSISTANT, "growing walrus", state=STREAMING)
+    assert history.write(growing, gone.id)
+    assert history.delete([gone.id, "nobody"]) == 1
+    assert history.delete([gone.id]) == 0
+    with pytest.raises(HistoryError, match="not in the history any more"):
+        history.load(gone.id)
+    assert {hit.conversation for hit in history.search("walrus")} == {stays.id}
+    for table, left in (("conversations", 1), ("messages", 1), ("growth", 0)):
+        assert rows(history.path, f"SELECT count(*) FROM {table}") == [(left,)]
+    for table in ("words", "titles"):
+        assert rows(history.path, f"SELECT count(*) FROM {table}") == [(1,)]
+
+
+def test_what_is_deleted_is_gone_from_the_file(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db")
+    gone, stays = conversation_of("qwertzuiop " * 500), conversation_of("asdfghjkl")
+    kept(history, stays)
+    kept(history, gone)
+    history.close()
+    before = history.path.read_bytes()
+    assert b"qwertz" in before
+    history = History(tmp_path / "history.db")
+    history.delete([gone.id])
+    history.close()
+    data = history.path.read_bytes()
+    assert b"asdfghjkl" in data
+    assert b"qwertz" not in data
+    assert len(data) < len(before)
+    assert [file.name for file in tmp_path.iterdir()] == ["history.db"]
+
+
+def test_a_message_whose_conversation_is_unknown_is_kept(history: History) -> None:
+    conversation = conversation_of("Where am *I*?", "here")
+    for message in conversation.path():
+        assert history.write(message, conversation.id)
+    found = history.load(conversation.id)
+    assert found.title == "Where am I?"
+    assert found.messages == conversation.messages
+    # Its own header, when that comes, replaces the one made up.
+    conversation.title = "Home"
+    assert history.save(conversation)
+    assert history.list()[0].title == "Home"
+
+
+# Growing answers
+
+
+def test_a_growing_answer_is_written_in_pieces(history: History) -> None:
+    conversation = conversation_of("question")
+    kept(history, conversation)
+    answer = conversation.add(ASSISTANT, "", state=STREAMING)
+    answer.spans = []
+    for number in range(40):
+        piece = f"word{number} "
+        answer.content += piece
+        if number % 3:
+            length, source = answer.spans[-1]
+            answer.spans[-1] = (length + len(piece), source)
+        else:
+            answer.spans.append((len(piece), f"drafter {number % 2}"))
+        assert history.write(answer, conversation.id)
+        found = history.load(conversation.id).messages[answer.id]
+        assert (found.content, found.state) == (answer.content, STREAMING)
+        assert found.spans is not None
+        assert sum(length for length, _ in found.spans) == len(answer.content)
+    ((most, total),) = rows(history.path, "SELECT max(length(text)), sum(length(text)) FROM growth")
+    assert most <= 8  # never again what was written before
+    assert total == len(answer.content)
+    row = rows(history.path, "SELECT content, spans FROM messages WHERE id = ?", answer.id)
+    assert row == [("", None)]
+    answer.state = "complete"
+    assert history.write(answer, conversation.id)
+    assert history.load(conversation.id).messages[answer.id] == answer
+    assert rows(history.path, "SELECT count(*) FROM growth") == [(0,)]
+
+
+def test_a_growing_answer_that_changes_its_mind_is_written_anew(history: History) -> None:
+    conversation = conversation_of("question")
+    answer = conversation.add(ASSISTANT, "", state=STREAMING)
+    for text in ("Once upon", "Once upon a", "Twice", "Twi", "Twice more"):
+        answer.content = text
+        assert history.write(answer, conversation.id)
+        assert history.load(conversation.id).messages[answer.id].content == text
+
+
+def test_the_index_is_left_alone_while_an_answer_grows(history: History) -> None:
+    conversation = conversation_of("question")
+    kept(history, conversation)
+    answer = conversation.add(ASSISTANT, "the walrus", state=STREAMING)
+    before = rows(history.path, "SELECT count(*), total(length(block)) FROM words_data")
+    for _ in range(10):
+        answer.content += " and the carpenter"
+        assert history.write(answer, conversation.id)
+    assert rows(history.path, "SELECT count(*), total(length(block)) FROM words_data") == before
+    assert history.search("walrus") == []
+    answer.state = "stopped"
+    assert history.write(answer, conversation.id)
+    assert [hit.message for hit in history.search("walrus")] == [answer.id]
+
+
+@pytest.mark.parametrize(
+    "writer", [None, "", "nonsense", "1@0.0", "999999999@1.0", "99999999999999999999@1", "-1@2"]
+)
+def test_an_answer_whose_writer_is_gone_is_interrupted(
+    history: History, writer: str | None
+) -> None:
+    conversation = conversation_of("question")
+    history.save(conversation)
+    answer = conversation.add(ASSISTANT, "half an ans", state=STREAMING)
+    answer.spans = [(4, "target"), (7, "n-gram")]
+    for message in conversation.path():
+        history.write(message, conversation.id)
+    rows(history.path, "UPDATE messages SET writer = ? WHERE state = 'streaming'", writer)
+    answer.state = INTERRUPTED
+    assert history.load(conversation.id).messages[answer.id] == answer
+    # That is written, and the answer can be found from now on.
+    assert rows(history.path, "SELECT state FROM messages WHERE id = ?", answer.id) == [
+        (INTERRUPTED,)
+    ]
+    assert rows(history.path, "SELECT count(*) FROM growth") == [(0,)]
+    assert [hit.message for hit in history.search("half")] == [answer.id]
+
+
+def test_opening_settles_what_a_dead_process_left(history: History) -> None:
+    conversation = conversation_of("question")
+    answer = conversation.add(ASSISTANT, "half", state=STREAMING)
+    history.write(answer, conversation.id)
+    rows(history.path, "UPDATE messages SET writer = '1@0.0'")
+    other = History(history.path)
+    assert [hit.message for hit in other.search("half")] == [answer.id]
+    other.close()
+    # It was not dead after all: it goes on, and nothing is lost.
+    answer.content += " and whole"
+    assert history.write(answer, conversation.id)
+    found = history.load(conversation.id).messages[answer.id]
+    assert (found.content, found.state) == ("half and whole", STREAMING)
+    answer.state = "complete"
+    assert history.write(answer, conversation.id)
+    assert [hit.message for hit in history.search("half whole")] == [answer.id]
+    assert rows(history.path, "SELECT count(*) FROM words") == [(1,)]
+
+
+# Finding by what people type
+
+
+def test_find(history: History) -> None:
+    ids = ["abc0" + "0" * 28, "abc1" + "0" * 28, "12" + "f" * 30, "9" * 32]
+    for number, id in enumerate(ids):
+        kept(history, conversation_of("text", id=id, created=float(number)))
+    assert history.find("1") == ids[3]
+    assert history.find(" 4 ") == ids[0]
+    assert history.find("12") == ids[2]  # there are not that many: the beginning of an id
+    assert history.find("ABC1") == ids[1]
+    assert history.find(ids[3]) == ids[3]
+    for nothing in ("", "0", "5", "xyz", "%", "_bc0", "²"):
+        with pytest.raises(UsageError, match="no conversation"):
+            history.find(nothing)
+    with pytest.raises(UsageError, match="several conversations: abc000000000, abc100000000"):
+        history.find("abc")
+
+
+# Threads, and other processes' view of the file
+
+
+def test_threads_may_call_it_at_once(history: History) -> None:
+    failures: list[BaseException] = []
+
+    def talk(number: int) -> None:
+        try:
+            conversation = conversation_of()
+            history.save(conversation)
+            for _ in range(15):
+                message = conversation.add(USER, f"thread {number}")
+                assert history.write(message, conversation.id)
+                assert history.load(conversation.id).messages[message.id] == message
+                history.search("thread")
+                history.list()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    assert sorted(each.messages for each in history.list()) == [15] * 6
+    assert history.take_notices() == []
+
+
+def test_reading_does_not_wait_for_a_writer(history: History) -> None:
+    conversation = conversation_of("question")
+    kept(history, conversation)
+    other = sqlite3.connect(history.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    writing = threading.Thread(target=history.save, args=(conversation,))
+    writing.start()
+    try:
+        # That one waits for `other`, which goes on only after this:
+        assert history.load(conversation.id) == conversation
+        assert history.search("question")
+        assert writing.is_alive()
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+        writing.join()
+    assert history.trouble is None
+
+
+def test_the_file_is_durable_and_private(history: History) -> None:
+    writer = history._keeper._disk.writer  # type: ignore[union-attr]
+    assert writer is not None
+
+    def pragma(name: str) -> Any:
+        return writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+    assert pragma("journal_mode") == "wal"
+    assert pragma("synchronous") == 2  # FULL
+    assert pragma("secure_delete") == 1
+    assert stat.S_IMODE(history.path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(history.path.parent.stat().st_mode) == 0o700
+
+
+def test_the_usual_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    history = History()
+    history.close()
+    assert history.path == paths.history_file() == tmp_path / "data" / "history.db"
+    assert history.path.is_file()
+    monkeypatch.delenv("LOCALSPEC_HOME")
+    assert "localspec" in str(paths.data_folder())
+
+
+def test_closed_it_takes_nothing(history: History) -> None:
+    conversation = conversation_of("question")
+    history.close()
+    history.close()
+    assert not history.save(conversation)
+    assert history.list() == []
+    with pytest.raises(HistoryError, match="closed"):
+        history.load(conversation.id)
+
+
+# How much work it is
+
+
+def test_the_first_page_costs_the_same_however_many_there_are(tmp_path: Path) -> None:
+    few, many = (steps_of(tmp_path / f"{n}.db", n, lambda h: h.list(limit=20)) for n in (40, 400))
+    assert many <= few * 1.1
+
+
+@pytest.mark.parametrize("query", ["common wo", "a", "another", '"answer to" 1'])
+def test_a_search_costs_the_same_however_many_have_the_word(tmp_path: Path, query: str) -> None:
+    few, many = (
+        steps_of(tmp_path / f"{n}.db", n, lambda h: h.search(query, limit=20)) for n in (60, 600)
+    )
+    assert many <= few * 1.5
+
+
+def test_a_conversation_costs_what_it_has_however_many_others_there_are(tmp_path: Path) -> None:
+    few, many = (
+        steps_of(tmp_path / f"{n}.db", n, lambda h: h.load(h.find("0000"))) for n in (40, 400)
+    )
+    assert many <= few * 1.1
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id FROM conversations ORDER BY updated DESC, seq DESC LIMIT 20",
+        "SELECT count(*) FROM messages WHERE conversation = 'x'",
+        "SELECT id, content FROM messages WHERE conversation = 'x' ORDER BY seq",
+        "SELECT id FROM messages WHERE state = 'streaming'",
+        "SELECT id FROM conversations WHERE id >= 'a' AND id < 'b' ORDER BY id",
+        "SELECT text FROM growth WHERE message = 'x' ORDER BY at",
+    ],
+)
+def test_no_query_reads_a_whole_table_or_sorts(history: History, sql: str) -> None:
+    plan = [row[3] for row in rows(history.path, f"EXPLAIN QUERY PLAN {sql}")]
+    assert all("INDEX" in line for line in plan), plan
+    assert not any("B-TREE" in line for line in plan), plan

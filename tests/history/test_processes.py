@@ -1,0 +1,281 @@
+"""Several processes, and processes that die: nothing that was acknowledged is lost."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from localspec.chat.conversation import INTERRUPTED, STREAMING
+from localspec.history.history import History
+from tests.history.histories import rows
+
+TIMEOUT = 120.0
+"""Seconds, a hundred times what any of these takes."""
+
+BEGIN = """
+import sys
+from pathlib import Path
+from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
+from localspec.history.history import History
+from localspec.history.writer import Scribe
+
+def say(*words):
+    print(*words, flush=True)
+"""
+
+TALK = """
+# Messages of its own and in a conversation that all share, as fast as it can.
+name, path, shared, count = sys.argv[1], Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])
+history = History(path)
+own = Conversation(title=name)
+common = Conversation(id=shared, title="shared")
+say("ready")
+sys.stdin.readline()
+for number in range(count):
+    for conversation in (own, common):
+        message = conversation.add(USER, f"{name} says {number}")
+        assert history.save(conversation), history.trouble
+        assert history.write(message, conversation.id), history.trouble
+    answer = own.add(ASSISTANT, "", state=STREAMING)
+    for word in range(3):
+        answer.content += f"word{word} "
+        assert history.write(answer, own.id), history.trouble
+    answer.state = "complete"
+    assert history.write(answer, own.id), history.trouble
+assert history.take_notices() == []
+history.close()
+say("done")
+"""
+
+CHAT = """
+# A chat that answers without end, and says what it was told is safe.
+history = History(Path(sys.argv[1]))
+scribe = Scribe(history, on_trouble=lambda text: say("trouble", text), interval=0.0)
+conversation = Conversation()
+turn = 0
+while True:
+    turn += 1
+    message = conversation.add(USER, f"question {turn} " + "x" * 3000)
+    assert scribe.sent(conversation, message).result()
+    say("sent", message.id)
+    answer = conversation.add(ASSISTANT, "", state=STREAMING, model="model")
+    for step in range(12):
+        answer.content += f"word {step} " * 50
+        scribe.streaming(conversation.id, answer)
+        if step % 4 == 3:
+            assert scribe.flush()
+            say("flushed", answer.id, len(answer.content))
+    answer.state = "complete"
+    assert scribe.done(conversation, answer).result()
+    say("done", answer.id)
+"""
+
+
+@contextmanager
+def process(program: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
+    """Python running a program; killed at the end, and if it hangs."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BEGIN + program, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as started:
+        watchdog = threading.Timer(TIMEOUT, started.kill)
+        watchdog.start()
+        try:
+            yield started
+        finally:
+            watchdog.cancel()
+            started.kill()
+
+
+def line(started: subprocess.Popen[str]) -> str:
+    assert started.stdout is not None
+    return started.stdout.readline().rstrip("\n")
+
+
+@pytest.mark.parametrize("prepared", [True, False])
+def test_processes_write_at_once_and_nothing_is_lost(tmp_path: Path, prepared: bool) -> None:
+    """With `prepared` False, they also make the file at the same moment."""
+    path, shared, count = tmp_path / "history.db", "f" * 32, 25
+    if prepared:
+        History(path).close()
+    with (
+        process(TALK, "ann", path, shared, count) as first,
+        process(TALK, "bob", path, shared, count) as second,
+        process(TALK, "cid", path, shared, count) as third,
+    ):
+        talkers = [first, second, third]
+        if prepared:
+            assert [line(each) for each in talkers] == ["ready"] * 3
+        for each in talkers:
+            assert each.stdin is not None
+            each.stdin.write("\n")
+            each.stdin.flush()
+        if not prepared:
+            assert [line(each) for each in talkers] == ["ready"] * 3
+        assert [line(each) for each in talkers] == ["done"] * 3
+    history = History(path)
+    summaries = {each.title: each for each in history.list()}
+    assert {title: each.messages for title, each in summaries.items()} == {
+        "ann": 2 * count,
+        "bob": 2 * count,
+        "cid": 2 * count,
+        "shared": 3 * count,
+    }
+    said = {message.content for message in history.load(shared).messages.values()}
+    assert said == {f"{who} says {n}" for who in ("ann", "bob", "cid") for n in range(count)}
+    for who in ("ann", "bob", "cid"):
+        own = history.load(summaries[who].id)
+        assert [message.content for message in own.path()] == [
+            text for n in range(count) for text in (f"{who} says {n}", "word0 word1 word2 ")
+        ]
+        assert len(history.search(f'"{who} says"')) == 10  # five of each conversation
+    assert history.take_notices() == []
+    history.close()
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    assert rows(path, "SELECT count(*) FROM words") == [(9 * count,)]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_killed_at_any_moment(tmp_path: Path, seed: int) -> None:
+    """Killed after so many words of it, and a moment that the seed chooses."""
+    path = tmp_path / "history.db"
+    dice = random.Random(seed)
+    sent: list[str] = []
+    done: list[str] = []
+    flushed: dict[str, int] = {}
+    with process(CHAT, path) as chat:
+        for _ in range(dice.randrange(1, 40)):
+            word, *rest = line(chat).split()
+            if word == "sent":
+                sent.append(rest[0])
+            elif word == "done":
+                done.append(rest[0])
+            elif word == "flushed":
+                flushed[rest[0]] = int(rest[1])
+            else:
+                raise AssertionError((word, rest))
+        threading.Event().wait(dice.uniform(0.0, 0.02))
+        chat.send_signal(signal.SIGKILL)
+        chat.wait()
+    history = History(path)
+    assert history.take_notices() == []
+    (summary,) = history.list()
+    found = history.load(summary.id)
+    assert set(sent) <= set(found.messages)
+    for id in done:
+        assert found.messages[id].state == "complete"
+    for id, length in flushed.items():
+        text = found.messages[id].content
+        assert len(text) >= length
+        assert text == "".join(f"word {step} " * 50 for step in range(12))[: len(text)]
+    assert not any(message.state == STREAMING for message in found.messages.values())
+    # One conversation without gaps: what was acknowledged is on the way to the tip.
+    path_ids = [message.id for message in found.path()]
+    assert path_ids == list(found.messages)
+    unfinished = [m for m in found.messages.values() if m.state == INTERRUPTED]
+    assert len(unfinished) <= 1
+    for message in unfinished:
+        if message.content:
+            hits = history.search(f'"{message.content[:6]}"')
+            assert message.id in {hit.message for hit in hits}
+    history.close()
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+def test_an_answer_that_another_process_writes_now_is_left_alone(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    program = """
+history = History(Path(sys.argv[1]))
+conversation = Conversation(id="c" * 32)
+answer = conversation.add(ASSISTANT, "one ", state=STREAMING)
+for word in ("two ", "three "):
+    assert history.write(answer, conversation.id)
+    say(answer.id)
+    sys.stdin.readline()
+    answer.content += word
+answer.state = "complete"
+assert history.write(answer, conversation.id)
+say("end")
+"""
+    with process(program, path) as writing:
+        assert writing.stdin is not None
+        for text in ("one ", "one two "):
+            id = line(writing)
+            history = History(path)
+            found = history.load("c" * 32).messages[id]
+            assert (found.state, found.content) == (STREAMING, text)
+            history.close()
+            writing.stdin.write("\n")
+            writing.stdin.flush()
+        assert line(writing) == "end"
+    history = History(path)
+    assert history.load("c" * 32).messages[id].content == "one two three "
+    history.close()
+
+
+def test_killed_while_the_other_reads(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    history = History(path)
+    with process(CHAT, path) as chat:
+        while line(chat).split()[0] != "flushed":
+            pass
+        (summary,) = history.list()
+        states = {m.state for m in history.load(summary.id).messages.values()}
+        assert INTERRUPTED not in states
+        chat.send_signal(signal.SIGKILL)
+        # As long as nobody waits for it, it has still got its number.
+        os.waitid(os.P_PID, chat.pid, os.WEXITED | os.WNOWAIT)
+        states = {m.state for m in history.load(summary.id).messages.values()}
+        assert STREAMING not in states
+    history.close()
+
+
+def test_no_room_for_the_file(tmp_path: Path) -> None:
+    """A file may not grow beyond some size in that process: as if the disk were full."""
+    path = tmp_path / "history.db"
+    History(path).close()
+    program = """
+import resource
+history = History(Path(sys.argv[1]), retry=0.0)
+told = []
+scribe = Scribe(history, on_trouble=told.append)
+conversation = Conversation()
+assert scribe.sent(conversation, conversation.add(USER, "before")).result()
+limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, limits[1]))
+kept = [
+    scribe.sent(conversation, conversation.add(USER, f"{n} " + "x" * 50_000)).result()
+    for n in range(10)
+]
+assert kept[0] and not kept[-1], kept
+assert not any(kept[kept.index(False):]), kept
+assert len(told) == 1 and "cannot" in told[0] or "full" in told[0], told
+assert history.load(conversation.id) == conversation
+assert history.list()[0].messages == 11
+resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+assert scribe.sent(conversation, conversation.add(USER, "after")).result()
+assert len(told) == 2, told
+assert scribe.close()
+history.close()
+say(conversation.id)
+"""
+    with process(program, path) as chat:
+        id = line(chat)
+        assert id, "see what it said on standard error"
+        chat.wait()
+    history = History(path)
+    texts = [message.content.split()[0] for message in history.load(id).path()]
+    assert texts == ["before", *map(str, range(10)), "after"]
+    history.close()
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]

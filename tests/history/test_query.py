@@ -1,0 +1,184 @@
+"""What people type into a search field."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec.chat.conversation import ASSISTANT, USER, Attachment, Conversation
+from localspec.history.history import History
+from localspec.history.query import END, LONGEST, MARK, expression, parts
+from localspec.history.rows import Header
+
+TEXTS = (
+    "The quick brown fox jumps over the lazy dog.",
+    "Ein Füchslein läuft; C++ und self.assertEqual(foo_bar, 3.14)",
+    "编程语言是什么？我想学Python编程。",
+    "ひらがなとカタカナ",
+    "안녕하세요 세계",
+    f"control {MARK}characters{END} \x1b[31m and\nlines",
+    "AND OR NOT NEAR",
+)
+
+
+@pytest.fixture(scope="module")
+def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
+    history = History(tmp_path_factory.mktemp("search") / "history.db")
+    for number, text in enumerate(TEXTS):
+        conversation = Conversation(id=str(number) * 32, title=f"Number {number}", titled_by="user")
+        conversation.add(USER, text, attachments=[Attachment(f"file{number}.txt", "secret")])
+        put(history, conversation)
+    yield history
+    history.close()
+
+
+def put(history: History, conversation: Conversation) -> None:
+    messages = list(conversation.messages.values())
+    assert history.put(conversation.id, header=Header.of(conversation), messages=messages)
+
+
+def found(history: History, query: str) -> set[int]:
+    """Numbers of the texts."""
+    return {int(hit.conversation[0]) for hit in history.search(query)}
+
+
+@pytest.mark.parametrize(
+    ("query", "numbers"),
+    [
+        ("quick", {0}),
+        ("QUICK fox", {0}),
+        ("qui", {0}),  # the last word may go on
+        ("qui fox", set()),  # the others may not
+        ("fox qui", {0}),
+        ('"brown fox"', {0}),
+        ('"fox brown"', set()),
+        ('"brown fo', {0}),  # a phrase that is not finished yet
+        ('"brown fo"', set()),
+        ("fuchslein", {1}),
+        ("FÜCHS", {1}),
+        ("c++", {1, 5}),  # one letter, and control goes on with it
+        ("self.assertEqual", {1}),
+        ("foo_ba", {1}),
+        ("3.14", {1}),
+        ("编程", {2}),
+        ("学习", set()),
+        ("语言是", {2}),
+        ("python", {2}),
+        ("カタ", {3}),
+        ("ひらがな", {3}),
+        ("세계", {4}),
+        ("안녕", {4}),
+        ("AND", {5, 6}),
+        ("AND OR NOT", {6}),
+        ("NEAR(quick", set()),
+        ("characters", {5}),
+        ("number", set(range(7))),  # titles
+        ("file3", {3}),
+        ("secret", set()),
+        ("fox ++ ???", {0}),
+        ('fox "', {0}),
+        ("", set()),
+        ("   ", set()),
+        ('"', set()),
+        ('""', set()),
+        ("*", set()),
+        ("++", set()),
+        ("fox*", {0}),
+        ("text:fox", set()),
+        ("-fox", {0}),
+        ("^the", {0}),
+        ("fox\0dog", {0}),
+    ],
+)
+def test_searches(history: History, query: str, numbers: set[int]) -> None:
+    assert found(history, query) == numbers
+
+
+@settings(deadline=None)
+@given(st.text(max_size=60))
+def test_nothing_typed_is_an_error(history: History, query: str) -> None:
+    history.search(query)
+    assert history.trouble is None
+
+
+@settings(deadline=None)
+@given(st.text(alphabet='"*+-^(){}:AND OR NEAR\0\\;%_\x02\x03aé编', max_size=30))
+def test_no_syntax_is_an_error(history: History, query: str) -> None:
+    history.search(query)
+    assert history.trouble is None
+
+
+def test_a_long_query_is_cut() -> None:
+    text = expression("word " * 100_000)
+    assert text is not None
+    assert len(text) < 4 * LONGEST
+
+
+def test_snippets_mark_what_was_found(history: History) -> None:
+    (hit,) = history.search("brown fo")
+    assert (hit.role, hit.title, hit.message is not None) == (USER, "Number 0", True)
+    assert [text for text, marked in hit.parts if marked] == ["brown", "fox"]
+    assert "".join(text for text, _ in hit.parts).startswith("The quick brown fox jumps")
+
+
+def test_snippets_show_ideographs_as_they_were(history: History) -> None:
+    (hit,) = history.search("编程语言")
+    assert hit.parts[0] == ("编程语言", True)
+    assert "是什么？我想学Python编程。" in "".join(text for text, _ in hit.parts)
+
+
+def test_snippets_have_no_control_characters_but_their_marks(history: History) -> None:
+    (hit,) = history.search("characters")
+    text = "".join(text for text, _ in hit.parts)
+    assert text == "control characters [31m and lines file5.txt"
+    assert hit.parts == [("control ", False), ("characters", True), (text[18:], False)]
+
+
+def test_the_middle_of_a_long_message_is_shown(history: History) -> None:
+    conversation = Conversation(id="8" * 32, title="Long", titled_by="user")
+    conversation.add(ASSISTANT, "before " * 3000 + "needle " + "behind " * 3000)
+    put(history, conversation)
+    (hit,) = history.search("needle")
+    assert hit.parts[1] == ("needle", True)
+    assert len(hit.snippet) < 300
+    history.delete([conversation.id])
+
+
+def test_titles_come_first_and_the_newest_before_the_old(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db")
+    for number in range(3):
+        conversation = Conversation(title="walrus" if number == 0 else "x", titled_by="user")
+        conversation.add(USER, f"walrus {number}")
+        put(history, conversation)
+    hits = history.search("walrus")
+    assert [hit.snippet.replace(MARK, "").replace(END, "") for hit in hits] == [
+        "walrus",
+        "walrus 2",
+        "walrus 1",
+        "walrus 0",
+    ]
+    assert [hit.message is None for hit in hits] == [True, False, False, False]
+    assert len(history.search("walrus", limit=2)) == 2
+    assert history.search("walrus", limit=0) == []
+    history.close()
+
+
+def test_a_long_conversation_does_not_hide_the_others(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db")
+    for words, title in ((1, "old"), (200, "long")):
+        conversation = Conversation(title=title, titled_by="user")
+        for number in range(words):
+            conversation.add(USER, f"walrus {number}")
+        put(history, conversation)
+    assert [hit.title for hit in history.search("walrus")] == ["long"] * 5 + ["old"]
+    history.close()
+
+
+def test_parts() -> None:
+    assert parts("") == []
+    assert parts("plain") == [("plain", False)]
+    assert parts(f"{MARK}a{END}{MARK}b{END} c") == [("a", True), ("b", True), (" c", False)]

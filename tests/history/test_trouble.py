@@ -1,0 +1,403 @@
+"""What can be wrong with the file: the chat goes on, the user is told, and nothing is lost that
+could be kept."""
+
+from __future__ import annotations
+
+import errno
+import sqlite3
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec.chat.conversation import ASSISTANT, STREAMING, USER
+from localspec.errors import HistoryError
+from localspec.history import connections, schema
+from localspec.history.history import History
+from localspec.history.rows import Header
+from localspec.history.schema import MIGRATIONS, file_system
+from localspec.history.trouble import KEPT_AGAIN, READ_AGAIN, kind_of
+from tests.history.histories import (
+    PATIENCE,
+    as_nobody,
+    fill,
+    holds,
+    locked,
+    opened,
+    rows,
+    said,
+    talk,
+)
+
+# Missing
+
+
+def test_missing_folders_are_made(tmp_path: Path) -> None:
+    history = opened(tmp_path / "a" / "b" / "history.db")
+    conversation, kept = talk(history, "one", "two")
+    assert kept
+    assert (history.trouble, history.take_notices(), history.behind) == (None, [], False)
+    history.close()
+    holds(history.path, conversation)
+
+
+def test_removed_while_it_is_open(tmp_path: Path) -> None:
+    history = opened(tmp_path / "history.db")
+    talk(history, "before")
+    for file in tmp_path.iterdir():
+        file.unlink()
+    conversation, kept = talk(history, "after")
+    assert kept
+    assert "was removed or replaced" in said(history)
+    history.close()
+    holds(history.path, conversation)
+
+
+def test_a_conversation_that_another_program_removed_is_written_whole(tmp_path: Path) -> None:
+    history, other = opened(tmp_path / "history.db"), opened(tmp_path / "history.db")
+    conversation, _ = talk(history, "one", "two")
+    assert other.delete([conversation.id]) == 1
+    message = conversation.add(USER, "three")
+    everything = list(conversation.messages.values())
+    header = Header.of(conversation)
+    assert history.put(conversation.id, header=header, messages=[message], everything=everything)
+    assert other.load(conversation.id) == conversation
+    history.close()
+    other.close()
+
+
+# Locked
+
+
+def test_locked_while_writing(tmp_path: Path) -> None:
+    history = opened(tmp_path / "history.db")
+    before, _ = talk(history, "before")
+    with locked(history.path):
+        during, kept = talk(history, "during", "the walrus")
+        assert not kept
+        assert history.behind
+        assert history.trouble is not None
+        assert history.trouble.kind == "locked"
+        assert said(history).count("Another program") == 1  # however often it was tried
+        # What waits is shown as if it were kept, and WAL lets the rest be read.
+        assert [each.title for each in history.list()] == ["during", "before"]
+        assert [each.messages for each in history.list()] == [2, 1]
+        assert history.count() == 2
+        assert history.load(during.id) == during
+        assert history.load(before.id) == before
+        assert [hit.conversation for hit in history.search("walrus")] == [during.id]
+        assert history.find("1") == during.id
+        assert history.find(during.id[:9]) == during.id
+    assert history.catch_up()
+    assert said(history) == KEPT_AGAIN
+    assert history.trouble is None
+    history.close()
+    holds(history.path, before, during)
+
+
+def test_what_was_said_meanwhile_joins_what_was_there(tmp_path: Path) -> None:
+    history = opened(tmp_path / "history.db")
+    conversation, _ = talk(history, "one", "two")
+    with locked(history.path):
+        conversation.title, conversation.titled_by = "renamed", "user"
+        answer = conversation.add(ASSISTANT, "thr", state=STREAMING)
+        assert not history.write(answer, conversation.id)  # before the header is known
+        assert history.list()[0].messages == 3
+        assert history.list()[0].title == "one"
+        assert not history.save(conversation)
+        assert history.list()[0].title == "renamed"
+        answer.content += "ee"
+        assert not history.write(answer, conversation.id)
+        assert history.load(conversation.id) == conversation
+    answer.content += " and more"
+    assert history.write(answer, conversation.id)
+    answer.content += ", and more"
+    assert history.write(answer, conversation.id)
+    assert history.load(conversation.id) == conversation
+    answer.state = "complete"
+    assert history.write(answer, conversation.id)
+    history.close()
+    holds(history.path, conversation)
+
+
+def test_locked_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    first = opened(path)
+    before, _ = talk(first, "before")
+    first.close()
+    with locked(path):
+        history = opened(path)
+        # Somebody only writes: reading is not hindered.
+        assert history.load(before.id) == before
+        during, kept = talk(history, "during")
+        assert not kept
+    assert history.catch_up()
+    history.close()
+    holds(path, before, during)
+
+
+def test_locked_against_reading_too(tmp_path: Path) -> None:
+    path = tmp_path / "history.db"
+    first = opened(path)
+    before, _ = talk(first, "before")
+    first.close()
+    rows(path, "PRAGMA journal_mode = delete")
+    with locked(path):
+        history = opened(path)
+        assert history.list() == []
+        assert "locked" in said(history)
+        with pytest.raises(HistoryError, match="locked"):
+            history.load(before.id)
+        during, kept = talk(history, "during")
+        assert not kept
+        assert history.load(during.id) == during
+        with pytest.raises(HistoryError, match="locked"):
+            history.delete([before.id])
+    assert history.catch_up()
+    assert KEPT_AGAIN in said(history)
+    assert history.load(before.id) == before
+    history.close()
+    holds(path, before, during)
+
+
+def test_locked_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schema, "_on_network", lambda path: True)  # no WAL
+    history = opened(tmp_path / "history.db")
+    before, _ = talk(history, "before")
+    with locked(history.path):
+        assert history.list() == []
+        assert history.search("before") == []
+        assert said(history).count("cannot be read") == 1
+        with pytest.raises(HistoryError, match="cannot be read"):
+            history.load(before.id)
+    assert history.load(before.id) == before
+    assert said(history) == READ_AGAIN
+    assert history.trouble is None
+    history.close()
+
+
+def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
+    history = History(tmp_path / "history.db", patience=PATIENCE, retry=1e9)
+    with locked(history.path):
+        conversation, kept = talk(history, "one", "two")
+        assert not kept
+    assert not history.catch_up()  # it is not time yet
+    history.close()
+    holds(history.path, conversation)
+
+
+def test_what_cannot_be_kept_at_the_end_is_said(tmp_path: Path) -> None:
+    history = opened(tmp_path / "history.db")
+    with locked(history.path):
+        talk(history, "one")
+        said(history)
+        history.close()
+    assert "Not everything could be kept" in said(history)
+
+
+# Read-only
+
+
+@pytest.fixture
+def open_to_all() -> Iterator[Path]:
+    """A folder that a user without rights can get to, which pytest's own are not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o777)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize("folder_too", [False, True])
+@pytest.mark.parametrize("tidy", [False, True])
+def test_read_only(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
+    path = open_to_all / "history.db"
+    first = opened(path)
+    before, _ = talk(first, "before")
+    if tidy:
+        first.close()
+    for file in open_to_all.iterdir():
+        file.chmod(0o444)
+    open_to_all.chmod(0o555 if folder_too else 0o777)
+    try:
+        with as_nobody():
+            history = opened(path)
+            assert history.trouble is not None
+            assert history.trouble.kind == "read-only"
+            assert "is in memory only and is gone when localspec ends" in said(history)
+            assert history.load(before.id) == before
+            during, kept = talk(history, "during")
+            assert not kept
+            assert [each.title for each in history.list()] == ["during", "before"]
+            with pytest.raises(HistoryError, match="cannot be written"):
+                history.delete([before.id])
+            assert history.delete([during.id]) == 1
+            assert history.take_notices() == []  # reading well is no news
+            during, _ = talk(history, "again")
+        # Somebody puts it right.
+        open_to_all.chmod(0o777)
+        for file in open_to_all.iterdir():
+            file.chmod(0o666)
+        assert history.catch_up()
+        assert said(history) == KEPT_AGAIN
+        history.close()
+    finally:
+        open_to_all.chmod(0o755)
+    first.close()
+    holds(path, before, during)
+
+
+def test_a_folder_that_cannot_be_written(open_to_all: Path) -> None:
+    open_to_all.chmod(0o555)
+    try:
+        with as_nobody():
+            history = opened(open_to_all / "data" / "history.db")
+            assert history.trouble is not None
+            assert history.trouble.kind == "read-only"
+            conversation, kept = talk(history, "one")
+            assert not kept
+            assert history.load(conversation.id) == conversation
+            history.close()
+    finally:
+        open_to_all.chmod(0o755)
+
+
+def test_a_path_that_cannot_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("text")
+    (tmp_path / "folder.db").mkdir()
+    for path in (tmp_path / "file" / "history.db", tmp_path / "folder.db", Path("/proc/x/h.db")):
+        history = opened(path)
+        assert history.trouble is not None
+        assert str(path) in said(history)
+        conversation, kept = talk(history, "one")
+        assert not kept
+        assert history.load(conversation.id) == conversation
+        assert history.list()[0].title == "one"
+        history.close()
+
+
+# Another version's, or another program's
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
+    path = tmp_path / "history.db"
+    if foreign:
+        rows(path, "CREATE TABLE things (x)")
+    else:
+        opened(path).close()
+        rows(path, f"PRAGMA user_version = {len(MIGRATIONS) + 1}")
+    before = path.read_bytes()
+    history = opened(path)
+    assert history.trouble is not None
+    assert history.trouble.kind == ("foreign" if foreign else "newer")
+    assert "stays as it is" in said(history)
+    conversation, kept = talk(history, "one")
+    assert not kept
+    assert history.load(conversation.id) == conversation
+    history.close()
+    assert path.read_bytes() == before
+
+
+# No room
+
+
+def test_disk_full(tmp_path: Path) -> None:
+    history = opened(tmp_path / "history.db")
+    before, _ = talk(history, "before")
+    writer = history._keeper._disk.writer  # type: ignore[union-attr]
+    assert writer is not None
+    (pages,) = writer.connection.execute("PRAGMA page_count").fetchone()
+    writer.connection.execute(f"PRAGMA max_page_count = {pages}")
+    during, kept = talk(history, "during " * 5000, "answer " * 5000)
+    assert not kept
+    assert history.trouble is not None
+    assert history.trouble.kind == "full"
+    assert said(history).count("The disk is full") == 1
+    assert history.load(during.id) == during
+    assert history.load(before.id) == before
+    assert history.list()[0].messages == 2
+    assert not history.catch_up()
+    writer.connection.execute("PRAGMA max_page_count = 1000000")
+    later, kept = talk(history, "later")
+    assert kept
+    assert said(history) == KEPT_AGAIN
+    history.close()
+    holds(history.path, before, during, later)
+
+
+# Where there is no WAL
+
+
+def test_without_shared_memory_there_is_a_journal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+
+    def dotfile(path: Path, **options: object) -> sqlite3.Connection:
+        return schema.connect(path, **options, vfs="unix-dotfile")  # type: ignore[arg-type]
+
+    monkeypatch.setattr(connections, "connect", dotfile)
+    history = opened(tmp_path / "history.db")
+    conversation, kept = talk(history, "one", "two")
+    assert kept
+    assert history.load(conversation.id) == conversation
+    assert not Path(f"{history.path}-wal").exists()
+    history.close()
+    holds(history.path, conversation)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [
+        ("/home/me/history.db", "ext4"),
+        ("/home/me/net/history.db", "nfs4"),
+        ("/home/me/network/history.db", "ext4"),
+        ("/mnt/c/history.db", "9p"),
+        ("/history.db", "ext4"),
+    ],
+)
+def test_file_systems(path: str, kind: str) -> None:
+    mounts = [("/", "ext4"), ("/home/me/net", "NFS4"), ("/mnt/c/", "9p"), ("/proc", "proc")]
+    assert file_system(Path(path), mounts) == kind
+
+
+def test_on_a_network_there_is_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "history.db"
+    fill(path, 1)
+    monkeypatch.setattr(schema, "_on_network", lambda path: True)
+    history = opened(path)
+    assert rows(path, "PRAGMA journal_mode") == [("delete",)]
+    assert talk(history, "one")[1]
+    history.close()
+
+
+# What errors mean
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (OSError(errno.ENOSPC, "No space left on device"), "full"),
+        (OSError(errno.EROFS, "Read-only file system"), "read-only"),
+        (PermissionError(errno.EACCES, "Permission denied"), "read-only"),
+        (OSError(errno.EIO, "Input/output error"), "failing"),
+        (sqlite3.OperationalError("database is locked"), "locked"),
+        (sqlite3.OperationalError("attempt to write a readonly database"), "read-only"),
+        (sqlite3.OperationalError("database or disk is full"), "full"),
+        (sqlite3.OperationalError("disk I/O error"), "failing"),
+        (sqlite3.DatabaseError("database disk image is malformed"), "corrupt"),
+        (sqlite3.DatabaseError("file is not a database"), "corrupt"),
+    ],
+)
+def test_kinds(error: Exception, kind: str, tmp_path: Path) -> None:
+    assert kind_of(error, tmp_path / "history.db") == kind
+
+
+def test_every_sentence_says_what_to_do(tmp_path: Path) -> None:
+    from localspec.history import trouble
+
+    for sentences in (trouble._SENTENCES, trouble._UNREADABLE):
+        for text in sentences.values():
+            shown = text.format(path="P", why="W")
+            assert shown.endswith(".")
+            assert "P" in shown
+            assert shown.count(". ") >= 1

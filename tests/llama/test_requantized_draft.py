@@ -1,0 +1,265 @@
+"""The lighter copy of a draft model: made once where it may help, and never in the way."""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import localspec
+from localspec import Drafting, ModelOptions, SamplingParams
+from localspec.errors import NativeError
+from localspec.llama import library, requantized_draft
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.quantize import quantize
+
+OPTIONS = ModelOptions(threads=1, gpu_layers=0)
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def small_ones_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The embedded draft model of 3 MB is large enough here."""
+    monkeypatch.setattr(requantized_draft, "SMALLEST", 1 << 20)
+
+
+@pytest.fixture
+def model(draft_path: Path) -> Iterator[Model]:
+    with Model(draft_path, OPTIONS) as opened:
+        yield opened
+
+
+def takes(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
+    """The copy takes so much of the original's time on this machine."""
+    monkeypatch.setattr(requantized_draft, "_time_ratio", lambda *_: ratio)
+
+
+def count_quantizations(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    made: list[Path] = []
+
+    def counted(source: Path, destination: Path, *arguments: Any, **options: Any) -> None:
+        made.append(source)
+        quantize(source, destination, *arguments, **options)
+
+    monkeypatch.setattr(requantized_draft, "quantize", counted)
+    return made
+
+
+def files(home: Path) -> list[str]:
+    folder = home / "cache" / "drafts"
+    return sorted(path.suffix for path in folder.iterdir()) if folder.exists() else []
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_faster_copy_is_made_once_and_remembered(
+    model: Model, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.6)
+    made = count_quantizations(monkeypatch)
+    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    copy = requantized_draft.lighter(model, OPTIONS)
+    assert copy is not None
+    assert copy.stat().st_size < 0.85 * model.path.stat().st_size
+    assert files(home) == [".gguf", ".json"]
+    assert requantized_draft.lighter(model, OPTIONS) == copy
+    assert requantized_draft.remembered(model.path, OPTIONS) == copy
+    assert made == [model.path]
+    with Model(copy, OPTIONS) as light:
+        assert light.vocabulary.size == model.vocabulary.size
+        context = Context(light, ModelOptions(context=64, threads=1))
+        assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)
+        context.close()
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize("ratio", [requantized_draft.WORTHWHILE + 0.01, 1.0, 3.0])
+def test_copy_that_is_not_faster_is_dropped_and_not_made_again(
+    model: Model, home: Path, ratio: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, ratio)
+    made = count_quantizations(monkeypatch)
+    for _ in range(2):
+        assert requantized_draft.lighter(model, OPTIONS) is None
+        assert requantized_draft.remembered(model.path, OPTIONS) is None
+    assert len(made) == 1
+    assert files(home) == [".json"]
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_timing_compares_the_two(model: Model, tmp_path: Path) -> None:
+    """What it finds depends on the machine; that it is a sane figure does not."""
+    copy = tmp_path / "copy.gguf"
+    quantize(model.path, copy, "Q4_0", 1, again=True)
+    assert 0.05 < requantized_draft._time_ratio(model, copy, OPTIONS) < 20.0
+
+
+def test_small_model_is_left_alone(model: Model, home: Path) -> None:
+    assert model.path.stat().st_size < requantized_draft.SMALLEST
+    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert files(home) == []
+
+
+def test_huge_model_is_left_alone(
+    model: Model, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requantized_draft, "SMALLEST", 1)
+    monkeypatch.setattr(requantized_draft, "LARGEST", 1 << 20)
+    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert files(home) == []
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_light_model_is_left_alone(draft_path: Path, tmp_path: Path, home: Path) -> None:
+    light = tmp_path / "light.gguf"
+    quantize(draft_path, light, "Q4_0", 1, again=True)
+    with Model(light, OPTIONS) as model:
+        assert requantized_draft.lighter(model, OPTIONS) is None
+    assert files(home) == []
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_it_can_be_turned_off(model: Model, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    takes(monkeypatch, 0.5)
+    off = replace(OPTIONS, lighter_draft=False)
+    assert requantized_draft.lighter(model, off) is None
+    assert files(home) == []
+    assert requantized_draft.lighter(model, OPTIONS) is not None
+    assert requantized_draft.remembered(model.path, off) is None
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize(("layers", "used"), [(-1, False), (8, False), (0, True)])
+def test_layers_on_a_gpu_need_no_copy(
+    layers: int, used: bool, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.5)
+    monkeypatch.setattr(library, "accelerated", lambda: True)
+    options = replace(OPTIONS, gpu_layers=layers)
+    assert (requantized_draft.lighter(model, options) is not None) is used
+    assert (requantized_draft.remembered(model.path, options) is not None) is used
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_full_disk_leaves_the_model_as_it_is(
+    model: Model, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
+    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert files(home) == []
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize("error", [NativeError("no"), OSError(28, "No space left on device")])
+def test_failure_leaves_the_model_as_it_is_and_nothing_behind(
+    error: Exception,
+    model: Model,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(source: Path, destination: Path, *_: Any, **__: Any) -> None:
+        destination.write_bytes(b"GGUF half of it")
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(requantized_draft, "quantize", fail)
+        with caplog.at_level(logging.WARNING, "localspec.llama"):
+            assert requantized_draft.lighter(model, OPTIONS) is None
+    assert "used as it is" in caplog.text
+    assert files(home) == []
+    takes(monkeypatch, 0.5)
+    assert requantized_draft.lighter(model, OPTIONS) is not None, "it is tried again another time"
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_folder_that_cannot_be_made_leaves_the_model_as_it_is(
+    model: Model, home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    home.mkdir()
+    (home / "cache").write_text("in the way", encoding="utf-8")
+    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    assert "used as it is" in caplog.text
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_memory_that_was_lost_or_spoilt_is_made_anew(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.5)
+    made = count_quantizations(monkeypatch)
+    copy = requantized_draft.lighter(model, OPTIONS)
+    assert copy is not None
+    copy.unlink()
+    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    copy.with_suffix(".json").write_text("{", encoding="utf-8")
+    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    copy.with_suffix(".json").unlink()
+    assert requantized_draft.lighter(model, OPTIONS) == copy
+    assert len(made) == 2
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_copy_that_somebody_removed_is_made_again(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cache folder may be cleaned, its small files last."""
+    takes(monkeypatch, 0.5)
+    copy = requantized_draft.lighter(model, OPTIONS)
+    assert copy is not None
+    copy.unlink()
+    assert requantized_draft.lighter(model, OPTIONS) == copy
+    assert copy.exists()
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_another_file_of_that_name_has_its_own_copy(
+    draft_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.5)
+    path = tmp_path / "draft.gguf"
+    path.write_bytes(draft_path.read_bytes())
+    with Model(path, OPTIONS) as first:
+        copy = requantized_draft.lighter(first, OPTIONS)
+    assert copy is not None
+    assert json.loads(copy.with_suffix(".json").read_text()) == {"faster": True, "ratio": 0.5}
+    path.unlink()
+    path.write_bytes(draft_path.read_bytes())
+    assert requantized_draft.remembered(path, OPTIONS) is None
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_engine_uses_the_copy_and_answers_as_before(
+    draft_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.5)
+    options = ModelOptions(context=256, threads=1)
+    drafting = Drafting(drafter="model", depth=3)
+    texts = []
+    for light in (False, True, True):
+        with localspec.load(options=replace(options, lighter_draft=light)) as engine:
+            assert engine.draft is not None
+            assert (engine.draft.path != draft_path) is light
+            assert engine.draft_path == draft_path
+            answer = engine.generate(
+                "Once upon a time",
+                max_tokens=24,
+                sampling=SamplingParams(temperature=0),
+                drafting=drafting,
+            )
+            assert answer.stats.accepted > 0
+            texts.append(answer.text)
+    assert texts[0] == texts[1] == texts[2]

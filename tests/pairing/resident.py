@@ -1,0 +1,48 @@
+"""How much memory opening and using models takes: run as a process of its own.
+
+    python -m tests.pairing.resident '[["model.gguf", {"context": 2048}], …]'
+
+prints the bytes by which its resident memory grew.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from localspec.llama import library
+from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama.context import MAX_TREE, Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+
+
+def main(wanted: list[tuple[str, dict[str, int | str | bool]]]) -> None:
+    library.start()
+    weight_buffers_work()
+    np.zeros(1)
+    before = psutil.Process().memory_info().rss
+    with ExitStack() as stack:
+        for path, said in wanted:
+            options = ModelOptions(threads=2, gpu_layers=0, **said)  # type: ignore[arg-type]
+            model = stack.enter_context(Model(Path(path), options))
+            context = Context(model, options)
+            stack.callback(context.close)
+            # A whole chunk of a prompt, and the largest tree: what is set aside has been used then.
+            room = context.capacity - MAX_TREE - 1
+            context.extend(_tokens(min(options.batch + 8, room)), 1)
+            context.extend(_tokens(MAX_TREE), MAX_TREE)
+        print(psutil.Process().memory_info().rss - before)
+
+
+def _tokens(count: int) -> list[int]:
+    return [40 + i % 1000 for i in range(count)]
+
+
+if __name__ == "__main__":
+    main(json.loads(sys.argv[1]))

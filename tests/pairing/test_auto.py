@@ -1,0 +1,260 @@
+"""`-d auto` takes what promises most, and nothing that does not pay."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import localspec
+from localspec import ModelOptions, paths
+from localspec.gguf.reader import read_gguf
+from localspec.hub.local import LocalModel, local_models
+from localspec.llama.options import ModelOptions as Options
+from localspec.pairing import auto, forecast, rules
+from localspec.pairing.auto import choose, decide
+from localspec.pairing.choice import Choice
+from localspec.pairing.forecast import CPU_CURVE, GPU_CURVE, Forecast, best
+from localspec.pairing.recommendations import Recommendation, folder, of_target, store
+from localspec.pairing.rules import judge_files
+from tests.pairing.pairs import TOKENS, model
+from tests.support.ggufs import sized_llama
+from tests.support.homes import move_to
+
+OPTIONS = Options()
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return move_to(tmp_path, monkeypatch)
+
+
+@pytest.fixture
+def target(here: Path) -> Path:
+    return model(here / "target.gguf", width=512, layers=8)
+
+
+def decided(target: Path, *known: Recommendation, **options: Any) -> Choice:
+    models = [one for one in local_models() if one.source != "embedded"]
+    return decide(read_gguf(target), models, known, Options(**options), accelerated=False)
+
+
+def measured(target: Path, draft: Path | None, speed_up: float) -> Recommendation:
+    return Recommendation(
+        target=target,
+        draft=draft,
+        speed_up=speed_up,
+        by_kind={"story": speed_up},
+        acceptance={"story": 0.7},
+        cost=0.1,
+        when="2026-11-21",
+    )
+
+
+def test_the_most_promising_draft_is_taken(here: Path, target: Path) -> None:
+    model(here / "large.gguf", width=448, layers=8)
+    good = model(here / "good.gguf", width=128)
+    model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    model(here / "stranger.gguf", width=128, add_bos=False)
+    choice = decided(target)
+    assert choice.draft == good
+    assert choice.why.startswith("good.gguf drafts, which promises most of the models here")
+    good.unlink()
+    assert decided(target).draft == here / "stranger.gguf"
+
+
+def test_what_would_not_pay_is_not_taken(here: Path, target: Path) -> None:
+    model(here / "half.gguf", width=512, layers=5)
+    choice = decided(target)
+    assert choice.draft is None
+    assert "half.gguf fits best, and would not make it faster" in choice.why
+
+
+def test_nothing_fits(here: Path, target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
+    assert "no smaller model here fits" in decided(target).why
+    model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    choice = decided(target)
+    assert choice.draft is None
+    assert "other.gguf: the vocabularies differ: token 5 is 'c' in the target" in choice.why
+
+
+def test_another_vocabulary_will_do_if_nothing_better_is_here(
+    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
+    other = model(here / "other.gguf", width=128, tokens=(*TOKENS[:5], "x", *TOKENS[6:]))
+    assert decided(target).draft == other
+    good = model(here / "good.gguf", width=128)
+    assert decided(target).draft == good
+
+
+def test_what_would_not_fit_into_memory_is_not_taken(
+    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model(here / "good.gguf", width=128)
+    with monkeypatch.context() as patch:
+        patch.setattr("localspec.pairing.rules.available", lambda: (1 << 20, 1 << 40))
+        choice = decided(target)
+        assert (choice.draft, choice.passing) == (None, True)
+        assert "not enough memory for good.gguf" in choice.why
+        assert choose(target, OPTIONS).passing
+    # Not remembered: memory comes and goes.
+    assert choose(target, OPTIONS).draft == here / "good.gguf"
+
+
+def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> None:
+    good, other = model(here / "good.gguf", width=128), model(here / "other.gguf", width=192)
+    assert decided(target).draft == good
+    choice = decided(target, measured(target, other, 2.5))
+    assert choice.draft == other
+    assert "doctor measured 2.50 times the speed" in choice.why
+    lost = [measured(target, good, 0.9), measured(target, other, 0.8)]
+    choice = decided(target, *lost)
+    assert choice.draft is None
+    assert "good.gguf fits best, and was measured not to make it faster" in choice.why
+
+
+def test_recommendations_are_kept_by_pair_machine_and_options(here: Path, target: Path) -> None:
+    draft = model(here / "draft.gguf")
+    found = measured(target, draft, 1.5)
+    store(found, OPTIONS)
+    store(measured(target, None, 1.1), OPTIONS)
+    assert sorted(of_target(target, OPTIONS), key=lambda one: one.speed_up) == [
+        measured(target, None, 1.1),
+        found,
+    ]
+    store(measured(target, draft, 1.7), OPTIONS)
+    assert {one.speed_up for one in of_target(target, OPTIONS)} == {1.1, 1.7}
+    assert of_target(target, Options(gpu_layers=0)) == []
+    assert of_target(draft, OPTIONS) == []
+    model(draft, width=96)  # another file of that name
+    assert {one.speed_up for one in of_target(target, OPTIONS)} == {1.1}
+    assert of_target(here / "missing.gguf", OPTIONS) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1}', "[" * 100_000])
+def test_a_damaged_recommendation_is_no_recommendation(
+    here: Path, target: Path, content: str
+) -> None:
+    store(measured(target, None, 1.1), OPTIONS)
+    (path,) = folder().iterdir()
+    path.write_text(content)
+    assert of_target(target, OPTIONS) == []
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("speed_up", "fast"), ("speed_up", 1e999), ("by_kind", [1]), ("draft", 3), ("when", None)],
+)
+def test_recommendations_that_somebody_changed(
+    here: Path, target: Path, key: str, value: object
+) -> None:
+    store(measured(target, model(here / "draft.gguf"), 1.1), OPTIONS)
+    (path,) = folder().iterdir()
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps(record | {key: value}))
+    found = of_target(target, OPTIONS)
+    assert found == [] or key == "when"
+
+
+def test_a_choice_is_remembered_until_files_come_or_go(
+    here: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good = model(here / "good.gguf", width=128)
+    first = choose(target, OPTIONS)
+    assert first.draft is not None
+
+    def forbidden(*_: object, **__: object) -> None:
+        raise AssertionError("decided again")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(auto, "decide", forbidden)
+        assert choose(target, OPTIONS) == first
+        with pytest.raises(AssertionError):
+            choose(target, Options(context=64))
+        store(measured(target, good, 3.0), OPTIONS)
+        with pytest.raises(AssertionError):
+            choose(target, OPTIONS)
+    assert "measured" in choose(target, OPTIONS).why
+
+
+def test_a_target_that_cannot_be_read_is_left_to_whoever_opens_it(here: Path) -> None:
+    assert choose(here / "missing.gguf", OPTIONS).draft is None
+    (here / "text.gguf").write_bytes(b"no model at all, only text")
+    assert choose(here / "text.gguf", OPTIONS).draft is None
+
+
+def test_best_depths() -> None:
+    assert best(1.0, 0.9, CPU_CURVE) == Forecast(1.0, 0, 1.0, 0.9)
+    assert Forecast(1.05, 1, 0.1, 0.5).pays
+    assert best(0.01, 0.0, CPU_CURVE).speed_up == 1.0
+    free = best(0.0, 1.0, GPU_CURVE)
+    assert free.depth == 8
+    assert free.speed_up == pytest.approx(9 / GPU_CURVE[8])
+    # By hand: one token, two passes' worth.
+    assert best(0.1, 0.5, (1.0, 1.1)).speed_up == pytest.approx(1.5 / 1.2)
+    assert not best(0.3, 0.5, CPU_CURVE).pays
+
+
+def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -> None:
+    target = read_gguf(model(tmp_path / "t.gguf", width=512, layers=8))
+
+    def speed(**changed: Any) -> float:
+        draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
+        report = judge_files(target, draft)
+        return forecast.forecast(target, draft, report, accelerated=False).speed_up
+
+    assert speed() > speed(name="Crow") >= 1.0
+    assert speed() > speed(width=256)
+    assert speed() > speed(template=None)
+
+
+@pytest.fixture
+def large(here: Path) -> Path:
+    """A target that the embedded models can draft for."""
+    return sized_llama(here / "large.gguf", layers=2)
+
+
+def test_load_takes_it_and_says_so(large: Path) -> None:
+    options = ModelOptions(context=256, threads=1)
+    with localspec.load(large, options=options) as engine:
+        assert engine.draft is not None
+        assert "promises most of the models here" in (engine.why_draft or "")
+        assert engine.why_no_draft is None
+    store(measured(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5), options)
+    with localspec.load(large, options=options) as engine:
+        assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
+        assert "doctor measured 1.50 times the speed" in (engine.why_draft or "")
+        assert engine.why_no_draft is None
+
+
+def test_a_draft_that_fails_to_open_is_done_without(here: Path, large: Path) -> None:
+    """Its metadata are fine, but tensors that the architecture needs are missing."""
+    vocabulary = read_gguf(large).array("tokenizer.ggml.tokens")
+    assert vocabulary is not None
+    name = "llama-1024x2"  # as the target calls itself
+    model(here / "hollow.gguf", tokens=list(map(str, vocabulary)), controls=range(5), name=name)
+    known = measured(large, here / "hollow.gguf", 5.0)
+    store(known, ModelOptions(context=256, threads=1))
+    with localspec.load(large, options=ModelOptions(context=256, threads=1)) as engine:
+        assert engine.draft is None
+        assert "hollow.gguf fails" in (engine.why_no_draft or "")
+        assert engine.generate("Once", max_tokens=4).text
+    with pytest.raises(localspec.ModelInvalid):
+        localspec.load(large, draft=here / "hollow.gguf", options=ModelOptions(context=256))
+
+
+def test_the_embedded_target_keeps_its_own_without_looking_around(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def forbidden(*_: object, **__: object) -> Iterator[LocalModel]:
+        raise AssertionError("looked around")
+
+    monkeypatch.setattr(auto, "local_models", forbidden)
+    with localspec.load(options=ModelOptions(context=64, threads=1)) as engine:
+        assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
+        assert (engine.why_draft, engine.why_no_draft) == (None, None)

@@ -1,0 +1,251 @@
+"""Memory as foretold, beside what llama.cpp sets aside and what the process really takes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.gguf.dimensions import Dimensions
+from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.llama.context import Context
+from localspec.llama.devices import rewritten_types
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.quantize import quantize
+from localspec.pairing.memory import (
+    MemoryNeed,
+    Use,
+    most_layers,
+    n_layers,
+    place,
+    predict,
+    rewritten_here,
+)
+from tests.gguf.raw import Tensor, write_model
+from tests.pairing.pairs import model
+from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
+
+TOLERANCE = 0.10
+MIB = 1 << 20
+LINUX = sys.platform == "linux"
+
+
+@pytest.fixture(scope="module")
+def files(
+    tmp_path_factory: pytest.TempPathFactory, target_path: Path, draft_path: Path
+) -> dict[str, Path]:
+    """Models from 3 to 120 MB, of several types."""
+    folder = tmp_path_factory.mktemp("sizes")
+    found = {"embedded": target_path, "draft": draft_path}
+    found["q8_0"] = sized_llama(folder / "sized.gguf", layers=8, context=4096)
+    found["q4_0"] = folder / "q4_0.gguf"
+    quantize(found["q8_0"], found["q4_0"], "Q4_0", 2, again=True)
+    found["f16"] = tiny_llama(folder / "f16.gguf", dim=512, layers=6, heads=8, ff=2048)
+    found["words"] = tiny_llama(folder / "words.gguf", dim=256, vocab_size=65_536)
+    return found
+
+
+def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
+    """Bytes that a process of its own takes for opening and using them."""
+    told = json.dumps([[str(path), options] for path, options in wanted])
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.pairing.resident", told],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=Path(__file__).parents[2],
+    )
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
+
+
+def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
+    return predict(read_gguf(path), rewritten=rewritten_types(), **options)
+
+
+@pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("embedded", {"context": 2048}),
+        ("embedded", {"context": 2048, "kv_type_k": "q8_0", "kv_type_v": "q8_0"}),
+        ("q8_0", {"context": 512}),
+        ("q8_0", {"context": 4096}),
+        ("q8_0", {"context": 4096, "kv_type_k": "q4_0", "kv_type_v": "q4_0"}),
+        ("q8_0", {"context": 1024, "mmap": False}),
+        ("q4_0", {"context": 2048, "kv_type_k": "q8_0", "kv_type_v": "f16"}),
+        ("q4_0", {"context": 4096, "kv_type_k": "f32", "kv_type_v": "f32", "batch": 256}),
+        ("f16", {"context": 8192}),
+        ("words", {"context": 1024}),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "-".join(map(str, value.values())),
+)
+def test_resident_memory_is_foretold_within_a_tenth(
+    files: dict[str, Path], name: str, options: dict[str, Any]
+) -> None:
+    need = foretold(files[name], options)
+    measured = resident((files[name], options))
+    assert need.total == pytest.approx(measured, rel=TOLERANCE), (
+        f"foretold {need.total / MIB:.1f} MiB ({need}), measured {measured / MIB:.1f} MiB"
+    )
+
+
+@pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
+def test_a_pair_takes_what_both_take(files: dict[str, Path]) -> None:
+    wanted = [(files["q8_0"], {"context": 2048}), (files["embedded"], {"context": 2048})]
+    need = sum((foretold(*one) for one in wanted), MemoryNeed())
+    assert need.total == pytest.approx(resident(*wanted), rel=TOLERANCE)
+
+
+def _set_aside(path: Path, caplog: pytest.LogCaptureFixture, **options: Any) -> dict[str, float]:
+    """MiB by kind, as llama.cpp's log has them."""
+    said = ModelOptions(threads=1, gpu_layers=0, **options)
+    with caplog.at_level(logging.INFO, "localspec.llama"), Model(path, said) as one:
+        Context(one, said).close()
+    found: dict[str, float] = {}
+    pattern = re.compile(r"(KV|RS|compute|output|model) buffer size = +([\d.]+) MiB")
+    for record in caplog.records:
+        for kind, size in pattern.findall(record.getMessage()):
+            found[kind] = found.get(kind, 0.0) + float(size)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("write", "options"),
+    [
+        (tiny_llama, {"context": 512}),
+        (tiny_llama, {"context": 513}),
+        (tiny_llama, {"context": 1024, "kv_type_k": "q8_0", "kv_type_v": "q4_0"}),
+        (tiny_llama, {"context": 1024, "kv_type_k": "f32", "kv_type_v": "bf16"}),
+        (tiny_mamba, {"context": 512}),
+        (tiny_hybrid, {"context": 512}),
+        (tiny_hybrid, {"context": 2048}),
+    ],
+)
+def test_caches_and_states_are_foretold_exactly(
+    write: Callable[[Path], Path],
+    options: dict[str, Any],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    path = write(tmp_path / "a.gguf")
+    found = _set_aside(path, caplog, **options)
+    need = foretold(path, options)
+    assert need.kv / MIB == pytest.approx(found.get("KV", 0.0) + found.get("RS", 0.0), abs=0.011)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ({}, {"context": 1024}),
+        ({"ff": 4096}, {"context": 4096}),
+        ({"dim": 512}, {"context": 1024, "batch": 256}),
+        ({"vocab_size": 100_000}, {"context": 1024}),
+        ({"heads": 8}, {"context": 4096, "flash_attention": "off"}),
+    ],
+)
+def test_the_buffers_of_a_pass_are_foretold_roughly(
+    shape: dict[str, int],
+    options: dict[str, Any],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    defaults: dict[str, Any] = {"dim": 256, "heads": 4, "ff": 1024, "layers": 2}
+    path = tiny_llama(tmp_path / "a.gguf", **defaults | shape)
+    found = _set_aside(path, caplog, **options)
+    told = dict(options)
+    if told.pop("flash_attention", "auto") == "off":
+        told["flash_attention"] = False
+    need = Dimensions(read_gguf(path), Use(**told)).compute()
+    assert need / MIB == pytest.approx(found["compute"], rel=0.15)
+
+
+def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: Path) -> None:
+    file, use = read_gguf(draft_path), Use(context=512)
+    assert place(file, use, 0).device == MemoryNeed()
+    everything = place(file, use, -1)
+    assert everything.layers == n_layers(file) + 1
+    assert everything.device.weights == file.weight_bytes
+    assert everything.host.kv == 0
+    assert everything.device.kv == place(file, use, 0).host.kv
+
+
+def test_layers_move_to_a_device_one_by_one(target_path: Path) -> None:
+    file, use = read_gguf(target_path), Use(context=512, rewritten=frozenset())
+    steps = [place(file, use, n) for n in range(n_layers(file) + 2)]
+    weights = [step.device.weights for step in steps]
+    assert weights == sorted(weights)
+    assert len({step.device.kv for step in steps}) == n_layers(file) + 1
+    assert {step.device.kv + step.host.kv for step in steps} == {steps[0].host.kv}
+    embeddings = next(t.size for t in file.tensors if t.name == "token_embd.weight")
+    mapped = file.size
+    for step in steps[1:]:
+        assert step.device.weights + step.host.weights == mapped + embeddings
+
+
+def test_as_many_layers_as_fit(target_path: Path) -> None:
+    file, use = read_gguf(target_path), Use(context=512)
+    whole = place(file, use, -1).device.total
+    assert most_layers(file, use, 2 * whole).layers == n_layers(file) + 1
+    assert most_layers(file, use, 0).layers == 0
+    some = most_layers(file, use, int(whole * 0.8))
+    assert 0 < some.layers <= n_layers(file)
+    assert some.device.total <= 0.8 * whole
+    assert place(file, use, some.layers + 1).device.total > 0.9 * int(whole * 0.8)
+
+
+def _latent(path: Path) -> GGUFFile:
+    own = {
+        "block_count": 2,
+        "embedding_length": 64,
+        "attention.head_count": 4,
+        "attention.head_count_kv": 1,
+        "attention.key_length": 576,
+        "attention.value_length": 512,
+        "attention.key_length_mla": 192,
+        "attention.value_length_mla": 128,
+    }
+    tensors = [Tensor(f"blk.{n}.attn_kv_a_mqa.weight", (64, 4), offset=n * 1024) for n in range(2)]
+    return read_gguf(
+        write_model(path, architecture="deepseek2", own=own, tensors=tensors, data=2048)
+    )
+
+
+def test_latent_attention_keeps_one_vector_per_token(tmp_path: Path) -> None:
+    assert predict(_latent(tmp_path / "a.gguf"), context=256).kv == 2 * 256 * 576 * 2
+
+
+def test_the_guess_from_the_processor_is_what_the_build_says() -> None:
+    if rewritten_types() and "Q4_1" not in rewritten_types():  # no AMX, whose code may be at fault
+        assert rewritten_here() == rewritten_types()
+    assert "F16" not in rewritten_here() | rewritten_types()
+
+
+def test_types_that_are_rewritten_are_kept_twice(files: dict[str, Path]) -> None:
+    file = read_gguf(files["q4_0"])
+    plain = predict(file, rewritten=frozenset())
+    twice = predict(file, rewritten=frozenset({"Q4_0"}))
+    inner = sum(t.size for t in file.tensors if t.type == "Q4_0" and t.name != "token_embd.weight")
+    assert twice.reclaimable == inner
+    assert twice.total - plain.total >= inner
+    assert twice.least < twice.total
+    assert predict(file, rewritten=frozenset({"Q4_0"}), mmap=False).reclaimable == 0
+
+
+def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
+    path = model(tmp_path / "a.gguf", context=1 << 31, layers=2)
+    data = path.read_bytes()
+    for name in ("block_count", "attention.head_count", "embedding_length"):
+        at = data.index(f"llama.{name}".encode()) + len(f"llama.{name}") + 4
+        data = data[:at] + b"\xff\xff\xff\xff" + data[at + 4 :]
+    path.write_bytes(data)
+    assert predict(read_gguf(path)).total > 0
+    assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0

@@ -1,0 +1,364 @@
+"""A pair is judged rule by rule, and each rule can fail by itself."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from time import process_time
+from typing import Any
+
+import psutil
+import pytest
+
+from localspec.errors import DraftMismatch
+from localspec.gguf.reader import read_gguf
+from localspec.gguf.vocabularies import VocabularyFacts, compare
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.vocabulary import Vocabulary
+from localspec.pairing import rules
+from localspec.pairing.rules import Check, PairReport, active_parameters, judge
+from tests.gguf.raw import ARRAY, STRING, array, gguf, key, text
+from tests.pairing.pairs import CONTROLS, TOKENS, model
+from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
+
+RULES = (
+    "tokenizer model",
+    "pre-tokenizer",
+    "token ids",
+    "special tokens",
+    "BOS, EOS, EOT",
+    "context",
+    "smaller",
+    "family",
+    "chat template",
+    "memory",
+)
+
+
+OPENED_THROUGH_TEXT = rules.THROUGH_TEXT
+
+
+@pytest.fixture(autouse=True)
+def _ids_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test says otherwise."""
+    monkeypatch.setattr(rules, "THROUGH_TEXT", False)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Callable[..., PairReport]:
+    """Judges a pair that agrees in everything but what is said about the draft."""
+
+    def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairReport:
+        mine = model(tmp_path / "target.gguf", width=256, **(target or {}))
+        context = draft.pop("judged_with", None)
+        return judge(mine, model(tmp_path / "draft.gguf", **draft), context=context)
+
+    return judged
+
+
+def not_ok(report: PairReport) -> list[str]:
+    return [check.rule for check in report.checks if check.verdict != "ok"]
+
+
+def the(report: PairReport, rule: str) -> Check:
+    (found,) = [check for check in report.checks if check.rule == rule]
+    return found
+
+
+def test_a_good_pair_passes_every_rule(pair: Callable[..., PairReport]) -> None:
+    report = pair()
+    assert tuple(check.rule for check in report.checks) == RULES
+    assert {check.verdict for check in report.checks} == {"ok"}
+    assert all(check.next_step is None for check in report.checks)
+    assert (report.usable, report.why_not) == (True, None)
+
+
+def test_the_embedded_pair_is_a_good_one(target_path: Path, draft_path: Path) -> None:
+    report = judge(target_path, draft_path)
+    assert not_ok(report) == []
+
+
+def _swapped(a: int, b: int) -> tuple[str, ...]:
+    tokens = list(TOKENS)
+    tokens[a], tokens[b] = tokens[b], tokens[a]
+    return tuple(tokens)
+
+
+@pytest.mark.parametrize(
+    ("draft", "rule", "verdict", "evidence"),
+    [
+        ({"tokenizer": "llama"}, "tokenizer model", "warn", "target has gpt2, the draft llama"),
+        ({"pre": "qwen2"}, "pre-tokenizer", "warn", "target has gpt-2, the draft qwen2"),
+        ({"pre": None}, "pre-tokenizer", "warn", "the draft default"),
+        ({"tokens": _swapped(5, 7)}, "token ids", "fail", "token 5 is 'c' in the target and 'e'"),
+        (
+            {"tokens": (*TOKENS[:2], "<|im_start|>", *TOKENS[3:])},
+            "special tokens",
+            "warn",
+            "the first is 2: '<|user|>' in the target, '<|im_start|>' in the draft",
+        ),
+        ({"special": {"bos": 2, "eos": 1}}, "BOS, EOS, EOT", "warn", "BOS is 0 ('<s>')"),
+        ({"special": {"bos": 0, "eos": 13}}, "BOS, EOS, EOT", "warn", "EOS is 1 ('</s>')"),
+        (
+            {"special": {"bos": 0, "eos": 1, "eot": 2}},
+            "BOS, EOS, EOT",
+            "warn",
+            "EOT is none in the target and 2 ('<|user|>') in the draft",
+        ),
+        ({"add_bos": False}, "BOS, EOS, EOT", "warn", "target wants one, the draft wants none"),
+        ({"context": 1024}, "context", "warn", "trained on 2048 tokens, the draft on 1024"),
+        ({"context": None}, "context", "unknown", "draft does not say"),
+        ({"width": 256}, "smaller", "fail", "is not smaller"),
+        ({"width": 256, "layers": 3}, "smaller", "warn", "is large for this target"),
+        ({"name": "Crow"}, "family", "warn", "names that share nothing: Fox (llama) and Crow"),
+        (
+            {"name": "Crow", "architecture": "qwen3"},
+            "family",
+            "warn",
+            "Two families: Fox (llama) and Crow (qwen3)",
+        ),
+        ({"template": "{{ other }}"}, "chat template", "warn", "They differ"),
+        ({"template": None}, "chat template", "warn", "Only the target has one"),
+    ],
+)
+def test_one_rule_violated(
+    pair: Callable[..., PairReport], draft: dict[str, Any], rule: str, verdict: str, evidence: str
+) -> None:
+    report = pair(**draft)
+    others = {"special tokens"} if rule == "token ids" else set()
+    assert set(not_ok(report)) - others == {rule}
+    check = the(report, rule)
+    assert check.verdict == verdict
+    assert evidence in check.evidence
+    assert (check.next_step is not None) == (verdict != "unknown")
+    assert report.usable == (verdict != "fail")
+    assert report.why_not == (check.evidence if verdict == "fail" else None)
+
+
+def test_memory(pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch) -> None:
+    def has(available: int, total: int) -> None:
+        monkeypatch.setattr(rules, "available", lambda: (available, total))
+
+    assert the(pair(), "memory").verdict == "ok"
+    assert "f16 caches for 2048 tokens" in the(pair(), "memory").evidence
+    has(1 << 20, 1 << 40)
+    assert the(pair(), "memory").verdict == "warn"
+    has(1 << 20, 1 << 20)
+    report = pair()
+    assert the(report, "memory").verdict == "fail"
+    assert "They do not fit" in (report.why_not or "")
+    has(*(psutil.virtual_memory().total,) * 2)
+    assert the(pair(target={"context": 1 << 30}, judged_with=1 << 30), "memory").verdict == "fail"
+
+
+def test_a_context_that_is_asked_for_is_what_counts(pair: Callable[..., PairReport]) -> None:
+    assert the(pair(context=1024, judged_with=1024), "context").verdict == "ok"
+    assert the(pair(context=1024, judged_with=1025), "context").verdict == "warn"
+
+
+@pytest.mark.parametrize("which", ["target", "draft"])
+def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairReport], which: str) -> None:
+    more: dict[str, Any] = {"tokens": (*TOKENS, "[PAD1]", "[PAD2]")}
+    report = pair(target=more) if which == "target" else pair(**more)
+    assert not_ok(report) == []
+    assert "the first 14 tokens" in the(report, "token ids").evidence
+
+
+def test_tokens_that_only_the_target_has_are_too_many_for_a_draft_that_reads_text(
+    pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
+    more = (*TOKENS, "<unused1>", "new")
+    report = pair(target={"tokens": more, "controls": (*CONTROLS, 14)})
+    assert (
+        "token 15 is 'new' in the target and none in the draft" in the(report, "token ids").evidence
+    )
+    assert not_ok(pair(target={"tokens": more[:-1], "controls": (*CONTROLS, 14)})) == []
+    assert not_ok(pair(tokens=more)) == []
+
+
+def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
+    dense = read_gguf(model(tmp_path / "a.gguf"))
+    mixture = read_gguf(model(tmp_path / "b.gguf", experts=(8, 2)))
+    assert mixture.n_parameters - dense.n_parameters == 4 * 64 * 64 * 8
+    assert active_parameters(mixture) - active_parameters(dense) == 4 * 64 * 64 * 2
+
+
+def test_another_vocabulary_may_work_through_text(
+    pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rules, "THROUGH_TEXT", True)
+    report = pair(tokens=(*TOKENS[:7], *TOKENS[8:]))
+    assert report.usable
+    check = the(report, "token ids")
+    assert check.verdict == "warn"
+    assert "works through text: token 7 is 'e' in the target and 'f' in the draft" in check.evidence
+    assert "93% of the target's tokens" in check.evidence
+
+
+@pytest.mark.parametrize(
+    ("name", "other", "verdict"),
+    [
+        ("Qwen2.5 7B Instruct", "Qwen2.5 0.5B Instruct", "ok"),
+        ("DeepSeek R1 Distill Qwen 7B", "Qwen2.5 0.5B", "ok"),
+        ("Meta Llama 3.1 8B", "TinyLlama 1.1B Chat", "ok"),
+        ("Mistral 7B Instruct", "TinyLlama 1.1B Instruct", "warn"),
+        ("7B", "1B", "ok"),
+    ],
+)
+def test_families_by_their_names(
+    pair: Callable[..., PairReport], name: str, other: str, verdict: str
+) -> None:
+    assert the(pair(target={"name": name}, name=other), "family").verdict == verdict
+
+
+def test_what_is_no_model_is_the_whole_verdict(tmp_path: Path, draft_path: Path) -> None:
+    bert = tiny_bert(tmp_path / "bert.gguf")
+    missing = tmp_path / "missing.gguf"
+    for target, draft, rule, words in (
+        (bert, draft_path, "target", "embedding model"),
+        (draft_path, bert, "draft", "embedding model"),
+        (draft_path, missing, "draft", "there is no file"),
+    ):
+        report = judge(target, draft)
+        (check,) = report.checks
+        assert (check.rule, check.verdict, report.usable) == (rule, "fail", False)
+        assert words in (report.why_not or "")
+        assert check.next_step
+
+
+def test_a_recurrent_target_is_decoded_plainly(tmp_path: Path) -> None:
+    mamba = tiny_mamba(tmp_path / "mamba.gguf")
+    report = judge(mamba, mamba)
+    assert the(report, "rollback").verdict == "warn"
+
+
+def test_control_characters_stay_out_of_the_evidence(pair: Callable[..., PairReport]) -> None:
+    report = pair(
+        name="Crow\x1b[2J\n",
+        pre="\x1b]0;x\x07",
+        tokenizer="\x9b1m",
+        tokens=(*TOKENS[:5], "\x1b[31m\u202e", *TOKENS[6:]),
+        template="{{\x1b[0m}}",
+    )
+    for check in report.checks:
+        assert check.evidence.isprintable(), check
+        assert (check.next_step or "").isprintable()
+
+
+def test_files_without_tokens(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    whole = model(tmp_path / "b.gguf")
+    raw = whole.read_bytes().replace(b"tokenizer.ggml.tokens", b"tokenizer.ggml.t0kens")
+    path.write_bytes(raw)
+    assert "The target lists no tokens" in (judge(path, whole).why_not or "")
+    assert "The draft lists no tokens" in (judge(whole, path).why_not or "")
+
+
+def test_hostile_metadata_do_not_break_the_judge(tmp_path: Path) -> None:
+    """Every key once with a value of another type."""
+    good = model(tmp_path / "good.gguf")
+    names = list(read_gguf(good).metadata)
+    for name in names:
+        if name == "general.architecture":
+            continue
+        path = tmp_path / "bad.gguf"
+        spoiled = "x" * len(name)
+        path.write_bytes(good.read_bytes().replace(text(name), text(spoiled)))
+        judge(path, good)
+        judge(good, path)
+    keys = [key("general.architecture", STRING, text("llama"))]
+    keys += [key(name, STRING, text("\x1b[1m")) for name in names[1:]]
+    (tmp_path / "texts.gguf").write_bytes(gguf(keys))
+    assert not judge(tmp_path / "texts.gguf", good).usable
+
+
+def test_metadata_and_llama_cpp_agree_on_shared_vocabularies(tmp_path: Path) -> None:
+    """What is said from the files is what `Vocabulary.require_shared_with` says of open models."""
+    embedded = tiny_llama(tmp_path / "a.gguf")
+    files = [
+        embedded,
+        tiny_llama(tmp_path / "padded.gguf", vocab_size=8200),
+        tiny_llama(tmp_path / "swapped.gguf", swap_tokens=(500, 700)),
+        tiny_llama(tmp_path / "controls.gguf", swap_tokens=(1, 2)),
+        tiny_llama(tmp_path / "both.gguf", swap_tokens=(3, 4000)),
+        tiny_llama(tmp_path / "last.gguf", swap_tokens=(8190, 8191)),
+    ]
+    options = ModelOptions(threads=1, gpu_layers=0)
+    assert hasattr(Vocabulary, "difference") == OPENED_THROUGH_TEXT  # how pairs are opened
+    opened = [Model(path, options, weight_buffers=False) for path in files]
+    facts = [VocabularyFacts(read_gguf(path)) for path in files]
+    try:
+        for a, b in itertools.product(range(len(files)), repeat=2):
+            found = compare(facts[a], facts[b], reads_all=OPENED_THROUGH_TEXT).different
+            if found is None:
+                opened[a].vocabulary.require_shared_with(opened[b].vocabulary)
+                continue
+            with pytest.raises(DraftMismatch, match=f"token {found.token} "):
+                opened[a].vocabulary.require_shared_with(opened[b].vocabulary)
+        for one, fact in zip(opened, facts, strict=True):
+            vocabulary = one.vocabulary
+            assert (fact.beginning(), fact.end()) == (vocabulary.bos, vocabulary.eos)
+            assert fact.adds_beginning() == vocabulary.adds_bos
+    finally:
+        for one in opened:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["<|eot_id|>", "<|fim_prefix|>", "<|channel|>", "<PAD>", "<eos>", "</s>", "plain"],
+        ["<|return|>", "<|call|>", "<|end|>"],
+        ["<|return|>", "<|end|>"],
+        ["<|flush|>", "<|calls|>", "<|end|>"],
+        ["</s>", "<|tool_response>"],
+        ["<｜end▁of▁sentence｜>", "[EOT]", "_<EOT>", "▁<PRE>"],
+    ],
+)
+def test_control_tokens_are_those_of_llama_cpp(tmp_path: Path, texts: list[str]) -> None:
+    """Also those that it recognises by their texts, and those that it takes back."""
+    import llama_cpp
+
+    from localspec.llama import library
+
+    path = model(tmp_path / "a.gguf", tokens=("a", "b", "ab", *texts), controls=(2,))
+    merges = key("tokenizer.ggml.merges", ARRAY, array(STRING, ["a b"]))
+    keys = path.read_bytes()[24:].split(text("token_embd.weight"))[0]
+    path.write_bytes(gguf([keys, merges], n_keys=len(read_gguf(path).metadata) + 1))
+    facts = VocabularyFacts(read_gguf(path))
+    library.start()
+    params = llama_cpp.llama_model_default_params()
+    params.vocab_only = True
+    handle = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+    assert handle
+    vocabulary = llama_cpp.llama_model_get_vocab(handle)
+    get, control = llama_cpp.llama_vocab_get_attr, llama_cpp.LLAMA_TOKEN_ATTR_CONTROL
+    native = {facts.text(t): bool(get(vocabulary, t) & control) for t in range(facts.size)}
+    turn_end = llama_cpp.llama_vocab_eot(vocabulary)
+    llama_cpp.llama_model_free(handle)
+    assert {facts.text(token): facts.control(token) for token in range(facts.size)} == native
+    assert (facts.turn_end() is None) == (turn_end < 0)
+
+
+def test_what_would_make_llama_cpp_abort_is_no_model(tmp_path: Path, draft_path: Path) -> None:
+    twice = model(tmp_path / "twice.gguf", tokens=(*TOKENS, "a"))
+    assert "lists a token twice" in (judge(twice, draft_path).why_not or "")
+    short = model(tmp_path / "short.gguf")
+    types, fewer = array(5, [3, 3, 3, *[1] * 10, 3]), array(5, [3, 3])
+    short.write_bytes(short.read_bytes().replace(types, fewer) + bytes(64))
+    assert "types of 2 tokens, and 14 tokens" in (judge(short, draft_path).why_not or "")
+
+
+def test_judging_large_vocabularies_is_quick(tmp_path: Path) -> None:
+    tokens = [f"token{i}" for i in range(150_000)]
+    other = list(tokens)
+    other[149_000] = "other"
+    a = model(tmp_path / "a.gguf", width=256, tokens=tokens, controls=CONTROLS)
+    b = model(tmp_path / "b.gguf", tokens=other, controls=CONTROLS)
+    before = process_time()
+    report = judge(a, b)
+    assert process_time() - before < 2.0  # some 0.1 s on an idle machine
+    assert "token 149000 is" in (report.why_not or "")

@@ -1,0 +1,176 @@
+"""Planners that keep to one plan, and which planner follows from what a user said."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.decoding.loop import Drafter
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters import REGISTRY, Parts
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.hybrid import Blend
+from localspec.drafters.parallel import Ahead
+from localspec.errors import UsageError
+from localspec.planning.adaptive import NAME, Measured
+from localspec.planning.drafting import COPY_DEPTH, DEPTH, Drafting, Limits, choose
+from localspec.planning.explore_then_commit import Contest
+from localspec.planning.pair_profile import Knowledge
+from localspec.planning.planner import Fixed, Never, Plan, Planner
+from tests.decoding.steps import step_of
+from tests.planning.measuring import knowledge_of
+from tests.support.toys import ToyCache, session_of, started
+
+COPY = Plan("ngram", depth=8)
+LIMITS = Limits(capacity=64, max_draft=16, max_leaves=8)
+
+
+def session() -> Session:
+    return session_of([1])
+
+
+def pair(*, beside: bool = False) -> Parts:
+    """Parts with a draft model; `beside`: it can run while the target does."""
+    model = DraftModel(ToyCache(started([1, 2, 3])), 4)
+    return Parts(model, ahead=Ahead(model) if beside else None)
+
+
+def chosen(
+    drafting: Drafting,
+    parts: Parts | None = None,
+    knowledge: Knowledge | None = None,
+    *,
+    greedy: bool = True,
+    trees: bool = True,
+    cannot: str | None = None,
+) -> tuple[Planner, dict[str, Drafter]]:
+    return choose(
+        drafting,
+        parts or pair(),
+        knowledge or Knowledge(),
+        LIMITS,
+        greedy=greedy,
+        trees=trees,
+        cannot=cannot,
+    )
+
+
+def test_never_drafts_nothing_and_says_why() -> None:
+    planner = Never("drafting is turned off")
+    assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
+    planner.observe(step_of(Plan(None)))
+    assert planner.plan(session()).reason == "drafting is turned off"
+
+
+def test_fixed_keeps_to_its_plan_whatever_comes() -> None:
+    planner = Fixed(COPY)
+    for _ in range(50):
+        planner.observe(step_of(COPY, TokenTree.chain([0], "ngram"), tests=[0]))
+        assert planner.plan(session()) is COPY
+
+
+def test_drafting_is_turned_off_on_request() -> None:
+    planner, drafters = chosen(Drafting(drafter="none"))
+    assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
+    assert drafters == {}
+
+
+@pytest.mark.parametrize("drafting", [Drafting(), Drafting(depth=3), Drafting(width=2)])
+def test_target_that_cannot_be_drafted_for_is_left_alone(drafting: Drafting) -> None:
+    planner, drafters = chosen(drafting, cannot="it forgets")
+    assert planner.plan(session()) == Plan(None, reason="it forgets")
+    assert drafters == {}
+
+
+def test_drafter_by_name_is_used_even_there() -> None:
+    planner, drafters = chosen(Drafting(drafter="ngram"), cannot="it forgets")
+    assert planner.plan(session()).drafter == "ngram"
+    assert list(drafters) == ["ngram"]
+
+
+@pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
+def test_left_to_itself_the_measured_planner_decides(parts: Parts) -> None:
+    planner, drafters = chosen(Drafting(), parts)
+    assert isinstance(planner, Measured)
+    assert list(drafters) == [NAME]
+    assert isinstance(drafters[NAME], Blend)
+    assert drafters[NAME].name == NAME
+    assert "not measured" in planner.plan(session()).reason
+
+
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        Drafting(depth=3),
+        Drafting(width=2),
+        Drafting(min_confidence=0.1),
+        Drafting(min_likelihood=0.1),
+    ],
+    ids=["depth", "width", "confidence", "likelihood"],
+)
+def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
+    """The draft model where there is one, else the n-gram."""
+    for parts, name, depth in ((pair(), "model", DEPTH), (Parts(), "ngram", COPY_DEPTH)):
+        planner, drafters = chosen(drafting, parts)
+        plan = planner.plan(session())
+        assert (plan.drafter, plan.reason) == (name, "fixed by option")
+        assert plan.depth == drafting.depth or plan.depth == depth
+        assert plan.width == drafting.width
+        assert plan.min_confidence == drafting.min_confidence
+        assert plan.min_likelihood == drafting.min_likelihood
+        assert list(drafters) == [name]
+        assert drafting.forced
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_drafter_by_name(name: str) -> None:
+    planner, drafters = chosen(Drafting(drafter=name, depth=5, width=2))
+    plan = planner.plan(session())
+    assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
+    assert drafters[name].name == name
+    if REGISTRY[name].needs_model:
+        with pytest.raises(UsageError, match="needs a draft model"):
+            chosen(Drafting(drafter=name), Parts())
+
+
+@pytest.mark.parametrize(
+    ("drafting", "trees", "greedy", "leaves", "drawn"),
+    [
+        (Drafting(), True, True, LIMITS.max_leaves, False),
+        (Drafting(), False, True, 1, False),
+        (Drafting(), True, False, 1, True),
+        (Drafting(sampled=False), True, False, 1, False),
+    ],
+    ids=["greedy", "greedy, a rule for chains", "sampled", "sampled, chosen drafts"],
+)
+def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
+    drafting: Drafting, trees: bool, greedy: bool, leaves: int, drawn: bool
+) -> None:
+    planner, _ = chosen(
+        drafting, knowledge=knowledge_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
+    )
+    outlook = planner.plan(session()).outlook
+    assert outlook is not None
+    assert (outlook.leaves, outlook.drawn) == (leaves, drawn)
+
+
+@pytest.mark.parametrize(
+    ("overlap", "beside", "overlaps"),
+    [("on", True, True), ("off", True, False), ("on", False, False), ("auto", True, False)],
+)
+def test_overlap_where_it_is_possible_and_wanted(
+    overlap: str, beside: bool, overlaps: bool
+) -> None:
+    knowledge = knowledge_of([1.0, 1.0, 1.0, 1.0])
+    planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), knowledge)
+    assert planner.plan(session()).overlaps is overlaps
+
+
+def test_contest_over_the_overlap_lasts_longer_than_an_answer() -> None:
+    """It is the engine's, which hands the same parts to every answer."""
+    parts = pair(beside=True)
+    for _ in range(12):
+        parts.contest.observe(1, 1.0)
+    assert isinstance(parts.contest, Contest)
+    planner, _ = chosen(Drafting(), parts, knowledge_of([1.0, 1.0, 1.0, 1.0]))
+    assert planner.plan(session()).overlaps, "its second turn"

@@ -1,0 +1,257 @@
+"""What was measured is kept from session to session, and never stands in the way of one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.planning import profile_store as module
+from localspec.planning.pair_profile import PRIORS, Knowledge
+from localspec.planning.profile_store import (
+    KnowledgeStore,
+    file_identity,
+    fingerprint,
+    folder,
+    machine,
+)
+
+IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def taught() -> Knowledge:
+    """Knowledge in which everything differs from the beginning."""
+    knowledge = Knowledge()
+    knowledge.target.learn({1: 0.02, 4: 0.03, 8: 0.05}, 0)
+    knowledge.target.learn({1: 0.03, 4: 0.05}, 1024)
+    knowledge.draft.learn({1: 0.002}, 0)
+    for kind, prior in PRIORS.items():
+        for accepted in (True, True, False):
+            knowledge.chances[kind].learn([1.0, *([0.5] * (len(prior) - 1))], accepted)
+    knowledge.begin()
+    knowledge.looked(2, 0.9)
+    knowledge.spent(5e-5, 0)
+    knowledge.spent(5e-4, 3)
+    return knowledge
+
+
+def test_everything_comes_back() -> None:
+    knowledge, again = taught(), Knowledge()
+    assert not KnowledgeStore(IDENTITY).load(again)
+    KnowledgeStore(IDENTITY).save(knowledge)
+    assert again.as_dict() != knowledge.as_dict()
+    assert KnowledgeStore(IDENTITY).load(again)
+    assert again.as_dict() == knowledge.as_dict()
+    for kind, prior in PRIORS.items():
+        features = [1.0, *([0.3] * (len(prior) - 1))]
+        assert again.chances[kind].predict(features) == knowledge.chances[kind].predict(features)
+        assert again.chances[kind].seen == 3
+    assert again.target.seconds(2, 0) == knowledge.target.seconds(2, 0)
+
+
+def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
+    knowledge = Knowledge()
+    assert not KnowledgeStore(IDENTITY).load(knowledge)
+    assert not knowledge.target
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"machine": {"cores": 4}},
+        {"models": ["b.gguf"]},
+        {"threads": [1, None]},
+        {"further": 1},
+    ],
+)
+def test_other_circumstances_have_their_own_file(changed: dict[str, Any]) -> None:
+    KnowledgeStore(IDENTITY).save(taught())
+    other = KnowledgeStore(IDENTITY | changed)
+    assert other.path != KnowledgeStore(IDENTITY).path
+    assert not other.load(Knowledge())
+
+
+def test_order_of_the_facts_does_not_matter() -> None:
+    turned = dict(reversed(list(IDENTITY.items())))
+    assert KnowledgeStore(turned).path == KnowledgeStore(IDENTITY).path
+    assert fingerprint({"a": 1, "b": 2}) == fingerprint({"b": 2, "a": 1})
+    assert fingerprint({"a": 1}) != fingerprint({"a": 2})
+
+
+def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
+    KnowledgeStore(IDENTITY).save(taught())
+    foreign = KnowledgeStore(IDENTITY | {"threads": [7, None]})
+    KnowledgeStore(IDENTITY).path.rename(foreign.path)
+    knowledge = Knowledge()
+    assert not foreign.load(knowledge)
+    assert not knowledge.target
+
+
+def test_other_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    KnowledgeStore(IDENTITY).save(taught())
+    monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)
+    assert not KnowledgeStore(IDENTITY).load(Knowledge())
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    """A sound record with one thing changed."""
+
+    def edit(text: str) -> str:
+        record: dict[str, Any] = json.loads(text)
+        change(record["knowledge"])
+        return json.dumps(record)
+
+    return edit
+
+
+NAN, INF = float("nan"), float("inf")
+BROKEN: dict[str, Callable[[str], str]] = {
+    "empty": lambda text: "",
+    "cut": lambda text: text[: len(text) // 2],
+    "no JSON": lambda text: "measurements",
+    "no object": lambda text: "[1, 2]",
+    "null": lambda text: "null",
+    "number": lambda text: "3",
+    "empty object": lambda text: "{}",
+    "no knowledge": lambda text: json.dumps({"identity": json.loads(text)["identity"]}),
+    "knowledge is a list": lambda text: text.replace('"knowledge": {', '"knowledge": 1, "k": {'),
+    "no target": edited(lambda stored: stored.pop("target")),
+    "target is a list": edited(lambda stored: stored.update(target=[1])),
+    "empty table": edited(lambda stored: stored.update(target={"0": {}})),
+    "no time": edited(lambda stored: stored["target"]["0"].update({"1": 0.0})),
+    "nan time": edited(lambda stored: stored["draft"]["0"].update({"1": NAN})),
+    "no chances": edited(lambda stored: stored.pop("chances")),
+    "a kind of chance is missing": edited(lambda stored: stored["chances"].pop("model")),
+    "other features": edited(lambda stored: stored["chances"]["model"].update(weights=[1.0])),
+    "nan weight": edited(lambda stored: stored["chances"]["model"].update(weights=[NAN] * 4)),
+    "endless count": edited(lambda stored: stored["chances"]["model"].update(seen=INF)),
+    "no looks": edited(lambda stored: stored.update(looks=[])),
+    "nan looks": edited(lambda stored: stored.update(looks=[NAN] * 4)),
+    "looks of text": edited(lambda stored: stored.update(looks=["a"] * 4)),
+    "endless looks": edited(lambda stored: stored.update(looked_at=[INF] * 4)),
+    "negative looks": edited(lambda stored: stored.update(looked_at=[-5] * 4)),
+    "nan overhead": edited(lambda stored: stored.update(step_overhead=NAN)),
+    "negative overhead": edited(lambda stored: stored.update(row_overhead=-1.0)),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_file_is_measured_anew_and_replaced(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = KnowledgeStore(IDENTITY)
+    kept.save(taught())
+    text = BROKEN[kind](kept.path.read_text(encoding="utf-8"))
+    kept.path.write_text(text, encoding="utf-8")
+    knowledge = Knowledge()
+    with caplog.at_level(logging.WARNING, "localspec.planning.profile_store"):
+        assert not KnowledgeStore(IDENTITY).load(knowledge)
+    assert knowledge.as_dict() == Knowledge().as_dict(), "all of it or nothing"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert str(kept.path) in caplog.text
+    kept.save(taught())
+    assert KnowledgeStore(IDENTITY).load(knowledge)
+
+
+def test_bytes_that_are_no_text_are_measured_anew() -> None:
+    kept = KnowledgeStore(IDENTITY)
+    kept.save(taught())
+    kept.path.write_bytes(b"\xff\xfe\x00\x81" * 50)
+    assert not kept.load(Knowledge())
+
+
+def test_folder_in_the_place_of_the_file_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    kept = KnowledgeStore(IDENTITY)
+    kept.path.mkdir(parents=True)
+    assert not kept.load(Knowledge())
+    kept.save(taught())
+    kept.remove()
+    assert len(caplog.records) == 3
+    assert list(kept.path.parent.iterdir()) == [kept.path], "nothing half written is left"
+
+
+def test_folder_that_cannot_be_made_only_warns(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "cache").write_text("in the way", encoding="utf-8")
+    kept = KnowledgeStore(IDENTITY)
+    kept.save(taught())
+    assert "cannot be kept" in caplog.text
+    assert not kept.load(Knowledge())
+    kept.remove()
+
+
+def test_full_disk_leaves_the_old_file_whole(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new one is written beside it; half of it is not left behind."""
+    kept, old = KnowledgeStore(IDENTITY), taught()
+    kept.save(old)
+    write = Path.write_text
+
+    def fail(path: Path, text: str, **options: Any) -> int:
+        write(path, text[:20], **options)
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_text", fail)
+        kept.save(Knowledge())
+    assert "No space left" in caplog.text
+    assert list(kept.path.parent.iterdir()) == [kept.path]
+    again = Knowledge()
+    assert kept.load(again)
+    assert again.as_dict() == old.as_dict()
+
+
+def test_reader_never_sees_half_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the moment of replacement the old file is whole, and so is the new one."""
+    kept = KnowledgeStore(IDENTITY)
+    kept.save(taught())
+    replace = Path.replace
+    seen: list[object] = []
+
+    def watched(path: Path, target: Path) -> Path:
+        files = [file.read_text(encoding="utf-8") for file in (path, target)]
+        seen.extend(json.loads(text)["identity"] for text in files)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    kept.save(taught())
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert [file.suffix for file in kept.path.parent.iterdir()] == [".json"]
+
+
+def test_forgetting_removes_the_file() -> None:
+    kept = KnowledgeStore(IDENTITY)
+    kept.remove()
+    kept.save(taught())
+    kept.remove()
+    assert not kept.path.exists()
+    assert not kept.load(Knowledge())
+
+
+def test_files_are_known_by_name_size_and_time(tmp_path: Path) -> None:
+    path = tmp_path / "a.gguf"
+    path.write_bytes(b"1234")
+    first = file_identity(path)
+    assert (first["name"], first["size"]) == ("a.gguf", 4)
+    path.write_bytes(b"12345")
+    assert file_identity(path) != first
+
+
+def test_machine_is_the_same_each_time_and_fits_into_json() -> None:
+    assert machine() == machine()
+    assert json.loads(json.dumps(machine())) == machine()
+    assert folder().is_relative_to(folder().parent)

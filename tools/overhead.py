@@ -1,0 +1,197 @@
+"""What localspec's own work costs, everything except native passes.
+
+    python -m tools.overhead [--quick]
+
+1. Time per step at depth 4, greedy, on the embedded pair, whose passes are the shortest.
+2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
+3. Plain decoding against llama-cpp-python's own `Llama.generate`, the same file, interleaved.
+4. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
+
+Run it on a quiet machine: the figures are microseconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import tempfile
+from collections.abc import Generator, Sequence
+from contextlib import closing
+from itertools import islice
+from pathlib import Path
+from time import perf_counter
+
+import llama_cpp
+
+import localspec
+from localspec import Drafting, Engine, GenerationStats, ModelOptions, SamplingParams, Stream
+from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama.library import default_threads
+from tests.support import ggufs
+
+GREEDY = SamplingParams(temperature=0)
+FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
+TEXT = "Once upon a time, there was a little fox who lived in a wood with his friends."
+PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
+
+
+def main() -> None:
+    """Run all parts and print their figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions")
+    rounds = 3 if parser.parse_args().quick else 30
+    print(
+        f"localspec {localspec.__version__}, llama-cpp-python {llama_cpp.__version__}, "
+        f"{default_threads()} threads, {platform.processor() or platform.machine()}, "
+        f"Python {platform.python_version()}"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        per_step(rounds)
+        per_row(Path(folder), rounds)
+        against_llama_cpp_python(Path(folder), rounds)
+        block_against_token(rounds)
+
+
+def per_step(rounds: int) -> None:
+    """Greedy, chains of 4 from the draft model, embedded pair."""
+    with localspec.load(options=ModelOptions(context=1024)) as engine:
+        for name, drafting in (
+            ("plain", Drafting(drafter="none")),
+            ("depth 4", Drafting(drafter="model", depth=4)),
+        ):
+            costs = [
+                1e6 * stats.overhead_seconds / (stats.target_passes - 1)
+                for stats in (
+                    run(engine.stream(FOX, max_tokens=200, sampling=GREEDY, drafting=drafting))
+                    for _ in range(rounds + 1)
+                )
+            ][1:]
+            report(f"overhead per step, greedy, {name}", costs, "µs")
+
+
+def per_row(folder: Path, rounds: int) -> None:
+    """Sampled, over a vocabulary of 152,000, draft and target of random weights."""
+    path = ggufs.tiny_llama(folder / "wide.gguf", vocab_size=152_000)
+    sampling = SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.0, seed=1)
+    with localspec.load(path, draft=path, options=ModelOptions(context=512)) as engine:
+        costs = []
+        for _ in range(rounds + 1):
+            stats = run(
+                engine.stream(
+                    "Once upon a time",
+                    max_tokens=100,
+                    sampling=sampling,
+                    drafting=Drafting(drafter="model", depth=4),
+                )
+            )
+            rows = stats.drafted + stats.target_passes - 1
+            costs.append(1e6 * stats.overhead_seconds / rows)
+        report("overhead per verified row, T = 0.8, 152,000 tokens", costs[1:], "µs")
+
+
+def against_llama_cpp_python(folder: Path, rounds: int) -> None:
+    """Plain decoding, greedy and sampled, on a model of some 15 ms per pass."""
+    path = ggufs.sized_llama(folder / "sized.gguf")
+    threads, count = default_threads(), 64
+    # Both as localspec would load them: see localspec/llama/probe.py for the buffers.
+    patched = llama_cpp.llama_model_default_params
+    if not weight_buffers_work():
+
+        def without_buffers() -> object:
+            params = patched()
+            params.use_extra_bufts = False
+            return params
+
+        llama_cpp.llama_cpp.llama_model_default_params = without_buffers
+    peer = llama_cpp.Llama(
+        str(path), n_ctx=512, n_threads=threads, n_threads_batch=threads, verbose=False
+    )
+    llama_cpp.llama_cpp.llama_model_default_params = patched
+    with localspec.load(path, draft=None, options=ModelOptions(context=512)) as engine:
+        prompt = [engine.model.vocabulary.bos, *engine.tokenize(TEXT)]
+        for name, sampling, theirs in (
+            ("greedy", GREEDY, {"temp": 0.0}),
+            (
+                "T = 0.8",
+                SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05),
+                {"temp": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
+            ),
+        ):
+            seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
+            for turn in range(max(4, rounds)):
+                # Each goes first every other time: the machine's speed drifts.
+                for who in sorted(seconds, reverse=bool(turn % 2)):
+                    if who == "ours":
+                        tokens: Stream | Generator[int, Sequence[int] | None, None] = engine.stream(
+                            TEXT,
+                            max_tokens=count,
+                            sampling=sampling,
+                            drafting=Drafting(drafter="none"),
+                        )
+                    else:
+                        peer.reset()
+                        tokens = peer.generate(prompt, **theirs)
+                    seconds[who].append(timed(tokens, count))
+            passes = [1e3 * ours / (count - 1) for ours in seconds["ours"]]
+            pairs = zip(seconds["theirs"], seconds["ours"], strict=True)
+            ratios = [theirs_took / ours_took for theirs_took, ours_took in pairs]
+            report(f"plain, {name}: one pass", passes, "ms")
+            report(f"plain, {name}: tokens/s ÷ those of Llama.generate", ratios, "×")
+
+
+def timed(tokens: Stream | Generator[int, Sequence[int] | None, None], count: int) -> float:
+    """Seconds from the first to the `count`-th item."""
+    with closing(tokens):
+        next(tokens)
+        started = perf_counter()
+        taken = sum(1 for _ in islice(tokens, count - 1))
+        seconds = perf_counter() - started
+    if taken < count - 1:
+        raise SystemExit("the model of random weights ended its answer; take another seed")
+    return seconds
+
+
+def block_against_token(rounds: int) -> None:
+    """Accepted draft tokens per pass, sampled chains of 4, every prompt."""
+    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
+    totals = {"block": [0, 0], "token": [0, 0]}
+    with localspec.load(options=ModelOptions(context=1024)) as engine:
+        for seed in range(max(1, rounds // 5)):
+            for prompt in prompts:
+                for rule, total in totals.items():
+                    stats = sampled(engine, prompt, seed, rule)
+                    total[0] += stats.accepted
+                    total[1] += stats.target_passes - 1
+    per_pass = {rule: accepted / passes for rule, (accepted, passes) in totals.items()}
+    for rule, value in per_pass.items():
+        print(f"{'accepted per pass, T = 0.8, depth 4, rule ' + rule:58}{value:9.3f}")
+    print(f"{'block ÷ token':58}{per_pass['block'] / per_pass['token']:9.3f} ×")
+
+
+def sampled(engine: Engine, prompt: str, seed: int, rule: str) -> GenerationStats:
+    """Figures of one sampled answer of 60 tokens."""
+    return run(
+        engine.stream(
+            prompt,
+            max_tokens=60,
+            sampling=SamplingParams(temperature=0.8, seed=seed),
+            drafting=Drafting(drafter="model", depth=4, rule=rule),
+        )
+    )
+
+
+def run(stream: Stream) -> GenerationStats:
+    """The figures of a whole answer."""
+    return stream.completion().stats
+
+
+def report(what: str, values: list[float], unit: str) -> None:
+    """Median with the middle half of the values."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    print(f"{what:58}{middle:9.3f} {unit}  ({low:.3f} – {high:.3f})")
+
+
+if __name__ == "__main__":
+    main()
