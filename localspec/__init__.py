@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from localspec.decoding.params import SamplingParams
     from localspec.decoding.stats import DrafterStats, GenerationStats
+    from localspec.drafters.options import Drafting
     from localspec.engine import Engine
     from localspec.errors import (
         Cancelled,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     )
     from localspec.llama.options import ModelOptions
     from localspec.loading import load
-    from localspec.planning.drafting import Drafting
     from localspec.stream import Chunk, Completion, Stream
 
 __version__ = "0.1.0"
@@ -64,7 +64,7 @@ _HOMES = {
         "DrafterStats",
         "GenerationStats",
     ),
-    "localspec.planning.drafting": ("Drafting",),
+    "localspec.drafters.options": ("Drafting",),
     "localspec.engine": ("Engine",),
     "localspec.errors": (
         "Cancelled",

@@ -10,28 +10,34 @@ from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from localspec.decoding.loop import Step, speculate
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Limits, Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters import Parts
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.heterogeneous import CrossedModel
-from localspec.drafters.mapped_cache import TranslatedCache
-from localspec.drafters.parallel import Ahead
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.composition import compose, require, sources
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
+from localspec.drafters.parallel import ParallelReader
 from localspec.errors import EngineBusy, UsageError
-from localspec.planning.drafting import Drafting, Limits, choose
-from localspec.planning.pair_profile import Knowledge
-from localspec.planning.profile_store import KnowledgeStore
+from localspec.planning.adaptive import AdaptivePlanner
+from localspec.planning.calibration import BUDGETS, MeasuredCache, agrees, calibrate
+from localspec.planning.costs import CostCurve
+from localspec.planning.pair_profile import PairProfile
+from localspec.planning.profile_store import ProfileStore
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.stream import Completion, Stream
 from localspec.text import TextAssembler
 
 if TYPE_CHECKING:
-    from localspec.drafters.vocabulary_map import Translation
+    from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
@@ -54,7 +60,7 @@ class Engine:
         notices: what the user should know about the choice of the files, sentences.
         crossing: where the draft model has another vocabulary than the target, how much of it they
             share and how drafts are made all the same; None where the token ids agree.
-        knowledge: what passes cost here and how often drafts were right; the planner's.
+        profile: what passes cost here and how often drafts were right; the planner's.
     """
 
     def __init__(
@@ -63,9 +69,9 @@ class Engine:
         draft: Context | None,
         *,
         draft_path: Path | None,
-        crossed: Translation | None,
+        crossed: VocabularyMap | None,
         cross_vocabulary: str,
-        store: KnowledgeStore,
+        store: ProfileStore,
         side_by_side: bool,
         drafting: Drafting,
         wait: bool,
@@ -84,23 +90,22 @@ class Engine:
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
         model = None if draft is None else DraftModel(draft, self.model.vocabulary.size)
-        # What the planner's costs are measured of.
-        self._measured: list[Context | TranslatedCache] = [*self._contexts]
         if draft is not None and crossed is not None:
-            translated = TranslatedCache(draft, crossed, recurrent=draft.model.recurrent)
-            model = CrossedModel(translated, self.model.vocabulary.size, way=cross_vocabulary)
-            self._measured[1] = translated
-        ahead = Ahead(model) if model is not None and side_by_side else None
-        self._parts = Parts(model, ahead=ahead)
+            mapped = MappedCache(draft, crossed, recurrent=draft.model.recurrent)
+            size = self.model.vocabulary.size
+            model = HeterogeneousDraftModel(mapped, size, way=cross_vocabulary)
+        reader = ParallelReader(model) if model is not None and side_by_side else None
+        self._parts = Parts(model, reader=reader)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
-        self.knowledge = Knowledge()
+        self.profile = PairProfile()
         self._store = store
         # What an earlier session stored is compared with the machine before it is believed.
-        self._checked = not self._store.load(self.knowledge)
+        self._checked = not self._store.load(self.profile)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
         self._wait = wait
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # held by the stream that generates
+        self._state = threading.Lock()  # held while it is told, or asked, which one that is
         self._active: Stream | None = None
         self._owner: int | None = None
         self._closed = False
@@ -130,10 +135,10 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
-            if self.knowledge.target:
-                self._store.save(self.knowledge)
-            if self._parts.ahead is not None:
-                self._parts.ahead.close()
+            if self.profile.target:
+                self._store.save(self.profile)
+            if self._parts.reader is not None:
+                self._parts.reader.close()
             models = [context.model for context in self._contexts]
             for context in self._contexts:
                 context.close()
@@ -143,7 +148,7 @@ class Engine:
     @property
     def crossing(self) -> str | None:
         model = self._parts.model
-        return model.summary if isinstance(model, CrossedModel) else None
+        return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
     @property
     def context_length(self) -> int:
@@ -160,11 +165,17 @@ class Engine:
         self._check_open()
         return self.model.vocabulary.piece(token)
 
+    @property
+    def draft_costs(self) -> CostCurve | None:
+        """T(n) of the draft model, as far as it was measured; None without one."""
+        _, models = sources(self._parts)
+        return self.profile.source(models[0]).costs if models else None
+
     def plain_seconds(self, context_length: int) -> float | None:
         """What one token costs without drafts: T(1) at so many tokens of context, at the pace of
         the latest passes. None until it was measured (before a first answer, or where options
         leave nothing to plan)."""
-        curve = self.knowledge.target
+        curve = self.profile.target
         return curve.seconds(1, context_length) * curve.pace if curve else None
 
     def stream(
@@ -211,33 +222,34 @@ class Engine:
         session = Session(
             tokens,
             Sampler(sampling, self.model.vocabulary.size),
-            SeededDice(seed),
+            SeededRandom(seed),
             limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
             ends=self.model.vocabulary.ends,
             constraint=self._constraint(grammar, json_schema),
         )
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
-        planner, drafters = choose(
-            drafting,
-            self._parts,
-            self.knowledge,
-            self._limits,
-            greedy=sampling.greedy,
-            trees=rule.trees,
-            cannot=self._target.why_not_draft,
-        )
+        require(drafting, self._parts)
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless
-        stats.vocabulary = self.crossing
 
         def start() -> Generator[Step, None, None]:
-            if drafters and not drafting.forced:
+            # Only now, with the engine held: planner and sources share what is learned.
+            planner, drafter = compose(
+                drafting,
+                self._parts,
+                self.profile,
+                self._limits,
+                greedy=sampling.greedy,
+                trees=rule.trees,
+                cannot=self._target.why_not_draft,
+            )
+            stats.vocabulary = self.crossing
+            if isinstance(planner, AdaptivePlanner):
                 stats.calibration_seconds = self._calibrate(tokens)
             self._target.progress = progress
             stats.cached_tokens = self._target.reuse(tokens)
-            for drafter in drafters.values():
-                drafter.begin(tokens)
-            return speculate(session, self._target, drafters, planner, rule)
+            drafter.begin(tokens)
+            return drive(session, speculate(session, drafter, planner, rule), self._target)
 
         assembler = TextAssembler(self.model.vocabulary.piece, stops)
         when_full = None
@@ -306,21 +318,24 @@ class Engine:
         except UsageError:
             self._lock.release()
             raise
-        self._owner, self._active = threading.get_ident(), stream
-        for context in self._contexts:
-            context.resume()
+        with self._state:
+            self._owner, self._active = threading.get_ident(), stream
+            for context in self._contexts:
+                context.resume()
 
     def release(self, stream: Stream) -> None:
         """Called by a stream after its last step, however it ended."""
-        self._active = self._owner = None
+        with self._state:
+            self._active = self._owner = None
         self._target.progress = None
         self._lock.release()
 
     def interrupt(self, stream: Stream) -> None:
         """Called by a stream that was cancelled."""
-        if self._active is stream:
-            for context in self._contexts:
-                context.cancel()
+        with self._state:  # else it might be the next one that is stopped
+            if self._active is stream:
+                for context in self._contexts:
+                    context.cancel()
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a
@@ -330,13 +345,13 @@ class Engine:
             self._check_open()
             for context in self._contexts:
                 context.resume()
-            self.knowledge.doubts = min(self.knowledge.doubts, CALIBRATIONS)
+            self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
             return self._calibrate(())
 
     def forget(self) -> None:
         """Drop what was measured and learned, here and on disk, as if this pair were new."""
         with self._lock:
-            self.knowledge.forget()
+            self.profile.forget()
             self._store.remove()
             self._checked = True  # nothing is left that was measured in another session
 
@@ -345,26 +360,23 @@ class Engine:
 
         Once more after a busy time, but not at the cost of what the cache holds of the prompt.
         """
-        from localspec.llama.calibration import BUDGETS, agrees, calibrate
-
         started = perf_counter()
-        curves = (self.knowledge.target, self.knowledge.draft)
+        _, models = sources(self._parts)
+        measured: list[tuple[MeasuredCache, CostCurve]] = [(self._contexts[0], self.profile.target)]
+        measured += [(model.passes, self.profile.source(model).costs) for model in models]
         known = 4 * self._target.holds_of(prompt) > len(prompt)
-        again = 0 < self.knowledge.doubts <= CALIBRATIONS and not known
-        wanted = [again or not curve for curve in curves]
-        if not any(wanted[: len(self._measured)]) and not self._checked:
-            pairs = zip(self._measured, curves, strict=False)
-            wanted = [not agrees(passes, curve) for passes, curve in pairs]
+        again = 0 < self.profile.doubts <= CALIBRATIONS and not known
+        wanted = [again or not curve for _, curve in measured]
+        if not any(wanted) and not self._checked:
+            wanted = [not agrees(passes, curve) for passes, curve in measured]
         self._checked = True
         steady = [
-            calibrate(passes, curve, budget)
-            for passes, curve, budget, measure in zip(
-                self._measured, curves, BUDGETS, wanted, strict=False
-            )
-            if measure
+            calibrate(passes, curve, BUDGETS[min(number, 1)])
+            for number, (passes, curve) in enumerate(measured)
+            if wanted[number]
         ]
         if steady:
-            self.knowledge.doubts = 0 if all(steady) else self.knowledge.doubts + 1
+            self.profile.doubts = 0 if all(steady) else self.profile.doubts + 1
         return perf_counter() - started
 
     def _check_open(self) -> None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
+from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import reference
 from localspec.llama.options import ModelOptions
-from localspec.planning.drafting import Drafting
 from localspec.planning.profile_store import KnowledgeStore, file_identity, machine
 
 if TYPE_CHECKING:

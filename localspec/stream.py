@@ -8,7 +8,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Protocol
 
-from localspec.decoding.loop import Step
+from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import Cancelled
@@ -159,9 +159,11 @@ class Stream(Iterator[Chunk]):
             self.finish_reason = "cancelled"
             raise
         finally:
-            if steps is not None:
-                steps.close()
-            self._holder.release(self)
+            try:
+                if steps is not None:
+                    steps.close()
+            finally:  # whatever that raises: the next answer must not wait for ever
+                self._holder.release(self)
         rest = self._assembler.finish()
         if rest:
             yield Chunk(rest, (), (), None)

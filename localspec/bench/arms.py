@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from localspec.bench.records import BenchPrompt, Sample
-from localspec.decoding.loop import Step
+from localspec.decoding.interfaces import Step
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters import REGISTRY
+from localspec.drafters.options import Drafting
 from localspec.errors import Cancelled, UsageError
-from localspec.planning.drafting import Drafting
 
 if TYPE_CHECKING:
     from localspec.engine import Engine

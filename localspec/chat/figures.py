@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     # They import numpy, and the chat is on the screen before that.
-    from localspec.decoding.loop import Step
+    from localspec.decoding.interfaces import Step
     from localspec.decoding.stats import GenerationStats
 
 RECENT = 1.5

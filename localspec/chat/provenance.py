@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from localspec.decoding.loop import Step
+    from localspec.decoding.interfaces import Step
 
 Span = tuple[int, str]
 """A run of text: how many characters, and its source: a drafter's name, or "target"."""
@@ -89,7 +89,7 @@ class Provenance:
 
 def fitted(spans: Sequence[Span], length: int) -> list[Span]:
     """Spans that cover exactly `length` characters."""
-    from localspec.decoding.loop import TARGET
+    from localspec.decoding.interfaces import TARGET
 
     found: list[Span] = []
     for count, source in spans:

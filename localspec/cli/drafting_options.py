@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from localspec import Drafting
 from localspec.cli.options import default, in_panel
-from localspec.planning.drafting import OVERLAPS
+from localspec.drafters.options import OVERLAPS
 
 _option = in_panel("Drafting")
 

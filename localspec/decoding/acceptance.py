@@ -9,18 +9,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-import numpy.typing as npt
-
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.random_source import Dice
-from localspec.decoding.sampling import Constraint
+from localspec.decoding.occurrences import NONE, Occurrences
+from localspec.decoding.random_source import RandomSource
+from localspec.decoding.sampling import Constraint, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-
-Rows = npt.NDArray[np.float32]
-"""Logits of one pass over a tree, float32 [1 + nodes, vocabulary]: row 0 follows the committed
-tokens, row i + 1 follows node i."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +36,7 @@ class Verdict:
 class Verification:
     """p at the root and at every node of a verified tree, worked out only where it is asked for."""
 
-    __slots__ = ("_best", "_constraints", "_p", "rows", "session", "tree")
+    __slots__ = ("_constraints", "_p", "_raw", "rows", "session", "tree")
 
     def __init__(self, rows: Rows, tree: TokenTree, session: Session) -> None:
         self.rows = rows
@@ -51,9 +45,8 @@ class Verification:
         self._p: dict[int, Distribution] = {}
         self._constraints: dict[int, Constraint | None] = {ROOT: session.constraint}
         sampler = session.sampler
-        self._best: list[int] | None = None
-        if sampler.greedy and not sampler.adjusts and session.constraint is None:
-            self._best = rows.argmax(axis=1).tolist()
+        # Whether the best token of a row is that of its logits as they are.
+        self._raw = sampler.greedy and not sampler.adjusts and session.constraint is None
 
     def p(self, node: int) -> Distribution:
         """The target's distribution after `node` (ROOT: after the committed tokens).
@@ -63,8 +56,8 @@ class Verification:
         """
         found = self._p.get(node)
         if found is None:
-            if self._best is not None:
-                found = Distribution.certain(self._best[node + 1])
+            if self._raw:
+                found = Distribution.certain(self.best(node))
             else:
                 found = self.session.sampler.distribution(
                     self.rows[node + 1], self._recent(node), self.constraint(node)
@@ -74,8 +67,8 @@ class Verification:
 
     def best(self, node: int) -> int:
         """The token greedy decoding picks after `node`."""
-        if self._best is not None:
-            return self._best[node + 1]
+        if self._raw:
+            return int(self.rows[node + 1].argmax())
         return self.session.sampler.best(
             self.rows[node + 1], self._recent(node), self.constraint(node)
         )
@@ -96,11 +89,11 @@ class Verification:
         further.advance(token)
         return further
 
-    def _recent(self, node: int) -> list[int]:
+    def _recent(self, node: int) -> Occurrences:
         # Only penalties read it, and building it costs more than everything else here.
         if not self.session.sampler.adjusts:
-            return []
-        return self.session.context + self.tree.path_tokens(node)
+            return NONE
+        return self.session.recent(self.tree.path_tokens(node))
 
 
 class AcceptanceRule(Protocol):
@@ -110,7 +103,7 @@ class AcceptanceRule(Protocol):
     lossless: bool
     trees: bool
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         """Walk down the tree and stop where the target disagrees."""
         ...
 
@@ -122,7 +115,7 @@ class GreedyMatch:
     lossless = True
     trees = True
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, node = target.tree, ROOT
         path: list[int] = []
         tested: list[int] = []
@@ -151,7 +144,7 @@ class SpeculativeSampling:
     lossless = True
     trees = True
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, node = target.tree, ROOT
         path: list[int] = []
         tested: list[int] = []
@@ -161,13 +154,13 @@ class SpeculativeSampling:
                 tested.append(child)
                 token = tree.tokens[child]
                 q = tree.proposals[child] or Distribution.certain(token)
-                if dice.coin(p.prob(token) / q.prob(token)):
+                if random.coin(p.prob(token) / q.prob(token)):
                     path.append(child)
                     node = child
                     break
                 p = p.residual(q)
             else:
-                return Verdict(path, dice.draw(p), tested)
+                return Verdict(path, random.draw(p), tested)
 
 
 class BlockVerification:
@@ -182,7 +175,7 @@ class BlockVerification:
     lossless = True
     trees = False
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree = target.tree
         ratio = 1.0  # p_i of the paper: min(1, p_{i−1} · p/q), the budget that reached token i
         accepted, carried, last = 0, 1.0, target.p(ROOT)
@@ -192,13 +185,13 @@ class BlockVerification:
             if ratio == 0.0:
                 break
             p = target.p(node)
-            if dice.coin(self._chance(target, node, p, ratio)):
+            if random.coin(self._chance(target, node, p, ratio)):
                 accepted, carried, last = node + 1, ratio, p
         path = list(range(accepted))
         if accepted == len(tree):
-            return Verdict(path, dice.draw(last), path)
+            return Verdict(path, random.draw(last), path)
         q = tree.proposals[accepted] or Distribution.certain(tree.tokens[accepted])
-        return Verdict(path, dice.draw(last.residual(q, carried)), [*path, accepted])
+        return Verdict(path, random.draw(last.residual(q, carried)), [*path, accepted])
 
     @staticmethod
     def _chance(target: Verification, node: int, p: Distribution, ratio: float) -> float:

@@ -14,7 +14,7 @@ import numpy as np
 
 from localspec.decoding.acceptance import Verdict, Verification
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.random_source import Dice
+from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.tree import ROOT
 from localspec.errors import UsageError
@@ -27,7 +27,7 @@ class LossyRule(ABC):
     lossless = False
     trees = True
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, node = target.tree, ROOT
         path: list[int] = []
         tested: list[int] = []
@@ -39,7 +39,7 @@ class LossyRule(ABC):
                     node = child
                     break
             else:
-                return Verdict(path, dice.draw(target.p(node)), tested)
+                return Verdict(path, random.draw(target.p(node)), tested)
 
     @abstractmethod
     def good_enough(self, p: Distribution, token: int) -> bool:
@@ -108,7 +108,7 @@ def judged(target: Verification, node: int) -> Distribution:
     if params.temperature > 0.0:
         return target.p(node)
     sampler = Sampler(replace(params, temperature=1.0), target.rows.shape[1])
-    recent = target.session.context + target.tree.path_tokens(node)
+    recent = target.session.recent(target.tree.path_tokens(node))
     return sampler.distribution(target.rows[node + 1], recent, target.constraint(node))
 
 

@@ -1,7 +1,7 @@
 """The only source of chance in a generation.
 
 Acceptance rules and sampled drafts ask for coins and draws instead of a random number, so that a
-test can put in dice that walk through *every* outcome with its exact probability, and compare the
+test can put in one that walks through *every* outcome with its exact probability, and compare the
 distribution of whole sequences with the target's to 1e-9.
 """
 
@@ -13,7 +13,7 @@ from typing import Protocol
 from localspec.decoding.distribution import Distribution
 
 
-class Dice(Protocol):
+class RandomSource(Protocol):
     """Chance, as the algorithm asks for it."""
 
     def coin(self, probability: float) -> bool:
@@ -25,8 +25,8 @@ class Dice(Protocol):
         ...
 
 
-class SeededDice:
-    """Pseudo-random dice; the same seed and the same drafts give the same tokens."""
+class SeededRandom:
+    """Pseudo-random numbers; the same seed and the same drafts give the same tokens."""
 
     __slots__ = ("_random",)
 

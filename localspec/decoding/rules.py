@@ -11,7 +11,7 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.lossy import lossy_rule
-from localspec.decoding.random_source import Dice
+from localspec.decoding.random_source import RandomSource
 from localspec.errors import UsageError
 
 LOSSLESS = ("auto", "token", "block")
@@ -32,9 +32,9 @@ class BestLossless:
         self._chains = BlockVerification()
         self._trees = SpeculativeSampling()
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         chosen = self._chains if target.tree.is_chain() else self._trees
-        return chosen.accept(target, dice)
+        return chosen.accept(target, random)
 
 
 def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) -> AcceptanceRule:

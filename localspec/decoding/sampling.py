@@ -14,11 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
 from localspec.decoding.params import SamplingParams as SamplingParams
 from localspec.errors import NativeError, UsageError
 
 Row = npt.NDArray[np.float32]
 """Logits of one position, float32 [vocabulary]."""
+Rows = npt.NDArray[np.float32]
+"""Logits of one pass over a tree, float32 [1 + nodes, vocabulary]: row 0 follows the committed
+tokens, row i + 1 follows node i."""
 
 GROUPS = 1024
 """Groups whose maxima bound the k-th largest logit; few enough that sorting them is cheap."""
@@ -56,6 +60,7 @@ class Sampler:
                 f"logit-bias names a token id outside 0 … {vocabulary - 1}. "
                 "Look ids up with Engine.tokenize()."
             )
+        self._vocabulary = vocabulary
         self._penalises = params.penalty_last_n != 0 and (
             params.repeat_penalty != 1.0
             or params.frequency_penalty != 0.0
@@ -64,15 +69,23 @@ class Sampler:
         self.adjusts = bool(self._bias_ids.size) or self._penalises
         """Whether logits depend on more than the row: argmax over raw rows is then not enough."""
 
-    def best(self, row: Row, recent: Sequence[int], constraint: Constraint | None = None) -> int:
-        """The token greedy decoding picks, lowest id on ties. `recent`: all tokens before it."""
+    def window(self, text: Sequence[int]) -> PenaltyWindow | None:
+        """What penalties look at behind a text; None where there are none."""
+        if not self._penalises:
+            return None
+        return PenaltyWindow(text, self.params.penalty_last_n, self._vocabulary)
+
+    def best(
+        self, row: Row, recent: Occurrences = NONE, constraint: Constraint | None = None
+    ) -> int:
+        """The token greedy decoding picks, lowest id on ties. `recent`: what penalties look at."""
         row = self._adjusted(row, recent) if self.adjusts else row
         if constraint is None:
             return int(row.argmax())
         return int(self._top(row, 1, constraint)[0])
 
     def top(
-        self, row: Row, recent: Sequence[int], k: int, constraint: Constraint | None = None
+        self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None
     ) -> list[int]:
         """The k most probable tokens (fewer if fewer are allowed), best first."""
         row = self._adjusted(row, recent) if self.adjusts else row
@@ -80,7 +93,7 @@ class Sampler:
         return top
 
     def distribution(
-        self, row: Row, recent: Sequence[int], constraint: Constraint | None = None
+        self, row: Row, recent: Occurrences = NONE, constraint: Constraint | None = None
     ) -> Distribution:
         """The distribution a token is drawn from after `recent`.
 
@@ -121,15 +134,13 @@ class Sampler:
             ids[order], np.exp(logits[order] * (1.0 / params.temperature))
         )
 
-    def _adjusted(self, row: Row, recent: Sequence[int]) -> Row:
+    def _adjusted(self, row: Row, recent: Occurrences) -> Row:
         """A copy of the row with bias and penalties; the original belongs to llama.cpp."""
         row = row.copy()
         if self._bias_ids.size:
             row[self._bias_ids] += self._bias
-        if self._penalises:
-            n = self.params.penalty_last_n
-            window = recent[-n:] if n > 0 else recent
-            ids, counts = np.unique(np.asarray(window, np.int64), return_counts=True)
+        if self._penalises and len(recent.ids):
+            ids, counts = recent.ids, recent.counts
             logits = row[ids]
             rate = self.params.repeat_penalty
             logits = np.where(logits > 0, logits / rate, logits * rate)

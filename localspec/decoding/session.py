@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.decoding.random_source import Dice
+from localspec.decoding.occurrences import NONE, Occurrences
+from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Sampler
 
 
@@ -16,7 +17,7 @@ class Session:
             next pass begins with it.
         prompt_length: how many of them came with the prompt.
         sampler: turns rows of logits into distributions, for target and drafters alike.
-        dice: the source of chance.
+        random: the source of chance.
         constraint: the grammar at the end of `context`, or None.
         limit: `context` may grow to this many tokens.
         ends: whether a token ends the generation.
@@ -25,13 +26,14 @@ class Session:
     """
 
     __slots__ = (
+        "_window",
         "constraint",
         "context",
-        "dice",
         "ends",
         "finish",
         "limit",
         "prompt_length",
+        "random",
         "sampler",
     )
 
@@ -39,7 +41,7 @@ class Session:
         self,
         prompt: Sequence[int],
         sampler: Sampler,
-        dice: Dice,
+        random: RandomSource,
         *,
         limit: int,
         ends: Callable[[int], bool],
@@ -48,16 +50,26 @@ class Session:
         self.context = list(prompt)
         self.prompt_length = len(self.context)
         self.sampler = sampler
-        self.dice = dice
+        self.random = random
         self.constraint = constraint
         self.limit = limit
         self.finish: str | None = None
         self.ends = ends
+        self._window = sampler.window(self.context)
+
+    @property
+    def at_prompt(self) -> bool:
+        """Whether nothing is generated yet: the first token comes with the prompt's own pass."""
+        return len(self.context) == self.prompt_length
 
     @property
     def room(self) -> int:
         """Tokens that may still be generated."""
         return self.limit - len(self.context)
+
+    def recent(self, path: Sequence[int] = ()) -> Occurrences:
+        """What penalties look at behind the context and such a path."""
+        return NONE if self._window is None else self._window.behind(path)
 
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
         """Commit the tokens of one step up to the first that ends the generation; return those.

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from localspec.decoding.loop import TARGET, Step
+from localspec.decoding.interfaces import TARGET, Step
 
 
 @dataclass(slots=True)
 class DrafterStats:
-    """What one drafter proposed: tokens drafted, of those tested, of those accepted."""
+    """What one source proposed: tokens drafted, of those tested, of those accepted."""
 
     drafted: int = 0
     tested: int = 0
@@ -34,11 +34,11 @@ class GenerationStats:
         decode_seconds: in steps after the first token.
         draft_seconds, verify_seconds: of that, in native passes of draft model and target.
         overhead_seconds: the rest of `decode_seconds`: localspec's own work.
-        by_drafter: counts by the name of the drafter.
+        by_drafter: counts by the name of the source.
         rule: the acceptance rule; `lossless` tells whether it leaves the output as it is.
         vocabulary: where the draft model has another one than the target: how much they share, and
             how drafts are made all the same.
-        seed: of the dice; giving it again repeats the answer.
+        seed: of the random numbers; giving it again repeats the answer.
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
     """
@@ -96,23 +96,24 @@ class GenerationStats:
         if reason is not None:
             self.reasons[reason] = self.reasons.get(reason, 0) + 1
             return
-        self.drafted += step.drafted
-        self.tested += step.tested
-        self.accepted += step.accepted
-        for source in step.tree.sources:
+        tree, tested, accepted = step.tree, step.tested_nodes, step.accepted_nodes
+        for source in tree.sources[: tree.proposed]:
             self._of(source).drafted += 1
         for nodes, positions in (
-            (step.tests, self.tested_per_position),
-            (step.path, self.accepted_per_position),
+            (tested, self.tested_per_position),
+            (accepted, self.accepted_per_position),
         ):
             for node in nodes:
-                depth = step.tree.depths[node]
+                depth = tree.depths[node]
                 positions.extend([0] * (depth - len(positions)))
                 positions[depth - 1] += 1
-        for node in step.tests:
-            self._of(step.tree.sources[node]).tested += 1
-        for node in step.path:
-            self._of(step.tree.sources[node]).accepted += 1
+        for node in tested:
+            self._of(tree.sources[node]).tested += 1
+        for node in accepted:
+            self._of(tree.sources[node]).accepted += 1
+        self.drafted += tree.proposed
+        self.tested += len(tested)
+        self.accepted += len(accepted)
 
     def _of(self, source: str) -> DrafterStats:
         assert source != TARGET

@@ -8,6 +8,8 @@ from localspec.decoding.distribution import Distribution
 
 ROOT = -1
 """The parent of a tree's first tokens: the last committed token."""
+PADDING = "padding"
+"""Source of a token that nobody proposed."""
 
 
 class TokenTree:
@@ -23,10 +25,21 @@ class TokenTree:
         proposals: distribution q that a node's token was drawn from, given that its earlier
             siblings had been drawn already (without replacement); None for a token that was
             chosen, not drawn, which counts as q = 1 on that token.
-        sources: name of the drafter that proposed each node.
+        sources: name of the source that proposed each node; PADDING for those behind `proposed`.
+        proposed: how many were proposed. The nodes behind them are padding: where a pass over more
+            tokens costs less, they fill it up.
     """
 
-    __slots__ = ("_branches", "_children", "depths", "parents", "proposals", "sources", "tokens")
+    __slots__ = (
+        "_branches",
+        "_children",
+        "depths",
+        "parents",
+        "proposals",
+        "proposed",
+        "sources",
+        "tokens",
+    )
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
@@ -34,6 +47,7 @@ class TokenTree:
         self.proposals: list[Distribution | None] = []
         self.sources: list[str] = []
         self.depths: list[int] = []
+        self.proposed = 0
         self._children: list[list[int]] = [[]]
         self._branches = False
 
@@ -53,6 +67,16 @@ class TokenTree:
         self, token: int, parent: int, source: str, proposal: Distribution | None = None
     ) -> int:
         """Append a node below `parent` and return its number."""
+        node = self._append(token, parent, source, proposal)
+        self.proposed = node + 1
+        return node
+
+    def pad(self, token: int, parent: int) -> int:
+        """The same for a token that fills a slot and counts as nothing. Nothing may be added
+        behind it but further padding."""
+        return self._append(token, parent, PADDING, None)
+
+    def _append(self, token: int, parent: int, source: str, proposal: Distribution | None) -> int:
         node = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)

@@ -21,6 +21,7 @@ from localspec import paths
 from localspec.bench.records import BenchPrompt
 from localspec.bench.suites import SUITES, load_suites
 from localspec.decoding.params import SamplingParams
+from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
 from localspec.gguf.names import printable
 from localspec.gguf.reader import GGUFFile
@@ -29,7 +30,6 @@ from localspec.pairing.forecast import best
 from localspec.pairing.memory import Use, n_layers
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, WARN, Check
-from localspec.planning.drafting import Drafting
 
 if TYPE_CHECKING:
     from localspec.decoding.stats import GenerationStats

@@ -46,7 +46,7 @@ class Sorted:
         return slice(low, bisect_left(keys, start + _ALL, low))
 
 
-class Lexicon:
+class ByteVocabulary:
     """The tokens of one model.
 
     Attributes:

@@ -7,25 +7,29 @@ every token itself, so the target verifies it with the same q and the text stays
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.sampling import Row
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.draft_model import DraftModel, Speaker
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.draft_sampler import DraftSampler
 from localspec.drafters.ngram import NgramIndex
-from localspec.planning.planner import Plan
 
 
-class CascadeDrafter:
+class CascadeSource:
     """A chain of the draft model's own tokens, several to a pass where the n-gram guessed them.
 
     Args:
         model, index: shared with the other drafters.
         guess: longest run that the n-gram puts before the draft model at once.
         shortest: matches of fewer tokens are not worth a guess.
+        greedy: draft the model's most probable tokens even where the session samples.
     """
+
+    hidden: tuple[int, ...] = ()
 
     def __init__(
         self,
@@ -35,12 +39,14 @@ class CascadeDrafter:
         name: str = "cascade",
         guess: int = 3,
         shortest: int = 2,
+        greedy: bool = False,
     ) -> None:
         self.name = name
         self._model = model
         self._index = index
         self._guess = guess
         self._shortest = shortest
+        self._greedy = greedy
 
     @property
     def native_seconds(self) -> float:
@@ -52,28 +58,28 @@ class CascadeDrafter:
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         model = self._model
-        self.sync(session.context)
+        self.committed(session.context, {})
         node = tree.tip()
         path = tree.path_tokens(node)
-        speaker = Speaker(session, path, greedy=False)
+        sampler = DraftSampler(session, path, greedy=self._greedy)
         unread = [*session.context[len(model.cache.tokens) :], *path]
         left = min(plan.depth, model.room(session.context) - len(path))
         likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
-        while left > 0 and speaker.open:
+        while left > 0 and sampler.open:
             guess = self._run(path, min(self._guess, left - 1))
             rows = model.read([*unread, *guess], 1 + len(guess))
             read = len(model.cache.tokens) - len(guess)
             for i, row in enumerate(rows):
                 if thresholds:
-                    confident, likelihood = speaker.confident(row, plan, likelihood)
+                    confident, likelihood = sampler.confident(row, plan, likelihood)
                     if not confident:
                         return
-                token, q = _spoken(speaker, session, row, guess[i] if i < len(guess) else None)
+                token, q = _said(sampler, session, row, guess[i] if i < len(guess) else None)
                 node = tree.add(token, node, self.name + model.suffix, q)
                 path.append(token)
-                speaker.advance(token)
+                sampler.advance(token)
                 left -= 1
-                if i == len(guess) or token != guess[i] or not speaker.open:
+                if i == len(guess) or token != guess[i] or not sampler.open:
                     # This token is unread; what was guessed from here on was wrong.
                     model.cache.truncate(read + i)
                     break
@@ -82,7 +88,7 @@ class CascadeDrafter:
             if held < len(session.context) + len(path) - 1:  # a recurrent memory lost more
                 unread = [*session.context, *path][held:]
 
-    def sync(self, context: Sequence[int]) -> None:
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self._index.sync(context)
         self._model.sync(context)
 
@@ -94,18 +100,18 @@ class CascadeDrafter:
         return self._index.run(match, first[0][0], length, self._shortest) if first else []
 
 
-def _spoken(
-    speaker: Speaker, session: Session, row: Row, guess: int | None
+def _said(
+    sampler: DraftSampler, session: Session, row: Row, guess: int | None
 ) -> tuple[int, Distribution | None]:
     """The draft model's token at this place and the q it counts as drawn from.
 
     With a guess: accept it with min(1, q(guess) / 1), else draw from norm((q − 1_guess)+).
     """
-    if speaker.greedy:
-        return speaker.best(row), None
-    q = speaker.distribution(row)
+    if sampler.greedy:
+        return sampler.best(row), None
+    q = sampler.distribution(row)
     if guess is None:
-        return session.dice.draw(q), q
-    if session.dice.coin(q.prob(guess)):
+        return session.random.draw(q), q
+    if session.random.coin(q.prob(guess)):
         return guess, q
-    return session.dice.draw(q.without(guess) or q), q
+    return session.random.draw(q.without(guess) or q), q

@@ -1,14 +1,14 @@
-"""One drafter goes on where another stopped."""
+"""One source goes on where another stopped."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.planning.planner import Plan
 
 
 class Continuation:
@@ -18,11 +18,15 @@ class Continuation:
         share: part of the plan's depth that `first` may use.
     """
 
-    def __init__(self, name: str, first: Drafter, second: Drafter, *, share: float = 0.5) -> None:
+    def __init__(self, name: str, first: Source, second: Source, *, share: float = 0.5) -> None:
         self.name = name
         self._first = first
         self._second = second
         self._share = share
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        return (*self._first.hidden, *self._second.hidden)
 
     @property
     def native_seconds(self) -> float:
@@ -41,6 +45,6 @@ class Continuation:
             # One branch only: candidates beside the continuation would hang from a guess.
             self._second.propose(session, replace(plan, depth=plan.depth - used, width=1), tree)
 
-    def sync(self, context: Sequence[int]) -> None:
-        self._first.sync(context)
-        self._second.sync(context)
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        self._first.committed(context, hidden)
+        self._second.committed(context, hidden)

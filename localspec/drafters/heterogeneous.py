@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.mapped_cache import TranslatedCache
+from localspec.drafters.mapped_cache import MappedCache
 
 SAMPLE = """\
 Anna looked out of the window. "Is it going to rain today?" she asked, and her brother shrugged: \
@@ -23,8 +23,8 @@ def total(values, start=0):
 """Text of several kinds, on which two vocabularies are compared before there is any other."""
 
 
-class CrossedModel(DraftModel):
-    """A `DraftModel` that speaks another vocabulary, through a `TranslatedCache`.
+class HeterogeneousDraftModel(DraftModel):
+    """A `DraftModel` that speaks another vocabulary, through a `MappedCache`.
 
     On the shared tokens (TLI) a row costs one pass: the better way where nearly all of the text is
     in tokens that both have. Through text (SLEM) a target token that the draft model lacks can be
@@ -55,57 +55,57 @@ class CrossedModel(DraftModel):
 
     def __init__(
         self,
-        cache: TranslatedCache,
+        cache: MappedCache,
         vocabulary: int,
         *,
         way: str = "auto",
     ) -> None:
         super().__init__(cache, vocabulary)
-        self.translated = cache
+        self.mapped = cache
         self._way = way
-        self._lacks = 1.0 - cache.translation.shared_part(cache.translation.sample)
+        self._lacks = 1.0 - cache.mapping.shared_part(cache.mapping.sample)
         self._compared = self._won = 0
         cache.by_text = self._by_text()
 
     @property
     def suffix(self) -> str:  # type: ignore[override]
         """The way of the moment, as statistics name it."""
-        return ":text" if self.translated.by_text else ":shared"
+        return ":text" if self.mapped.by_text else ":shared"
 
     @property
     def summary(self) -> str:
         """The vocabularies and the way, in words."""
-        shared = math.floor(100 * self.translated.translation.shared)
-        way = "through text" if self.translated.by_text else "on the shared ones"
+        shared = math.floor(100 * self.mapped.mapping.shared)
+        way = "through text" if self.mapped.by_text else "on the shared ones"
         return f"different vocabulary: {shared} % of tokens shared, drafting {way}"
 
     def draws(self, *, greedy: bool) -> bool:
         """Decide on the way of the next answer."""
-        cache = self.translated
+        cache = self.mapped
         cache.by_text = self._by_text()
         chooses = cache.by_text and self._lacks >= self.FEW
         cache.chosen = greedy or chooses
         return not chooses
 
     def begin(self, prompt: Sequence[int]) -> None:
-        self.translated.said.clear()  # nobody but the target can say what was right
+        self.mapped.said.clear()  # nobody but the target can say what was right
         # What was written so far tells more than the sample.
         known = min(1.0, len(prompt) / self.PRIOR / 4)
-        lacks = 1.0 - self.translated.translation.shared_part(prompt)
+        lacks = 1.0 - self.mapped.mapping.shared_part(prompt)
         self._lacks += known * (lacks - self._lacks)
         super().begin(prompt)
 
-    def sync(self, context: Sequence[int], *, whole: bool = False) -> None:
-        self._compare(context)
-        super().sync(context, whole=whole)
-
-    def imagine(self, text: Sequence[int]) -> None:
-        said = self.translated.said
-        self.translated.said = {}  # nothing has come true yet
-        try:
-            super().imagine(text)
-        finally:
-            self.translated.said = said
+    def sync(
+        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
+    ) -> None:
+        said = self.mapped.said
+        if beyond:  # nothing of it has come true yet
+            self.mapped.said = {}
+        else:
+            self._compare(context)
+        super().sync(context, beyond, whole=whole)
+        if beyond:
+            self.mapped.said = said
 
     def _by_text(self) -> bool:
         if self._way != "auto":
@@ -116,12 +116,12 @@ class CrossedModel(DraftModel):
 
     def _compare(self, context: Sequence[int]) -> None:
         """See which of the two, the shared token or the written one, was what came."""
-        cache = self.translated
-        held, at = cache.tokens, 0
+        cache = self.mapped
+        held, at = cache.tokens, self._agreed
         for place in sorted(cache.said):
             if place >= len(context) or list(held[at:place]) != list(context[at:place]):
                 break
-            at = place
+            at = max(at, place)
             shared, written = cache.said.pop(place)
             if written >= 0:
                 self._compared += 1

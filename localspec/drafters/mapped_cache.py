@@ -8,11 +8,10 @@ from time import perf_counter
 
 import numpy as np
 
-from localspec.decoding.acceptance import Rows
-from localspec.decoding.sampling import Row
+from localspec.decoding.sampling import Row, Rows
 from localspec.drafters.byte_vocabulary import CLOSES, OPENS
 from localspec.drafters.draft_model import Cache
-from localspec.drafters.vocabulary_map import FLOOR, Translation
+from localspec.drafters.vocabulary_map import FLOOR, VocabularyMap
 
 MOST_ROWS = 64
 """Rows of logits that a pass may be asked for."""
@@ -25,7 +24,7 @@ WORD = 12
 _SPACE = b" \t\r\n"
 
 
-class TranslatedCache:
+class MappedCache:
     """Implements `localspec.drafters.draft_model.Cache` in target ids over a draft model's cache.
 
     The draft model reads its own tokens of the same text. What is appended is written with these
@@ -50,9 +49,9 @@ class TranslatedCache:
             the one written (-1 unless `by_text`); for whoever compares it with what came.
     """
 
-    def __init__(self, inner: Cache, translation: Translation, *, recurrent: bool = False) -> None:
+    def __init__(self, inner: Cache, mapping: VocabularyMap, *, recurrent: bool = False) -> None:
         self.inner = inner
-        self.translation = translation
+        self.mapping = mapping
         self.tokens: list[int] = []
         self.by_text = False
         self.chosen = True
@@ -113,7 +112,7 @@ class TranslatedCache:
         self._settle()
         before = len(self._text)
         for token in tokens:
-            self._text += self.translation.written(token)
+            self._text += self.mapping.written(token)
             self._ends.append(len(self._text))
         self.tokens += tokens
         wanted = self._ends[len(self._ends) - outputs :]
@@ -132,7 +131,7 @@ class TranslatedCache:
         return self._result(rows)
 
     def _result(self, rows: list[Row]) -> Rows:
-        return np.stack(rows) if rows else np.empty((0, len(self.translation.same)), np.float32)
+        return np.stack(rows) if rows else np.empty((0, len(self.mapping.same)), np.float32)
 
     # The draft model's tokens.
 
@@ -165,7 +164,7 @@ class TranslatedCache:
         Up to `before` it does; beyond that the draft model went on by itself.
         """
         count = bisect_right(self._stops, before)
-        spelled, text = self.translation.draft.spelled, self._text
+        spelled, text = self.mapping.draft.spelled, self._text
         while count < len(self._stops):
             start = self._stops[count - 1] if count else 0
             here = spelled[self.inner.tokens[count]]
@@ -185,10 +184,9 @@ class TranslatedCache:
         start = self._beginning_of_word(kept)
         at = self._stops[start - 1] if start else 0
         pieces = [
-            (token, at + end)
-            for token, end in self.translation.draft.encode(bytes(self._text[at:]))
+            (token, at + end) for token, end in self.mapping.draft.encode(bytes(self._text[at:]))
         ]
-        bos = self.translation.bos
+        bos = self.mapping.bos
         if start == 0 and bos >= 0 and (not pieces or pieces[0][0] != bos):
             pieces.insert(0, (bos, 0))
         same = 0
@@ -222,11 +220,14 @@ class TranslatedCache:
         self, wanted: Sequence[int], unread: list[tuple[int, int]]
     ) -> list[tuple[int, int]]:
         """For each end of a wanted token: the draft model's tokens before it, and bytes beyond."""
-        stops = [*self._stops, *(end for _, end in unread)]
+        read, beyond = len(self._stops), [end for _, end in unread]
         places = []
         for end in wanted:
-            place = bisect_right(stops, end)
-            places.append((place, end - stops[place - 1] if place else end))
+            place = bisect_right(self._stops, end)
+            if place == read:
+                place += bisect_right(beyond, end)
+            stop = beyond[place - read - 1] if place > read else self._stops[place - 1]
+            places.append((place, end - stop if place else end))
         return places
 
     def _read(self, unread: list[tuple[int, int]], places: list[tuple[int, int]]) -> bool:
@@ -267,7 +268,7 @@ class TranslatedCache:
     # What they say.
 
     def _nothing(self) -> Row:
-        return np.zeros(len(self.translation.same), np.float32)
+        return np.zeros(len(self.mapping.same), np.float32)
 
     def _without_a_pass(self, end: int) -> Row | None:
         """The row behind the text if it is likely to have stopped inside a longer draft token."""
@@ -276,7 +277,7 @@ class TranslatedCache:
         start = self._stops[-1] if place else 0
         if row is None or start >= end:
             return None
-        found = self.translation.inside(row, bytes(self._text[start:end]))
+        found = self.mapping.inside(row, bytes(self._text[start:end]))
         if found is None or found[1] <= 1.0:
             return None
         self._judged(found[0], -1)
@@ -289,9 +290,9 @@ class TranslatedCache:
             return self._nothing()
         if inside:
             start = self._stops[place - 1] if place else 0
-            found = self.translation.inside(row, bytes(self._text[start : start + inside]))
+            found = self.mapping.inside(row, bytes(self._text[start : start + inside]))
             return self._nothing() if found is None else found[0]
-        base = self.translation.on_shared(row)
+        base = self.mapping.on_shared(row)
         if not self.by_text or self._recurrent:
             self._judged(base, -1, number)
             return base
@@ -299,7 +300,7 @@ class TranslatedCache:
         self._judged(base, written, number)
         if written < 0 or written == base.argmax():
             return base
-        began = self.translation.begins(int(row.argmax()))
+        began = self.mapping.begins(int(row.argmax()))
         return _with(base, written, chance, began, leads=self.chosen)
 
     def _judged(self, base: Row, written: int, number: int | None = None) -> None:
@@ -316,19 +317,19 @@ class TranslatedCache:
         Args:
             last: whether the text ends here, so that it may read on.
         """
-        translation, inner = self.translation, self.inner
+        mapping, inner = self.mapping, self.inner
         text = b""
         likely, stops, chances = 1.0, list[int](), list[float]()
         while place in self._kept:
             row = self._kept[place]
             token = int(row.argmax())
             likely *= float(1.0 / np.exp(row - row[token]).sum())
-            text += translation.draft.spelled[token]
+            text += mapping.draft.spelled[token]
             stops.append(len(text))
             chances.append(likely)
-            if not translation.draft.spelled[token] or len(stops) == LONGEST:
+            if not mapping.draft.spelled[token] or len(stops) == LONGEST:
                 break
-            if not translation.may_grow(text):
+            if not mapping.may_grow(text):
                 break
             if place < len(inner.tokens):
                 if inner.tokens[place] != token:
@@ -336,14 +337,14 @@ class TranslatedCache:
             elif last and place < inner.capacity:
                 self._kept[place + 1] = inner.extend((token,), 1)[0].copy()
                 start = self._stops[-1] if self._stops else 0
-                self._stops.append(start + len(translation.draft.spelled[token]))
+                self._stops.append(start + len(mapping.draft.spelled[token]))
             else:
                 break
             place += 1
-        first = translation.target.first(text)
+        first = mapping.target.first(text)
         if first < 0:
             return -1, 0.0
-        needed = bisect_left(stops, len(translation.target.spelled[first]))
+        needed = bisect_left(stops, len(mapping.target.spelled[first]))
         return first, chances[min(needed, len(chances) - 1)]
 
 

@@ -1,14 +1,30 @@
-"""The n-gram drafter: what followed the last time the text stood at this point."""
+"""Prompt lookup: what followed the last time the text stood at this point.
+
+Saxena 2023 (prompt lookup decoding), over a suffix automaton instead of n-grams of a fixed length.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
 
+from localspec.decoding.interfaces import Plan, Prediction
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
-from localspec.planning.planner import Plan
-from localspec.planning.prediction import Guess
+from localspec.planning.acceptance_estimator import logit
+
+PRIORS = {
+    "greedy": (-0.8, 0.4, 1.0, 0.6),
+    "sampled": (-1.0, 0.35, 1.2, 0.45),
+}
+"""Fitted to 8,374 positions of the embedded pair's answers, greedy and at T = 0.8; where a pair
+begins, not where it stays. Features: see `_features`."""
+SHORTEST = 1
+"""A single repeated token predicts little, and says so; it may still fill a free slot."""
 
 
 class NgramIndex:
@@ -49,21 +65,6 @@ class NgramIndex:
         """See SuffixAutomaton.best."""
         return self._automaton.best(match, shortest)
 
-    def guesses(self, match: Match, shortest: int) -> Iterator[Guess]:
-        """What most likely follows a match: a chain, worked out as far as it is asked for."""
-        automaton = self._automaton
-        while True:
-            best = automaton.best(match, shortest)
-            if best is None:
-                return
-            yield Guess(*best)
-            match = automaton.follow(match, best[0])
-
-    def expected(self, session: Session) -> Iterator[Guess]:
-        """The same behind the end of the text."""
-        self.sync(session.context)
-        return self.guesses(self._automaton.match(), 1)
-
     def candidates(self, match: Match, most: int, shortest: int) -> list[tuple[int, int]]:
         """See SuffixAutomaton.continuations."""
         return self._automaton.continuations(match, most, shortest)
@@ -81,26 +82,48 @@ class NgramIndex:
         return tokens
 
 
-class NgramDrafter:
-    """Copies the continuation of the longest earlier occurrence, several of them for a tree.
+class _Place(NamedTuple):
+    """Where the text, and what was imagined behind it, ends.
 
-    Its tokens are chosen, not drawn: q is 1 on each, and a token is accepted with probability
-    p(token). It runs no model, so it costs microseconds.
-
-    Args:
-        index: shared with every other drafter that looks things up in the text.
-        shortest: matches of fewer tokens are not worth proposing.
+    Attributes:
+        match: in the automaton.
+        streak: tokens in a row, up to here, that were predicted.
+        committed: whether nothing is imagined.
     """
 
+    match: Match
+    streak: int
+    committed: bool
+
+
+class NgramSource:
+    """Copies the continuation of the longest earlier occurrence, several of them for a tree.
+
+    Implements `localspec.decoding.interfaces.LookupSource`. Its tokens are chosen, not drawn: q is
+    1 on each, and a token is accepted with probability p(token). It runs no model, so it costs
+    microseconds.
+
+    Args:
+        index: shared with every other source that looks things up in the text.
+        shortest: by name, matches of fewer tokens are not worth proposing.
+    """
+
+    priors: Mapping[str, tuple[float, ...]] = PRIORS
+    hidden: tuple[int, ...] = ()
     native_seconds = 0.0
 
     def __init__(self, index: NgramIndex, *, name: str = "ngram", shortest: int = 2) -> None:
         self.name = name
         self._index = index
         self._shortest = shortest
+        self._streak = 0
+        # What it said first would follow the committed text, and how long that was then.
+        self._said: list[int] | None = None
+        self._said_at = -1
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._index.begin(prompt)
+        self._streak, self._said, self._said_at = 0, None, -1
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         self._index.sync(session.context)
@@ -112,5 +135,64 @@ class NgramDrafter:
                 existing = tree.child_with(node, follower)
                 node = tree.add(follower, node, self.name) if existing is None else existing
 
-    def sync(self, context: Sequence[int]) -> None:
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        for said, token in zip(self._said or (), context[self._said_at :], strict=False):
+            if said != token:
+                self._streak = 0
+                break
+            self._streak += 1
+        self._said, self._said_at = None, -1
         self._index.sync(context)
+
+    # In `auto`.
+
+    def kind(self, session: Session) -> str:
+        return "greedy" if session.sampler.greedy else "sampled"
+
+    def place(self, session: Session) -> _Place:
+        self._index.sync(session.context)
+        if self._said_at != len(session.context):
+            self._said, self._said_at = None, len(session.context)
+        return _Place(self._index.match(), self._streak, True)
+
+    def follow(self, place: _Place, token: int) -> _Place:
+        best = self._index.best(place.match, SHORTEST)
+        streak = place.streak + 1 if best is not None and best[0] == token else 0
+        return _Place(self._index.follow(place.match, token), streak, False)
+
+    def expected(self, place: _Place) -> Iterator[Prediction]:
+        index, match, streak = self._index, place.match, place.streak
+        said: list[int] = []
+        if place.committed and self._said is None:
+            self._said = said
+        while True:
+            best = index.best(match, SHORTEST)
+            if best is None:
+                return
+            token, length, count, total = best
+            said.append(token)
+            features = _features(min(length, 32), count, total, min(streak, 31))
+            yield Prediction(token, features, min(float(length.bit_length()), 4.0))
+            match, streak = index.follow(match, token), streak + 1
+
+    def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
+        best = self._index.best(place.match, SHORTEST)
+        total = 2 if best is None else max(2, best[3])
+        found = self._index.candidates(place.match, most, SHORTEST)
+        return [(token, min(0.5, count / (total + 1))) for token, count in found]
+
+
+@lru_cache(4096)
+def _features(
+    length: int, count: int, total: int, streak: int
+) -> tuple[float, float, float, float]:
+    """Of a token that followed an ending of so many tokens `count` times, where anything did so
+    `total` times, behind so many predictions in a row that were right.
+
+    A long match alone says that the text repeats itself, the streak that the target goes along
+    with it.
+    """
+    return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
+
+
+_LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]

@@ -9,15 +9,15 @@ from threading import Event
 import numpy as np
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.draft_logits import Reading
 from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.rows_ahead import RowsAhead
 from localspec.errors import Cancelled
 
 FARTHEST = 8
 """Most rows read ahead."""
 
 
-class Ahead:
+class ParallelReader:
     """Reads rows for the next proposal on the assumption that everything is accepted.
 
     Only rows are worked out ahead of time, along the most probable tokens; nothing is drawn. A row
@@ -26,53 +26,70 @@ class Ahead:
 
     def __init__(self, model: DraftModel) -> None:
         self._model = model
-        self._thread = ThreadPoolExecutor(1, thread_name_prefix="localspec-ahead")
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="localspec-parallel")
         self._enough = Event()
-        self._running: Future[Reading | None] | None = None
-        self._reading: Reading | None = None
+        self._running: Future[RowsAhead | None] | None = None
+        self._ahead: RowsAhead | None = None
+        self._committed = 0  # tokens of context when it set out, and the draft behind them
+        self._draft: list[int] = []
         self.native_seconds = 0.0
         """Seconds in native passes that the target's passes hid."""
 
-    def start(self, text: Sequence[int]) -> None:
-        """Go on from a text; the draft model belongs to this thread until `stop`."""
+    def start(self, context: Sequence[int], draft: Sequence[int]) -> None:
+        """Go on from a text and a draft; the draft model belongs to this thread until `stop`."""
         self._enough.clear()
-        self._running = self._thread.submit(self._read, list(text))
+        self._committed, self._draft = len(context), list(draft)
+        self._running = self._thread.submit(self._read, context)
 
     def stop(self) -> None:
         """Let the pass that runs end, and keep what was read."""
         self._enough.set()
         running, self._running = self._running, None
         if running is not None:
-            self._reading = running.result()
+            self._ahead = running.result()
 
-    def reading(self, text: Sequence[int]) -> Reading | None:
-        """The rows, if the text went on as assumed."""
-        reading, self._reading = self._reading, None
-        return reading if reading is not None and reading.starts(text) else None
+    def forget(self) -> None:
+        """Drop what was read: another text begins."""
+        self._ahead = None
 
-    def holds(self, text: Sequence[int]) -> bool:
+    def take(self, context: Sequence[int]) -> RowsAhead | None:
+        """The rows, if the text went on as assumed; they serve once."""
+        found = self._behind(context)
+        self._ahead = None
+        return found
+
+    def holds(self, context: Sequence[int]) -> bool:
         """Whether there are rows for this text."""
-        return self._reading is not None and self._reading.starts(text)
+        return self._behind(context) is not None
 
     def close(self) -> None:
         """End the thread."""
         self.stop()
         self._thread.shutdown()
 
-    def _read(self, text: list[int]) -> Reading | None:
-        cache = self._model.cache
-        before, start = cache.native_seconds, len(text)
+    def _behind(self, context: Sequence[int]) -> RowsAhead | None:
+        came, n = context[self._committed :], len(self._draft)
+        if self._ahead is None or list(came[:n]) != self._draft:
+            return None
+        return self._ahead.behind(came[n:])
+
+    def _read(self, context: Sequence[int]) -> RowsAhead | None:
+        model, cache = self._model, self._model.cache
+        before, known = cache.native_seconds, len(context)
+        text = list(self._draft)
         rows: list[Row] = []
         try:
-            self._model.imagine(text)
+            model.sync(context, text)
             while len(rows) < FARTHEST and not (rows and self._enough.is_set()):
-                if self._model.room(text) < 1:
+                if model.room(context) < len(text) + 1:
                     break
-                row = self._model.read(text[len(cache.tokens) :])[0].copy()
+                held = len(cache.tokens)
+                unread = [*context[held:], *text[max(0, held - known) :]]
+                row = model.read(unread)[0].copy()
                 rows.append(row)
                 text.append(int(row.argmax()))
         except Cancelled:
             return None  # the target's own pass says so as well
         finally:
             self.native_seconds += cache.native_seconds - before
-        return Reading(np.stack(rows), text[:-1], start) if rows else None
+        return RowsAhead(np.stack(rows), text[len(self._draft) : -1]) if rows else None

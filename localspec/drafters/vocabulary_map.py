@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.sampling import Row
-from localspec.drafters.byte_vocabulary import CLOSES, OPENS, Lexicon, Sorted
+from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, Sorted
 
 FLOOR = -1e4
 """Logits below the best one of a token that the draft model has no word for, which is a probability
@@ -37,7 +37,7 @@ LEAST_INSIDE = 0.02
 """As probable, next to the best token, as a token has to be that the text may have stopped in."""
 
 
-class Translation:
+class VocabularyMap:
     """Two vocabularies, and the way from one to the other.
 
     Attributes:
@@ -49,8 +49,8 @@ class Translation:
 
     def __init__(
         self,
-        target: Lexicon,
-        draft: Lexicon,
+        target: ByteVocabulary,
+        draft: ByteVocabulary,
         *,
         sample: bytes = b"",
         bos: int = -1,

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
 
 
 class LlamaTarget:
-    """Implements `localspec.decoding.loop.Target` over a KV cache."""
+    """Implements `localspec.decoding.interfaces.Target` over a KV cache."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
         self.capacity = context.capacity
-        self.max_leaves = context.max_leaves
-        self.max_draft = context.max_draft
         self.progress: Callable[[int, int], None] | None = None
         """Told about the chunks of a prompt, while it is set."""
 
@@ -46,11 +44,19 @@ class LlamaTarget:
         """How many tokens of a prompt are in the cache."""
         return shared_prefix(self._context.tokens, prompt)
 
-    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
-        pending = context[len(self._context.tokens) :]
-        if not tree.tokens:
-            return self._context.extend(pending, 1, self.progress if len(pending) > 1 else None)
-        return self._context.branch(pending, tree)
+    def forward(self, request: PassRequest) -> PassResult:
+        context, tree = self._context, request.tree
+        before = context.native_seconds
+        context.want_hidden(request.hidden)
+        pending = request.context[len(context.tokens) :]
+        if tree.tokens:
+            rows = context.branch(pending, tree)
+        else:
+            rows = context.extend(pending, 1, self.progress if len(pending) > 1 else None)
+        seconds = context.native_seconds - before
+        if not request.hidden:
+            return PassResult(rows, seconds)
+        return PassResult(rows, seconds, context.hidden(1 + len(tree)))
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         if tree.tokens:

@@ -16,7 +16,7 @@ def logit(p: float) -> float:
     return math.log(p / (1.0 - p))
 
 
-class Chance:
+class AcceptanceEstimator:
     """The probability of acceptance as a logistic function of a few features, fitted online.
 
     Bayesian logistic regression by the extended Kalman filter: one pass, no learning rate, the

@@ -1,61 +1,59 @@
-"""The measured planner: drafts only as far as this machine and this pair make it pay."""
+"""The adaptive planner: drafts only as far as this machine and this pair make it pay."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import NamedTuple
 
+from localspec.decoding.interfaces import (
+    Limits,
+    LookupSource,
+    ModelSource,
+    Plan,
+    Prediction,
+    Step,
+)
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT
-from localspec.planning.draft_tree import Outlook
-from localspec.planning.explore_then_commit import Contest
-from localspec.planning.pair_profile import Knowledge
-from localspec.planning.planner import Plan
-from localspec.planning.prediction import Guess
-from localspec.planning.verification_costs import Costs
-
-if TYPE_CHECKING:
-    from localspec.decoding.loop import Step
-
-NAME = "auto"
-"""The drafter that carries the plans out: `localspec.drafters.hybrid`."""
+from localspec.planning.acceptance_estimator import AcceptanceEstimator
+from localspec.planning.costs import VerificationCosts
+from localspec.planning.explore_then_commit import ExploreThenCommit
+from localspec.planning.pair_profile import PairProfile, SourceProfile
+from localspec.planning.plan import AUTO, FARTHEST, AdaptivePlan, PlannedDraft
+from localspec.planning.planner import LAST
 
 UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
-UNLIKELY = Plan(None, reason="what the n-gram offers is too unlikely to pay for its verification")
+UNLIKELY = Plan(None, reason="what was looked up is too unlikely to pay for its verification")
 LOSING = Plan(None, reason="the draft model has not paid for itself lately; it is asked again soon")
 LEADING = "the draft model leads"
 COPYING = "the text repeats itself"
-PROBING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
+REVIEWING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
 ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
 HOPELESS = Plan(
     None, reason="passes are so short here that planning drafts costs more than it brings"
 )
-LAST = Plan(None, reason="the answer ends with the next token")
 
 
 NONE, POOR, FAIR, GOOD = range(4)
-"""What the n-gram offers: nothing, too little to draft, a draft, a sure one. The draft model's
-gains are learned apart for each: see `Knowledge.looks`."""
+"""What the lookup sources offer: nothing, too little to draft, a draft, a sure one. What a model
+source adds is learned apart for each: see `SourceProfile.gains`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """What the n-gram offers at one place.
+class _Offer(NamedTuple):
+    """What the lookup sources offer at one place, by the best of them.
 
     Attributes:
-        guesses: a chain, as far as it was looked at.
         kind: NONE … GOOD.
-        worth: of the best beginning of the chain, as `Outlook.value`; plain decoding's at least.
-        stake: seconds lost if its first token is rejected.
+        worth: of the best beginning of its chain, as the tree builder counts; plain decoding's at
+            least.
+        at_risk: seconds lost if its first token is rejected.
     """
 
-    guesses: list[Guess]
     kind: int
     worth: float
-    stake: float
+    at_risk: float
 
     @property
     def pays(self) -> bool:
@@ -63,33 +61,145 @@ class _Offer:
         return self.kind >= FAIR
 
 
-class Measured:
-    """Chooses at every step what maximises expected tokens per second; see `Outlook`.
+class _Lookup:
+    """A lookup source during one answer.
+
+    Attributes:
+        predictions: what it expects behind the committed text, as far as it was looked at.
+    """
+
+    __slots__ = ("estimator", "predictions", "source")
+
+    def __init__(self, source: LookupSource, estimator: AcceptanceEstimator) -> None:
+        self.source = source
+        self.estimator = estimator
+        self.predictions: list[Prediction] = []
+
+    def learn(self, tokens: Sequence[int]) -> None:
+        """It is checked for nothing, whoever drafted."""
+        for n, (prediction, token) in enumerate(zip(self.predictions, tokens, strict=False)):
+            right = prediction.token == token
+            if n < 3:  # every token of a long copy teaches the same
+                self.estimator.learn(prediction.features, right)
+            if not right:
+                return
+
+
+class _Model:
+    """Whether to ask a model source, by what asking it brought in this answer.
+
+    Attributes:
+        gains: tokens gained lately, by what the lookup sources offered; empty before the first
+            step.
+        interval: tokens until it is tried again, if it did not pay.
+        asked_at: tokens of context when it was asked last.
+        onward: how likely its next token was lately, where the ones before it were.
+    """
+
+    FIRST_INTERVAL, LONGEST_INTERVAL = 16, 64
+    CREDIT, GAIN_RATE = 0.25, 0.12
+    """What asking is worth more than usual when an answer begins, in costs of asking, and how
+    quickly what it brings replaces that."""
+    HORIZON = 16
+    """Times of asking over which the cost of catching up with the text is spread, more in a long
+    answer."""
+    AT_RISK = 2.0
+    """A copy is checked with it where so many times the cost of asking is at risk."""
+
+    def __init__(self, source: ModelSource, profile: SourceProfile, row_overhead: float) -> None:
+        self.source = source
+        self.profile = profile
+        self.gains: list[float] = []
+        self.interval = self.FIRST_INTERVAL
+        self.asked_at = -1
+        self.onward = 0.75
+        self._row_overhead = row_overhead
+
+    def begin(self, held: int) -> None:
+        if self.asked_at < 0:
+            self.asked_at = held
+
+    def advantage(self, session: Session, offer: _Offer, rate: float) -> float:
+        """Tokens that asking it gains over what it costs; above 0 it pays."""
+        if not self.profile.costs:
+            return -1.0
+        held, unread = len(session.context), self.source.unread(session)
+        one = self._first_pass(1, held)
+        if not self.gains:
+            # Every answer gives it some credit: the last one may have been unlike it.
+            credit = self.CREDIT * rate * one
+            self.gains = [gain + credit for gain in self.profile.gains]
+            if self.profile.gains[NONE] < credit:
+                self.interval = self.LONGEST_INTERVAL  # it has not paid for long: no hurry
+        reading = self._first_pass(unread, held)
+        # Reading what it missed is paid once, and then earned back time by time.
+        backlog = reading - one if unread > 1 else 0.0
+        times = max(self.HORIZON, session.room // 4)
+        advantage = self.gains[offer.kind] - rate * (one + backlog / times)
+        if offer.at_risk > self.AT_RISK * reading:
+            return max(advantage, rate * (offer.at_risk - self.AT_RISK * reading))
+        return advantage
+
+    def due(self, held: int) -> bool:
+        """Whether it is time to try one that did not pay."""
+        return bool(self.profile.costs) and held - self.asked_at >= self.interval
+
+    def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
+        """It was tried on the last few tokens."""
+        self.asked_at = held
+        for estimator, features, right in draft.reviewed:
+            if right is not None:
+                estimator.learn(features, right)
+            gain = self._prospect(estimator.predict(features), held, plan)
+            for kind in (NONE, POOR):
+                self.gains[kind] += self.GAIN_RATE * (gain - self.gains[kind])
+        self.interval = min(self.interval * 2, self.LONGEST_INTERVAL)
+
+    def asked(self, held: int, offer: int, gain: float) -> None:
+        """It was asked, and gained so many tokens before the cost of its first pass."""
+        self.profile.gained(offer, gain)
+        self.gains[offer] += self.GAIN_RATE * (gain - self.gains[offer])
+        self.asked_at = held
+        self.interval = self.FIRST_INTERVAL
+
+    def _prospect(self, chance: float, held: int, plan: AdaptivePlan) -> float:
+        """Tokens that a draft gains whose first token has this chance, its first pass aside."""
+        assert plan.costs is not None
+        least, rate = plan.costs.least, plan.rate
+        reaches, spent, best = [chance], 0.0, 0.0
+        one = rate * self._first_pass(1, held)
+        plain = 1.0 - rate * least[1]
+        while len(reaches) <= min(FARTHEST, plan.depth):
+            total = 1.0 + sum(reaches)
+            best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
+            reaches.append(reaches[-1] * self.onward)
+            spent += one
+        return best
+
+    def _first_pass(self, unread: int, held: int) -> float:
+        """Seconds until its first token, `unread` tokens behind."""
+        costs = self.profile.costs
+        seconds = min(costs.seconds(unread, held), unread * costs.seconds(1, held))
+        return seconds + self._row_overhead
+
+
+class AdaptivePlanner:
+    """Chooses at every step what maximises expected tokens per second: see
+    `localspec.planning.draft_tree`. It sees numbers only: costs, chances, gains.
 
     Args:
-        knowledge: of this pair on this machine; learns as the answer goes on.
-        guess: what the n-gram expects to follow, a chain.
-        unread: committed tokens that the draft model has not read, None without a model.
-        most: most tokens of a tree.
-        leaves: most branches of a tree.
-        capacity: tokens that the target's cache holds.
+        profile: of this pair on this machine; learns as the answer goes on.
+        lookups, models: the sources that may be used.
+        limits: of the target.
         greedy: whether the answer is greedy: drafts are then chosen, and may branch.
-        drawn: whether the draft model's tokens are drawn from its distribution.
-        contest: says whether the draft model goes on while the target verifies; None if it never
+        trees: whether the acceptance rule takes branches.
+        drawn: whether model sources draw their tokens from their distributions.
+        overlap: says whether the model source goes on while the target verifies; None if it never
             does.
     """
 
     RATE_KEEP = 0.97
     """Weight of the past in the running tokens per second, per step."""
-    FIRST_REST, LONGEST_REST = 16, 64
-    """Tokens until a draft model that did not pay is asked again."""
-    CREDIT, LOOK_RATE = 0.25, 0.12
-    """What a look is worth more than usual when an answer begins, in costs of one, and how
-    quickly what looks bring replaces that."""
-    HORIZON = 16
-    """Looks over which the cost of catching up with the text is spread, more in a long answer."""
-    STAKES = 2.0
-    """A copy is checked with the draft model where so many times a look's cost is at risk."""
     WORTHWHILE = 1.75
     """Where passes are short, and drafts that were always right would not make it so many times
     faster, real ones do not pay for being planned."""
@@ -99,158 +209,177 @@ class Measured:
     DIP = 12
     """Sizes looked beyond the best one so far: a pass over 16 can be a bargain where 5 is none."""
     DOUBTFUL, FAINT = 0.2, 0.05
-    """A first guess less likely than the one, and a later one less likely to be reached than the
-    other, are not worth a thought: no known curve makes them pay."""
+    """A first prediction less likely than the one, and a later one less likely to be reached than
+    the other, are not worth a thought: no known curve makes them pay."""
     SURE = 0.9
-    """Where the n-gram's own next token is this likely, the draft model has little to add."""
+    """Where the next token that was looked up is this likely, a draft model has little to add."""
+    ONWARD_RATE = 0.05
 
     def __init__(
         self,
-        knowledge: Knowledge,
-        guess: Callable[[Session], Iterator[Guess]],
-        unread: Callable[[Session], int] | None,
+        profile: PairProfile,
+        lookups: Sequence[LookupSource],
+        models: Sequence[ModelSource],
+        limits: Limits,
         *,
-        most: int,
-        leaves: int,
-        capacity: int,
         greedy: bool,
+        trees: bool,
         drawn: bool,
-        contest: Contest | None = None,
+        overlap: ExploreThenCommit | None = None,
     ) -> None:
-        self._knowledge = knowledge
-        self._guess = guess
-        self._unread = unread
-        self._most = min(most, 63)
-        self._leaves = leaves if greedy else 1
-        self._capacity = capacity
+        self._profile = profile
+        self._lookup_sources = lookups
+        self._lookups: list[_Lookup] = []
+        self._models = {
+            source.name: _Model(source, profile.source(source), profile.row_overhead)
+            for source in models
+        }
+        self._most = min(limits.max_draft, 63)
+        self._leaves = limits.max_leaves if greedy and trees else 1
+        self._capacity = limits.capacity
         self._drawn = drawn and not greedy
-        self._ngram = "ngram" if greedy else "ngram, sampled"
-        self._contest = contest
-        self._costs: Costs | None = None
+        self._overlap = overlap
+        self._costs: VerificationCosts | None = None
         self._costs_of: tuple[int, int] | None = None
         self._tokens = self._seconds = 0.0
-        self._onward = 0.75
-        self._looks: list[float] = []
-        self._rest = self.FIRST_REST
-        self._looked_at = -1
         self._idle = self._asleep = 0
-        self._guesses: Sequence[Guess] = ()
-        self._streak = 0
-        knowledge.begin()
+        profile.begin()
 
     def plan(self, session: Session) -> Plan:
         if self._asleep:
             self._asleep -= 1
             return ASLEEP
-        knowledge, held = self._knowledge, len(session.context)
+        profile, held = self._profile, len(session.context)
         room = min(session.room - 1, self._most, self._capacity - held)
-        self._guesses = ()
-        if self._looked_at < 0:
-            self._looked_at = held
-        if not knowledge.target:
+        for lookup in self._lookups:
+            lookup.predictions = []
+        for model in self._models.values():
+            model.begin(held)
+        if not profile.target:
             return UNMEASURED
         if room < 1:
             return LAST
-        costs = self._prices(held)
+        costs = self._verification_costs(held)
         if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
         rate = self._rate(costs)
         offer = self._offered(session, room, costs, rate)
-        self._guesses = offer.guesses
-        asks = self._asks_model(session, offer, rate)
-        probes = not asks and self._probes(offer, held)
-        if not asks and not probes and not offer.pays:
-            return self._plain(offer, costs)
+        asks = self._to_ask(session, offer, rate)
+        reviews = None if asks is not None or offer.pays else self._to_review(held)
+        if asks is None and reviews is None and not offer.pays:
+            return self._plain(costs)
         self._idle = 0
-        outlook = Outlook(
-            knowledge,
-            costs,
+        concerned = asks or reviews
+        return AdaptivePlan(
+            AUTO,
+            room,
+            reason=REVIEWING if reviews is not None else COPYING if asks is None else LEADING,
+            overlaps=asks is not None and self._overlap is not None and self._overlap.new_way,
+            asks=asks,
+            reviews=reviews,
+            costs=costs,
             rate=rate,
-            pass_seconds=knowledge.draft.seconds(1, held) + knowledge.row_overhead,
-            most=room,
             leaves=self._leaves,
-            drawn=self._drawn and asks,
-            guesses=offer.guesses,
-            streak=self._streak,
-            onward=self._onward,
+            drawn=self._drawn and asks is not None,
+            predictions={o.source.name: tuple(o.predictions) for o in self._lookups},
+            offer=offer.kind,
+            worth=offer.worth,
+            onward=0.75 if concerned is None else self._models[concerned].onward,
         )
-        outlook.asks_model, outlook.probes = asks, probes
-        outlook.offer, outlook.plain = offer.kind, offer.worth
-        reason = PROBING if probes else LEADING if asks else COPYING
-        overlaps = asks and self._contest is not None and self._contest.new_way
-        return Plan(NAME, room, reason=reason, overlaps=overlaps, outlook=outlook)
 
     def observe(self, step: Step) -> None:
-        if step.plan is ASLEEP or step.plan is HOPELESS:
+        plan, draft = step.plan, step.draft
+        # The prompt's pass is over many tokens, and its time is no step's.
+        if step.reads_prompt or plan is ASLEEP or plan is HOPELESS:
             return
-        knowledge, context = self._knowledge, step.context_length
-        outlook = step.plan.outlook
-        pass_size = 1 + len(step.tree)
-        knowledge.target.observe(pass_size, context, step.target_seconds)
-        overhead = step.seconds - step.target_seconds - step.draft_seconds
-        knowledge.spent(overhead, len(step.tree))
-        pace = knowledge.target.pace
+        profile, held = self._profile, step.context_length
+        profile.target.observe(1 + len(step.tree), held, step.target_seconds)
+        profile.spent(step.seconds - step.target_seconds - step.draft_seconds, len(step.tree))
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
-        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / pace
-        if outlook is not None and outlook.probes:
-            self._looked_at = context
-            for gain in outlook.prospects:
-                for kind in (NONE, POOR):
-                    self._looks[kind] += self.LOOK_RATE * (gain - self._looks[kind])
-            self._rest = min(self._rest * 2, self.LONGEST_REST)
-        if outlook is not None and outlook.asks_model:
-            if self._contest is not None:
-                self._contest.observe(len(step.tokens), step.seconds)
-            if outlook.sizes:
-                if len(outlook.sizes) == sum(outlook.sizes):
-                    seconds = step.draft_seconds / len(outlook.sizes)
-                    knowledge.draft.observe(1, context, seconds)
-                gain = max(0.0, outlook.gain())
-                knowledge.looked(outlook.offer, gain)
-                self._looks[outlook.offer] += self.LOOK_RATE * (gain - self._looks[outlook.offer])
-                self._looked_at = context
-                self._rest = self.FIRST_REST
-            self._learn_from_draft(outlook, step)
-        self._learn_from_guesses(step)
+        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / profile.target.pace
+        if isinstance(plan, AdaptivePlan) and isinstance(draft, PlannedDraft):
+            for lesson in draft.lessons:
+                lesson.estimator.learn(lesson.features, bool(lesson.right))
+            if plan.reviews is not None:
+                self._models[plan.reviews].reviewed(held, plan, draft)
+            if plan.asks is not None:
+                self._learn_from_asking(self._models[plan.asks], plan, draft, step)
+            self._learn_from_candidates(plan, draft, step)
+        for lookup in self._lookups:
+            lookup.learn(step.tokens)
 
-    def _offered(self, session: Session, room: int, costs: Costs, rate: float) -> _Offer:
-        """What the n-gram has to say here, as far as it is worth a thought."""
-        guesses: list[Guess] = []
-        plain = best = 1.0 - rate * costs.least[1]
+    def _offered(
+        self, session: Session, room: int, costs: VerificationCosts, rate: float
+    ) -> _Offer:
+        """What the lookup sources have to say here, as far as it is worth a thought."""
+        if not self._lookups:
+            self._lookups = [
+                _Lookup(source, self._profile.source(source).estimators[source.kind(session)])
+                for source in self._lookup_sources
+            ]
+        plain = 1.0 - rate * costs.least[1]
+        best = _Offer(NONE, plain, 0.0)
+        for lookup in self._lookups:
+            offer = self._offer_of(lookup, session, room, costs, rate)
+            if offer.kind > NONE and (best.kind == NONE or offer.worth > best.worth):
+                best = offer
+        return best
+
+    def _offer_of(
+        self, lookup: _Lookup, session: Session, room: int, costs: VerificationCosts, rate: float
+    ) -> _Offer:
+        least, estimator, source = costs.least, lookup.estimator, lookup.source
+        plain = best = 1.0 - rate * least[1]
         reach = total = 1.0
-        first, farthest, stake = 0.0, 1 + self.DIP, 0.0
-        chances = self._knowledge.chances[self._ngram]
-        for n, guess in enumerate(islice(self._guess(session), room), 2):
-            guesses.append(guess)
-            reach *= chances.predict(guess.features(self._streak + n - 2))
+        first, farthest, at_risk = 0.0, 1 + self.DIP, 0.0
+        chain = islice(source.expected(source.place(session)), room)
+        for n, prediction in enumerate(chain, 2):
+            lookup.predictions.append(prediction)
+            reach *= estimator.predict(prediction.features)
             if reach < (self.FAINT if first else self.DOUBTFUL) or n > farthest:
                 break
             first = first or reach
             total += reach
-            worth = total - rate * costs.least[n]
+            worth = total - rate * least[n]
             if worth > best:
                 best, farthest = worth, n + self.DIP
-                stake = (1.0 - first) * (costs.least[n] - costs.least[1])
+                at_risk = (1.0 - first) * (least[n] - least[1])
         kind = NONE if not first else POOR if best <= plain else FAIR if first < self.SURE else GOOD
-        return _Offer(guesses, kind, best, stake)
+        return _Offer(kind, best, at_risk)
 
-    def _plain(self, offer: _Offer, costs: Costs) -> Plan:
+    def _to_ask(self, session: Session, offer: _Offer, rate: float) -> str | None:
+        """The model source that gains most; None where none is worth asking."""
+        best, gain = None, 0.0
+        for name, model in self._models.items():
+            advantage = model.advantage(session, offer, rate)
+            if advantage > gain:
+                best, gain = name, advantage
+        return best
+
+    def _to_review(self, held: int) -> str | None:
+        """The model source that it is time to try; the lookup sources' turn otherwise."""
+        due = [name for name, model in self._models.items() if model.due(held)]
+        return min(due, key=lambda name: self._models[name].asked_at, default=None)
+
+    def _plain(self, costs: VerificationCosts) -> Plan:
         """Nothing is drafted: why, and for how long nothing is planned either."""
         self._idle += 1
         if costs.least[1] < self.SHORT:
             self._asleep = min(self._idle // 2, self.NAP)
-        if self._unread is None:
-            return UNLIKELY if offer.guesses else NOTHING
+        if not self._models:
+            looked_up = any(lookup.predictions for lookup in self._lookups)
+            return UNLIKELY if looked_up else NOTHING
         return LOSING
 
-    def _prices(self, held: int) -> Costs:
+    def _verification_costs(self, held: int) -> VerificationCosts:
         """What verifying costs at this context length, worked out anew when it has moved."""
-        of = (self._knowledge.target.version, held >> 9)
+        of = (self._profile.target.version, held >> 9)
         if self._costs is None or self._costs_of != of:
-            self._costs, self._costs_of = Costs(self._knowledge, held, self._most), of
+            self._costs = self._profile.verification_costs(held, self._most)
+            self._costs_of = of
         return self._costs
 
-    def _rate(self, costs: Costs) -> float:
+    def _rate(self, costs: VerificationCosts) -> float:
         """Tokens per second to be had: what recent steps brought, at least plain decoding's."""
         plain = 1.0 / costs.least[1]
         if not self._seconds:
@@ -258,77 +387,42 @@ class Measured:
             self._tokens, self._seconds = 8.0, 8.0 * costs.least[1]
         return max(plain, self._tokens / self._seconds)
 
-    def _asks_model(self, session: Session, offer: _Offer, rate: float) -> bool:
-        if self._unread is None or not self._knowledge.draft:
-            return False
-        held, unread = len(session.context), self._unread(session)
-        one = self._first_look(1, held)
-        if not self._looks:
-            # Every answer gives the draft model some credit: the last one may have been unlike it.
-            credit = self.CREDIT * rate * one
-            self._looks = [gain + credit for gain in self._knowledge.looks]
-            if self._knowledge.looks[NONE] < credit:
-                self._rest = self.LONGEST_REST  # it has not paid for long: no need to hurry
-        if offer.stake > self.STAKES * self._first_look(unread, held):
-            return True
-        backlog = self._first_look(unread, held) - one if unread > 1 else 0.0
-        # Reading what it missed is paid once, and then earned back look by look.
-        looks = max(self.HORIZON, session.room // 4)
-        return self._looks[offer.kind] > rate * (one + backlog / looks)
+    def _learn_from_asking(
+        self, model: _Model, plan: AdaptivePlan, draft: PlannedDraft, step: Step
+    ) -> None:
+        if self._overlap is not None:
+            self._overlap.observe(len(step.tokens), step.seconds)
+        if not draft.sizes:
+            return  # what it needed was read beside an earlier pass
+        if set(draft.sizes) == {1}:
+            seconds = step.draft_seconds / len(draft.sizes)
+            model.profile.costs.observe(1, step.context_length, seconds)
+        model.asked(step.context_length, plan.offer, max(0.0, draft.gain))
 
-    def _probes(self, offer: _Offer, held: int) -> bool:
-        """Whether it is time to try a draft model that did not pay; the n-gram's turn otherwise."""
-        if self._unread is None or not self._knowledge.draft or offer.pays:
-            return False
-        return held - self._looked_at >= self._rest
+    def _learn_from_candidates(self, plan: AdaptivePlan, draft: PlannedDraft, step: Step) -> None:
+        """What the target said about the candidates along the accepted path.
 
-    def _first_look(self, unread: int, held: int) -> float:
-        """Seconds until the draft model's first token, `unread` tokens behind."""
-        draft = self._knowledge.draft
-        return (
-            min(draft.seconds(unread, held), unread * draft.seconds(1, held))
-            + self._knowledge.row_overhead
-        )
-
-    def _learn_from_draft(self, outlook: Outlook, step: Step) -> None:
-        """Chances, from what the target said about the candidates along the accepted path.
-
-        Also of candidates that were not verified: where their parent was accepted, what the
-        target put in their place is known.
+        Also of those that were not verified: where their parent was accepted, what the target put
+        in their place is known.
         """
-        chances = self._knowledge.chances
-        candidates = outlook.candidates
-        parent = ROOT
-        onward: list[float] = []
+        children: dict[int, list[int]] = {}
+        for number, candidate in enumerate(draft.candidates):
+            children.setdefault(candidate.parent, []).append(number)
+        parent: int | None = ROOT
         for depth, token in enumerate(step.tokens, 1):
-            followed = None
-            settled = False
-            for number, candidate in enumerate(candidates):
-                if candidate.parent != parent or not candidate.kind:
-                    continue
-                if depth > 1 and candidate.kind.startswith("model"):
-                    onward.append(candidate.chance)
-                if settled:
-                    continue
-                hit = candidate.token == token
-                if candidate.proposal is not None:
-                    hit = depth <= step.accepted  # drawn: what counts is whether it was accepted
-                chances[candidate.kind].learn(candidate.features, hit)
-                if hit:
-                    settled, followed = True, number
-            if followed is None:
+            if parent is None or parent not in children:
                 break
-            parent = followed
-        for chance in onward:
-            self._onward += 0.05 * (chance - self._onward)
-
-    def _learn_from_guesses(self, step: Step) -> None:
-        """The n-gram is checked for nothing, whoever drafted."""
-        chances = self._knowledge.chances[self._ngram]
-        for n, (guess, token) in enumerate(zip(self._guesses, step.tokens, strict=False)):
-            hit = guess.token == token
-            if n < 3:  # every token of a long copy teaches the same
-                chances.learn(guess.features(self._streak), hit)
-            self._streak = self._streak + 1 if hit else 0
-            if not hit:
-                return
+            siblings, parent = children[parent], None
+            for number in siblings:
+                candidate = draft.candidates[number]
+                if depth > 1 and candidate.first and plan.asks is not None:
+                    model = self._models[plan.asks]
+                    model.onward += self.ONWARD_RATE * (candidate.chance - model.onward)
+                if parent is not None or candidate.estimator is None:
+                    continue
+                right = candidate.token == token
+                if candidate.proposal is not None:
+                    right = depth <= step.accepted  # drawn: what counts is whether it was accepted
+                candidate.estimator.learn(candidate.features, right)
+                if right:
+                    parent = number

@@ -1,4 +1,5 @@
-"""What a pass costs: T(n), measured on this machine and refined while it is used.
+"""What a pass costs: T(n), measured on this machine and refined while it is used; and what
+verifying so many tokens costs at one place of a text.
 
 T(n) is neither linear nor even monotone: kernels work in tiles, so a pass over 4 tokens can cost
 less than one over 3. It grows with the cached context as well, so a curve keeps one table for
@@ -192,3 +193,52 @@ class CostCurve:
                 break
         a, b = self._interpolated(n, low), self._interpolated(n, high)
         return max(a * 0.5, a + (b - a) * (stretch - low) / (high - low))
+
+
+class VerificationCosts:
+    """Seconds of a verifying pass over n tokens, n = 1 … most + 1, localspec's own work included.
+
+    Args:
+        curve: of the target.
+        context: cached tokens.
+        most: most tokens of a draft.
+        step_overhead, row_overhead: seconds of localspec's own work, for a plain step and for each
+            drafted token on top.
+
+    Attributes:
+        least: by n, the least that a pass over n or more tokens costs.
+        size: by n, the number of tokens that costs so little; n itself unless a larger pass is
+            cheaper, whose free slots are then filled.
+        ceiling: the speed-up if drafts of a usual length cost nothing but planning them, and were
+            always right.
+    """
+
+    USUAL = 8
+    """Tokens of a pass; more are accepted only where text is copied."""
+    PLANNING = 400e-6
+    """Seconds of a step that is planned and drafted, on top of a plain one: some 150 µs of work,
+    during which the native threads fall asleep, and take as long to be woken."""
+
+    __slots__ = ("ceiling", "least", "size")
+
+    def __init__(
+        self,
+        curve: CostCurve,
+        context: int,
+        most: int,
+        *,
+        step_overhead: float = 0.0,
+        row_overhead: float = 0.0,
+    ) -> None:
+        n = most + 1
+        rows = curve.row(n, context)
+        for i in range(1, n + 1):
+            rows[i] += step_overhead + (i - 1) * row_overhead
+        sizes = list(range(n + 1))
+        for i in range(n - 1, 0, -1):
+            if rows[i + 1] <= rows[i]:
+                rows[i], sizes[i] = rows[i + 1], sizes[i + 1]
+        self.least = tuple(rows)
+        self.size = tuple(sizes)
+        dearer = [rows[i] + self.PLANNING for i in range(2, min(n, self.USUAL) + 1)]
+        self.ceiling = max((i * rows[1] / cost for i, cost in enumerate(dearer, 2)), default=1.0)

@@ -1,4 +1,7 @@
-"""Two ways to do the same thing, tried in turn: the faster one is kept."""
+"""An explore-then-commit trial of two ways to do the same thing: the faster one is kept.
+
+Lattimore & Szepesvári 2020, chapter 6; tried anew now and then, as what is faster may change.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ MARGIN = 1.02
 """The new way has to be so much faster: a difference that noise makes is none."""
 
 
-class Contest:
+class ExploreThenCommit:
     """Whether to do it the new way at the next step; `observe` says what came of it."""
 
     def __init__(self, *, decided: bool | None = None) -> None:

@@ -1,75 +1,147 @@
-"""What the measured planner knows of a pair on this machine; kept from session to session."""
+"""What is known of a pair on this machine; kept from session to session."""
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
 
-from localspec.planning.acceptance_estimator import Chance
-from localspec.planning.costs import CostCurve
+from localspec.decoding.interfaces import AutoSource
+from localspec.planning.acceptance_estimator import AcceptanceEstimator
+from localspec.planning.costs import CostCurve, VerificationCosts
 
-# Fitted to 8,374 positions of the embedded pair's answers, greedy and at T = 0.8; where a pair
-# begins, not where it stays. Features as `localspec.planning.draft_tree` gives them.
-PRIORS: Mapping[str, tuple[float, ...]] = {
-    "model": (0.3, 1.6, 0.5, 0.6),
-    "model, sampled": (1.1, 0.6, 0.0, 0.1),
-    "model, chosen": (0.1, 0.8, 0.0, 0.2),
-    "second": (1.1, 1.0, 2.4),
-    "agrees": (-0.8, 0.4, 1.0, 0.6),
-    "ngram": (-0.8, 0.4, 1.0, 0.6),
-    "ngram, sampled": (-1.0, 0.35, 1.2, 0.45),
-}
+logger = logging.getLogger("localspec.planning")
+
+AGREES = "agrees"
+"""Kind of estimator that every lookup source has: of a model source saying what it says."""
+OFFERS = 4
+"""Gains of asking a model source are learned apart by what the lookup sources offer: nothing, too
+little to draft, a draft, a sure one."""
 
 
-class Knowledge:
-    """Cost curves, chances of acceptance, and what looking at the draft model has brought.
+class SourceProfile:
+    """What is known of one source.
 
     Attributes:
-        target, draft: T(n) of the two models; empty before they are calibrated.
+        costs: T(n) of its model; empty for a lookup source, and before it is calibrated.
+        estimators: of acceptance, by kind of candidate.
+        gains: by offer, the tokens that asking it has gained per step, before the cost of its
+            first pass; `asked` counts how often it was.
+    """
+
+    OPTIMISM = 0.2
+    """Tokens gained that asking promises before it was tried; soon outweighed."""
+    PATIENCE, GAIN_RATE = 4, 0.02
+    """Times that OPTIMISM counts for, and the weight of one when there were many."""
+
+    def __init__(self, priors: Mapping[str, tuple[float, ...]] | None = None) -> None:
+        self._priors = dict(priors or {})
+        self.costs = CostCurve()
+        self.forget_estimates()
+
+    def forget_estimates(self) -> None:
+        """Forget what was learned from answers, keep what passes cost."""
+        self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
+        self.gains = [self.OPTIMISM] * OFFERS
+        self.asked = [0] * OFFERS
+
+    def begin(self) -> None:
+        """A new answer."""
+        for estimator in self.estimators.values():
+            estimator.begin()
+
+    def gained(self, offer: int, tokens: float) -> None:
+        """Learn what asking it was worth."""
+        self.asked[offer] += 1
+        rate = max(self.GAIN_RATE, 1.0 / (self.asked[offer] + self.PATIENCE))
+        self.gains[offer] += rate * (tokens - self.gains[offer])
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the store."""
+        return {
+            "costs": self.costs.as_dict(),
+            "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
+            "gains": self.gains,
+            "asked": self.asked,
+        }
+
+    def restore(self, stored: Any) -> None:
+        """Take over what `as_dict` gave; an estimator with other features than stored stays new.
+
+        Raises:
+            ValueError: not such a record.
+        """
+        try:
+            costs = CostCurve.from_dict(stored["costs"])
+            gains = [float(gain) for gain in stored["gains"]]
+            asked = [int(count) for count in stored["asked"]]
+            kinds = stored["estimators"]
+            estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
+            for kind, estimator in estimators.items():
+                if kind in kinds and len(kinds[kind]["weights"]) == len(self._priors[kind]):
+                    estimator.restore(kinds[kind])
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"no such record: {error}") from None
+        if not all(map(math.isfinite, gains)) or min(asked, default=-1) < 0:
+            raise ValueError("a number out of its range")
+        if not len(gains) == len(asked) == OFFERS:
+            raise ValueError("another number of offers")
+        self.costs, self.estimators, self.gains, self.asked = costs, estimators, gains, asked
+
+
+class PairProfile:
+    """Cost curves, and what is known of each source that ever drafted for this target here.
+
+    Attributes:
+        target: T(n) of the target; empty before it is calibrated.
         doubts: how many times in a row the curves were measured on a busy machine.
-        chances: by kind, see PRIORS.
-        looks: by what the n-gram offers (nothing, too little to draft, a draft, a sure one), the
-            tokens that asking the draft model has gained per step, before the cost of its first
-            pass; `looked_at` counts how often it was asked.
         step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for
             each drafted token on top.
     """
 
-    OPTIMISM = 0.2
-    """Tokens gained that a look promises before any was taken; soon outweighed."""
-    PATIENCE, LOOK_RATE = 4, 0.02
-    """Looks that OPTIMISM counts for, and the weight of one when many were taken."""
     OVERHEAD_RATE = 0.05
 
     def __init__(self) -> None:
+        self._sources: dict[str, SourceProfile] = {}
+        self._stored: dict[str, Any] = {}  # of sources that this session has not met
         self.forget()
 
     def forget(self) -> None:
         """Start anew, as on a machine that has never run this pair."""
         self.target = CostCurve()
-        self.draft = CostCurve()
         self.doubts = 0
+        for source in self._sources.values():
+            source.costs = CostCurve()
         self.forget_estimates()
 
     def forget_estimates(self) -> None:
         """Forget what was learned from answers, keep what passes cost."""
-        self.chances = {kind: Chance(prior) for kind, prior in PRIORS.items()}
-        self.looks = [self.OPTIMISM] * 4
-        self.looked_at = [0] * 4
+        self._stored.clear()
+        for source in self._sources.values():
+            source.forget_estimates()
         self.step_overhead = 40e-6
         self.row_overhead = 30e-6
 
+    def source(self, source: AutoSource) -> SourceProfile:
+        """The profile of a source: what an earlier session learned, else a new one."""
+        found = self._sources.get(source.name)
+        if found is None:
+            # What it expects is at first as likely to be said by a model as by the target.
+            priors = {AGREES: next(iter(source.priors.values())), **source.priors}
+            found = self._sources[source.name] = SourceProfile(priors)
+            stored = self._stored.pop(source.name, None)
+            if stored is not None:
+                try:
+                    found.restore(stored)
+                except ValueError as error:
+                    logger.warning("what was learned of '%s' is void: %s", source.name, error)
+        return found
+
     def begin(self) -> None:
         """A new answer."""
-        for chance in self.chances.values():
-            chance.begin()
-
-    def looked(self, offer: int, gain: float) -> None:
-        """Learn what a look at the draft model was worth, in tokens."""
-        self.looked_at[offer] += 1
-        rate = max(self.LOOK_RATE, 1.0 / (self.looked_at[offer] + self.PATIENCE))
-        self.looks[offer] += rate * (gain - self.looks[offer])
+        for source in self._sources.values():
+            source.begin()
 
     def spent(self, overhead: float, drafted: int) -> None:
         """Learn localspec's own seconds of one step."""
@@ -80,42 +152,44 @@ class Knowledge:
             overhead = min(1e-3, max(0.0, overhead))
             self.step_overhead += self.OVERHEAD_RATE * (overhead - self.step_overhead)
 
+    def verification_costs(self, context: int, most: int) -> VerificationCosts:
+        """Of drafts of up to `most` tokens behind so many cached ones."""
+        return VerificationCosts(
+            self.target,
+            context,
+            most,
+            step_overhead=self.step_overhead,
+            row_overhead=self.row_overhead,
+        )
+
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {
             "target": self.target.as_dict(),
-            "draft": self.draft.as_dict(),
             "doubts": self.doubts,
-            "chances": {kind: chance.as_dict() for kind, chance in self.chances.items()},
-            "looks": self.looks,
-            "looked_at": self.looked_at,
             "step_overhead": self.step_overhead,
             "row_overhead": self.row_overhead,
+            "sources": self._stored | {name: s.as_dict() for name, s in self._sources.items()},
         }
 
     def restore(self, stored: Any) -> None:
-        """Take over what `as_dict` gave; all of it or nothing.
+        """Take over what `as_dict` gave; all of it or nothing. What it says of sources that are
+        not registered any more is kept for when they are.
 
         Raises:
             ValueError: not such a record.
         """
         try:
             target = CostCurve.from_dict(stored["target"])
-            draft = CostCurve.from_dict(stored["draft"])
             doubts = int(stored["doubts"])
-            chances = {kind: Chance(prior) for kind, prior in PRIORS.items()}
-            for kind, chance in chances.items():
-                chance.restore(stored["chances"][kind])
-            looks = [float(gain) for gain in stored["looks"]]
-            looked_at = [int(count) for count in stored["looked_at"]]
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
+            sources = dict(stored["sources"])
+            for name, source in self._sources.items():
+                if name in sources:
+                    source.restore(sources.pop(name))
         except (KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
-        numbers = [*looks, *looked_at, doubts, step, row]
-        if not all(map(math.isfinite, numbers)) or min(*looked_at, doubts, step, row) < 0:
+        if not all(map(math.isfinite, (doubts, step, row))) or min(doubts, step, row) < 0:
             raise ValueError("a number out of its range")
-        if not len(looks) == len(looked_at) == len(self.looks):
-            raise ValueError("another number of offers")
-        self.target, self.draft, self.chances, self.looks = target, draft, chances, looks
-        self.looked_at, self.doubts = looked_at, doubts
+        self.target, self.doubts, self._stored = target, doubts, sources
         self.step_overhead, self.row_overhead = step, row

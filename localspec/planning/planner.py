@@ -1,53 +1,13 @@
-"""How to draft at each step: which drafter, how deep, how wide, or not at all."""
+"""Planners that decide nothing: plain decoding, and what options force."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import replace
 
+from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.session import Session
 
-if TYPE_CHECKING:
-    from localspec.decoding.loop import Step
-    from localspec.planning.draft_tree import Outlook
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One step's decision.
-
-    Attributes:
-        drafter: name of the drafter to ask, None to decode plainly.
-        depth: longest path to propose, in tokens.
-        width: most candidates at one place; 1 makes a chain.
-        reason: why, in words; always given where nothing is drafted.
-        min_confidence: a draft model stops where its best token is less probable than this.
-        min_likelihood: a draft model stops where all its tokens together are less probable than
-            this (threshold decoding). 0 turns either off.
-        overlaps: whether the drafter goes on while the target verifies.
-        outlook: what the measured planner expects; it also decides how the draft goes on.
-    """
-
-    drafter: str | None
-    depth: int = 0
-    width: int = 1
-    reason: str = ""
-    min_confidence: float = 0.0
-    min_likelihood: float = 0.0
-    overlaps: bool = False
-    outlook: Outlook | None = None
-
-
-class Planner(Protocol):
-    """Decides before each step and learns from each."""
-
-    def plan(self, session: Session) -> Plan:
-        """The decision for the step that comes."""
-        ...
-
-    def observe(self, step: Step) -> None:
-        """What the step brought."""
-        ...
+LAST = Plan(None, reason="the answer ends with the next token")
 
 
 class Never:
@@ -64,13 +24,29 @@ class Never:
 
 
 class Fixed:
-    """Always the same plan: what `--drafter` and `--depth` force."""
+    """Always the same plan, as far as there is room: what `--drafter` and `--depth` force.
 
-    def __init__(self, plan: Plan) -> None:
+    Args:
+        limits: of the target.
+        trees: whether the acceptance rule takes branches.
+    """
+
+    def __init__(self, plan: Plan, limits: Limits, *, trees: bool) -> None:
         self._plan = plan
+        self._limits = limits
+        self._leaves = limits.max_leaves if trees else 1
 
     def plan(self, session: Session) -> Plan:
-        return self._plan
+        plan, limits = self._plan, self._limits
+        depth = min(plan.depth, session.room - 1, limits.max_draft)
+        if depth < 1:
+            return LAST
+        nodes = min(limits.max_draft, limits.capacity - len(session.context))
+        # Every level but the last may end width − 1 branches beside the one that goes on.
+        width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
+        if (depth, width) != (plan.depth, plan.width):
+            plan = replace(plan, depth=depth, width=width)
+        return plan
 
     def observe(self, step: Step) -> None:
         """Nothing to learn."""

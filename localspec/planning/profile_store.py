@@ -14,15 +14,15 @@ from typing import Any
 import psutil
 
 from localspec import paths
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.pair_profile import PairProfile
 
-FORMAT = 1
+FORMAT = 2
 """Counts up when a stored record means something else; older ones are then measured anew."""
 
 logger = logging.getLogger("localspec.planning.profile_store")
 
 
-class KnowledgeStore:
+class ProfileStore:
     """Reads and writes what is known of one pair here. Never raises: it can all be measured again.
 
     Args:
@@ -33,13 +33,13 @@ class KnowledgeStore:
         self._identity = identity = identity | {"format": FORMAT}
         self.path = folder() / f"{fingerprint(identity)[:24]}.json"
 
-    def load(self, knowledge: Knowledge) -> bool:
+    def load(self, profile: PairProfile) -> bool:
         """Fill in what an earlier session measured; False where there is nothing (valid)."""
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
             if stored["identity"] != self._identity:
                 return False
-            knowledge.restore(stored["knowledge"])
+            profile.restore(stored["profile"])
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -49,9 +49,9 @@ class KnowledgeStore:
             return False
         return True
 
-    def save(self, knowledge: Knowledge) -> None:
+    def save(self, profile: PairProfile) -> None:
         """Replace the file in one go: a reader, or a crash, finds the old one or the new one."""
-        record = {"identity": self._identity, "knowledge": knowledge.as_dict()}
+        record = {"identity": self._identity, "profile": profile.as_dict()}
         partial = self.path.with_name(f"{self.path.name}.{os.getpid()}.partial")
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)

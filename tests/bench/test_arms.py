@@ -15,7 +15,7 @@ from localspec.bench.records import BenchPrompt
 from localspec.decoding.loop import Step
 from localspec.decoding.tree import TokenTree
 from localspec.drafters import REGISTRY
-from localspec.planning.drafting import Drafting
+from localspec.drafters.options import Drafting
 
 FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>")
 

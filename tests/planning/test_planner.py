@@ -13,7 +13,7 @@ from localspec.drafters.hybrid import Blend
 from localspec.drafters.parallel import Ahead
 from localspec.errors import UsageError
 from localspec.planning.adaptive import NAME, Measured
-from localspec.planning.drafting import COPY_DEPTH, DEPTH, Drafting, Limits, choose
+from localspec.drafters.options import COPY_DEPTH, DEPTH, Drafting, Limits, choose
 from localspec.planning.explore_then_commit import Contest
 from localspec.planning.pair_profile import Knowledge
 from localspec.planning.planner import Fixed, Never, Plan, Planner

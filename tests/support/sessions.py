@@ -11,7 +11,7 @@ from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.planning.costs import CostCurve
-from localspec.planning.drafting import choose
+from localspec.drafters.options import choose
 
 
 def a_session(

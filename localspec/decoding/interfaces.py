@@ -1,0 +1,514 @@
+"""What the parts of speculative decoding say to each other: records and protocols, no behaviour.
+
+A step goes `Planner` → `Plan` → `Drafter` → `Draft` → `PassRequest` → whoever answers passes →
+`PassResult` → acceptance rule → `Commit` → `Step`. A new way to propose tokens is a `Source`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+from localspec.decoding.distribution import Distribution
+from localspec.decoding.sampling import Rows
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+
+TARGET = "target"
+"""Source of the tokens that the target itself picked."""
+
+
+# What is decided, drafted and verified.
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One step's decision.
+
+    Attributes:
+        drafter: who is to draft, None to decode plainly.
+        depth: longest path to propose, in tokens.
+        width: most candidates at one place; 1 makes a chain.
+        reason: why, in words; always given where nothing is drafted.
+        min_confidence: a draft model stops where its best token is less probable than this.
+        min_likelihood: a draft model stops where all its tokens together are less probable than
+            this (threshold decoding). 0 turns either off.
+        overlaps: whether the drafter goes on while the target verifies.
+    """
+
+    drafter: str | None
+    depth: int = 0
+    width: int = 1
+    reason: str = ""
+    min_confidence: float = 0.0
+    min_likelihood: float = 0.0
+    overlaps: bool = False
+
+
+PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
+
+
+@dataclass(frozen=True, slots=True)
+class Expectation:
+    """What a draft was expected to bring when it was chosen.
+
+    Attributes:
+        tokens: of the step, the target's own included.
+        seconds: that the step takes, drafting included.
+        chances: of each drafted node, to be accepted if its parent is.
+    """
+
+    tokens: float
+    seconds: float
+    chances: Mapping[int, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """What a drafter made of a plan.
+
+    Attributes:
+        tree: what it proposes; empty if nothing.
+        reason: why nothing, in words; "" leaves it to the plan's.
+        expectation: None from a drafter that does not estimate.
+    """
+
+    tree: TokenTree
+    reason: str = ""
+    expectation: Expectation | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PassRequest:
+    """A pass of the target that an answer waits for.
+
+    Attributes:
+        context: the committed tokens, a view that grows with the answer: read it at once.
+        tree: what to verify behind them.
+        hidden: layers whose hidden rows are wanted beside the logits: i for the input of layer i,
+            the number of layers for the state after the last norm.
+    """
+
+    context: Sequence[int]
+    tree: TokenTree
+    hidden: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PassResult:
+    """The answer to a `PassRequest`.
+
+    Attributes:
+        rows: logits, float32 [1 + nodes, vocabulary]: after the committed tokens, then after each
+            node. Valid until the next pass.
+        hidden: by layer, float32 [1 + nodes, width of the model], in the same order.
+        seconds: of native work; of a pass that served several answers, this one's share.
+    """
+
+    rows: Rows
+    seconds: float
+    hidden: Mapping[int, Rows] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Keep a path of the tree that was verified last in the target's cache, and drop the rest."""
+
+    tree: TokenTree
+    path: Sequence[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What one pass of the target brought; everything a user sees is made from these.
+
+    Padding (see `TokenTree.pad`) is verified with the draft and counts as nothing.
+
+    Attributes:
+        tokens: the newly committed tokens, accepted drafts first.
+        sources: who proposed each of them: a source's name, or TARGET.
+        plan: the decision, with its reason.
+        draft: what was proposed.
+        path: accepted nodes of the tree.
+        tests: nodes whose acceptance was decided.
+        context_length: committed tokens before the step.
+        seconds: wall time of the step.
+        target_seconds, draft_seconds: of that, in native passes of target and draft models.
+    """
+
+    tokens: list[int]
+    sources: list[str]
+    plan: Plan
+    draft: Draft
+    path: list[int]
+    tests: list[int]
+    context_length: int
+    seconds: float
+    target_seconds: float
+    draft_seconds: float
+
+    @property
+    def tree(self) -> TokenTree:
+        """What was verified."""
+        return self.draft.tree
+
+    @property
+    def reads_prompt(self) -> bool:
+        """Whether this is the first one, whose token comes with the prompt's own pass."""
+        return self.plan is PROMPT
+
+    @property
+    def why_not_drafted(self) -> str | None:
+        """The reason in words; None where something was drafted."""
+        return None if self.tree.tokens else self.draft.reason or self.plan.reason
+
+    @property
+    def drafted(self) -> int:
+        """Tokens proposed."""
+        return self.tree.proposed
+
+    @property
+    def tested(self) -> int:
+        """Proposed tokens whose acceptance was decided."""
+        return len(self.tested_nodes)
+
+    @property
+    def accepted(self) -> int:
+        """Proposed tokens accepted."""
+        return len(self.accepted_nodes)
+
+    @property
+    def tested_nodes(self) -> list[int]:
+        """`tests` without padding."""
+        return [node for node in self.tests if node < self.tree.proposed]
+
+    @property
+    def accepted_nodes(self) -> list[int]:
+        """`path` without padding."""
+        return [node for node in self.path if node < self.tree.proposed]
+
+
+# Who takes part.
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a target can verify.
+
+    Attributes:
+        capacity: tokens its cache holds, a tree's included.
+        max_draft: most tokens a tree may have.
+        max_leaves: most branches a tree may have.
+    """
+
+    capacity: int
+    max_draft: int
+    max_leaves: int
+
+
+class Target(Protocol):
+    """The model whose text is generated, with its KV cache: it answers what `speculate` yields."""
+
+    def forward(self, request: PassRequest) -> PassResult:
+        """One pass over the committed tokens that the cache lacks and over the tree."""
+        ...
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        """Keep what the last pass added for the committed tokens and the path, drop the rest."""
+        ...
+
+    def rollback(self, context: Sequence[int]) -> None:
+        """Drop everything from the cache that is not a beginning of `context`."""
+        ...
+
+
+class Planner(Protocol):
+    """Decides before each step and learns from each."""
+
+    def plan(self, session: Session) -> Plan:
+        """The decision for the step that comes."""
+        ...
+
+    def observe(self, step: Step) -> None:
+        """What the step brought."""
+        ...
+
+
+class Drafter(Protocol):
+    """Carries plans out: one source by its name, or the draft tree builder over all of them.
+
+    Attributes:
+        hidden: layers of the target whose rows it wants with every pass, see `PassRequest`.
+    """
+
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    def native_seconds(self) -> float:
+        """Seconds spent in native passes so far."""
+        ...
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Catch up with the prompt of a new generation, before its first step."""
+        ...
+
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        """Propose what may follow the committed tokens."""
+        ...
+
+    def verifying(
+        self, session: Session, plan: Plan, draft: Draft
+    ) -> AbstractContextManager[object]:
+        """Entered before the target's pass and left after it."""
+        ...
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """See `Source.committed`."""
+        ...
+
+
+class Source(Protocol):
+    """Anything that proposes tokens. It is one file, registered in `localspec.drafters`.
+
+    This much makes it work by name. A `LookupSource` or a `ModelSource` takes part in `auto`.
+
+    Attributes:
+        name: what it is called in options, statistics, colours and reports.
+        hidden: layers of the target whose rows it wants, see `PassRequest`; usually none.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    def native_seconds(self) -> float:
+        """Seconds spent in native passes so far; 0 for a source without a model."""
+        ...
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Catch up with the prompt of a new generation, before its first step."""
+        ...
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        """Extend the tip of `tree` (empty at first) by up to `plan.depth` levels.
+
+        Whether to go on after a token that was drawn may depend on the tokens drawn so far, but a
+        drawn token is never dropped: leaving it out because of what it is would bias the output.
+        """
+        ...
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """Keep what agrees with the committed tokens, drop what was proposed beyond them.
+
+        Called after every step, and whenever a generation ends.
+
+        Args:
+            hidden: of the layers asked for, rows [1 + accepted, width]: behind the last token of
+                the context before this step, then behind each accepted token. Empty where the
+                step did not end as planned.
+        """
+        ...
+
+
+class Prediction(NamedTuple):
+    """One token that a `LookupSource` expects.
+
+    Attributes:
+        token: its id.
+        features: for the source's acceptance estimator; the first one is the constant 1.
+        weight: how firmly it is expected, 0 to 4, for other sources that weigh it.
+    """
+
+    token: int
+    features: tuple[float, ...]
+    weight: float = 1.0
+
+
+class AutoSource(Source, Protocol):
+    """What both kinds of source that take part in `auto` declare.
+
+    Attributes:
+        priors: by kind of candidate, the weights that its acceptance estimators start from, see
+            `localspec.planning.acceptance_estimator`. The profile of a pair keeps what is learned,
+            under the source's name and these kinds.
+    """
+
+    @property
+    def priors(self) -> Mapping[str, tuple[float, ...]]: ...
+
+    def kind(self, session: Session) -> str:
+        """The kind, one of `priors`, of what it proposes first in this answer."""
+        ...
+
+
+@runtime_checkable
+class LookupSource(AutoSource, Protocol):
+    """A source that looks its proposals up, at no cost worth counting: an index, a list.
+
+    It works with places: opaque values that stand for the committed text and imagined tokens
+    behind it.
+    """
+
+    def place(self, session: Session) -> Any:
+        """The end of the committed text."""
+        ...
+
+    def follow(self, place: Any, token: int) -> Any:
+        """The place one imagined token further."""
+        ...
+
+    def expected(self, place: Any) -> Iterator[Prediction]:
+        """What most likely follows: a chain, worked out as far as it is asked for."""
+        ...
+
+    def others(self, place: Any, most: int) -> list[tuple[int, float]]:
+        """What may follow, the likeliest first: tokens and rough probabilities."""
+        ...
+
+
+@runtime_checkable
+class ModelSource(AutoSource, Protocol):
+    """A source whose proposals take passes of a model, and so time.
+
+    Its profile knows the cost of a pass; `priors` has the kind "second" as well, for its second
+    and further choices, with the features 1, logit of the probability among what is left, and
+    whether a lookup source expects the token.
+
+    Attributes:
+        credit: the name under which its proposals are counted; `name`, with a suffix perhaps.
+        passes: what the cost of its passes is measured of: a
+            `localspec.planning.calibration.MeasuredCache`.
+    """
+
+    @property
+    def credit(self) -> str: ...
+
+    @property
+    def passes(self) -> Any: ...
+
+    def unread(self, session: Session) -> int:
+        """Committed tokens that the model has not read."""
+        ...
+
+    def room(self, session: Session) -> int:
+        """Most tokens that it can propose behind the committed text."""
+        ...
+
+    def branches(self, session: Session) -> int:
+        """Branches of a draft that it can read in one pass; 1 for a chain."""
+        ...
+
+    def start(self, growing: Growing) -> None:
+        """Another draft begins."""
+        ...
+
+    def knows(self, growing: Growing, node: int) -> bool:
+        """Whether it can offer something behind a candidate without another pass."""
+        ...
+
+    def expand(self, growing: Growing, nodes: Sequence[int]) -> None:
+        """Offer what may follow each of these candidates, in one pass for all of them if one is
+        needed. Its parent was expanded before; the first of a draft is ROOT."""
+        ...
+
+    def review(self, session: Session, most: int) -> list[tuple[tuple[float, ...], bool | None]]:
+        """How it would have done on the latest tokens, in one pass that leaves no trace.
+
+        Returns:
+            For each of up to `most` tokens the features of its first choice, and whether that was
+            right; None where chance would have had a say.
+        """
+        ...
+
+    def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
+        """Entered before the target's pass and left after it, where the plan overlaps."""
+        ...
+
+
+class RankedLogits(Protocol):
+    """What a row of a draft model says before anything is drawn from it.
+
+    Attributes:
+        tokens: the most probable tokens that may come, best first.
+        probs: their probabilities at temperature 1, before any truncation.
+    """
+
+    @property
+    def tokens(self) -> list[int]: ...
+
+    @property
+    def probs(self) -> list[float]: ...
+
+    def prob(self, token: int) -> float:
+        """Probability of any token."""
+        ...
+
+
+class Growing(Protocol):
+    """A draft in the making, as a `ModelSource` sees it. Candidates are numbers, parents first;
+    ROOT stands for the committed text."""
+
+    @property
+    def session(self) -> Session: ...
+
+    @property
+    def drawn(self) -> bool:
+        """Whether tokens are to be drawn from the model's distribution, else chosen."""
+        ...
+
+    @property
+    def branching(self) -> bool:
+        """Whether a place may get several candidates."""
+        ...
+
+    def token(self, node: int) -> int:
+        """The token of a candidate."""
+        ...
+
+    def parent(self, node: int) -> int:
+        """The candidate that it follows, ROOT at the first level."""
+        ...
+
+    def path(self, node: int) -> list[int]:
+        """Tokens from the committed text down to a candidate, its own included."""
+        ...
+
+    def hint(self, node: int) -> Prediction | None:
+        """What lookup sources expect most firmly behind a candidate."""
+        ...
+
+    def primes(self, node: int, unread: int) -> list[int]:
+        """Expected tokens that are worth reading along behind a candidate, in the pass that reads
+        `unread` tokens before them: where the model says the same, the rows behind them need no
+        other pass (staged drafting: Spector & Ré 2023, section 3.2)."""
+        ...
+
+    def dearer_together(self, size: int) -> bool:
+        """Whether a pass over so many tokens costs more than one pass for each."""
+        ...
+
+    def read(self, size: int) -> None:
+        """Count a pass of the model over so many tokens."""
+        ...
+
+    def worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
+        """Whether a token with these features should follow; asked before it is drawn."""
+        ...
+
+    def offer(
+        self,
+        node: int,
+        token: int,
+        features: tuple[float, ...],
+        *,
+        proposal: Distribution | None = None,
+        logits: RankedLogits | None = None,
+    ) -> int:
+        """Put the first choice behind a candidate, and further ones of `logits` beside it."""
+        ...

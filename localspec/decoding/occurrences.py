@@ -1,0 +1,65 @@
+"""How often tokens occurred lately: what repetition penalties are made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+Ids = npt.NDArray[np.int64]
+Counts = npt.NDArray[np.int64] | npt.NDArray[np.int32]
+
+
+class Occurrences:
+    """Some tokens, and how often each occurred.
+
+    Attributes:
+        ids: int64 [n], ascending and unique.
+        counts: int [n], above 0.
+    """
+
+    __slots__ = ("counts", "ids")
+
+    def __init__(self, ids: Ids, counts: Counts) -> None:
+        self.ids = ids
+        self.counts = counts
+
+    @classmethod
+    def of(cls, tokens: Iterable[int]) -> Occurrences:
+        """Those of a whole text."""
+        return cls(*np.unique(np.array(list(tokens), np.int64), return_counts=True))
+
+
+NONE = Occurrences.of(())
+
+
+class PenaltyWindow:
+    """What penalties look at of a growing text; a look costs the same however long the text is.
+
+    Args:
+        text: the text, which may only grow.
+        last: tokens that count; -1 for all of them.
+        vocabulary: token ids lie below this.
+    """
+
+    def __init__(self, text: Sequence[int], last: int, vocabulary: int) -> None:
+        self._text = text
+        self._last = last
+        self._seen = 0
+        self._counts = np.zeros(vocabulary if last < 0 else 0, np.int32)
+
+    def behind(self, path: Sequence[int]) -> Occurrences:
+        """What occurred, were these tokens to follow the text."""
+        if self._last >= 0:
+            start = max(0, len(self._text) + len(path) - self._last)
+            return Occurrences.of([*self._text[start:], *path][-self._last :])
+        new = np.asarray(self._text[self._seen :], np.int64)
+        np.add.at(self._counts, new, 1)
+        self._seen = len(self._text)
+        imagined = np.asarray(path, np.int64)
+        np.add.at(self._counts, imagined, 1)
+        ids = self._counts.nonzero()[0]
+        found = Occurrences(ids, self._counts[ids])
+        np.subtract.at(self._counts, imagined, 1)
+        return found

@@ -1,0 +1,124 @@
+"""The passes of a draft model over one draft: which rows are known, and how more are read.
+
+A chain is appended to the cache and cut off again where it turns out otherwise, which every model
+can do. A tree grows behind the committed text, level by level, several candidates to a pass, and
+nothing in it is read twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from localspec.decoding.interfaces import Growing
+from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.tree import ROOT
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.rows_ahead import RowsAhead
+
+
+class DraftPasses(Protocol):
+    """Rows behind the candidates of one draft."""
+
+    def knows(self, growing: Growing, node: int) -> bool:
+        """Whether the row behind a candidate is there already."""
+        ...
+
+    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
+        """One pass for the rows behind these candidates, whose parents were read before."""
+        ...
+
+    def row(self, node: int) -> Row:
+        """The row behind a candidate that is known or was read last."""
+        ...
+
+
+class ChainPasses:
+    """Of a draft that is one branch.
+
+    Args:
+        ahead: rows that are known already.
+    """
+
+    def __init__(self, model: DraftModel, ahead: RowsAhead | None = None) -> None:
+        self._model = model
+        self._ahead = ahead
+        self._at = ROOT  # the candidate that `_ahead` begins behind
+
+    def knows(self, growing: Growing, node: int) -> bool:
+        if self._ahead is None or node == self._at:
+            return self._ahead is not None
+        self._ahead = self._ahead.behind((growing.token(node),))
+        self._at = node
+        return self._ahead is not None
+
+    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
+        (node,) = nodes
+        model, context, path = self._model, growing.session.context, growing.path(node)
+        cache = model.cache
+        cache.truncate(min(len(cache.tokens), len(context) + len(path) - 1))
+        held = len(cache.tokens)
+        unread = [*context[held:], *path[max(0, held - len(context)) :]]
+        size = len(unread)
+        primes = growing.primes(node, size)[: max(0, model.room(context) - len(path))]
+        if not primes and growing.dearer_together(size):
+            for token in unread[:-1]:
+                model.read((token,))
+            unread = unread[-1:]
+        rows = model.read([*unread, *primes], 1 + len(primes))
+        if not primes:
+            cache.checkpoint()
+        growing.read(size + len(primes))
+        self._ahead, self._at = RowsAhead(rows, primes), node
+
+    def row(self, node: int) -> Row:
+        assert self._ahead is not None
+        assert node == self._at
+        row: Row = self._ahead.rows[0]
+        return row
+
+
+class TreePasses:
+    """Of a draft that may branch."""
+
+    def __init__(self, model: DraftModel) -> None:
+        self._model = model
+        self._grown: dict[int, int] = {ROOT: ROOT}  # nodes of the model's tree, by candidate
+        self._rows: dict[int, Row] = {}
+        self._primed: dict[int, tuple[Rows, list[int], int]] = {}
+
+    def knows(self, growing: Growing, node: int) -> bool:
+        if node in self._rows:
+            return True
+        primed = None if node == ROOT else self._primed.get(growing.parent(node))
+        if primed is None:
+            return False
+        # The parent's pass read on with what was expected behind it.
+        rows, expected, grown = primed
+        if not expected or expected[0] != growing.token(node):
+            return False
+        self._grown[node], self._rows[node] = grown, rows[0]
+        self._primed[node] = rows[1:], expected[1:], grown + 1
+        return True
+
+    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
+        model, context = self._model, growing.session.context
+        self._rows, self._primed = {}, {}  # they stood where this pass writes
+        if nodes[0] == ROOT:
+            pending = context[len(model.cache.tokens) :]
+            primes = growing.primes(ROOT, len(pending))[: max(0, model.room(context))]
+            rows = model.grow(primes, range(ROOT, len(primes) - 1), pending)
+            growing.read(len(pending) + len(primes))
+            self._rows[ROOT] = rows[0]
+            self._primed[ROOT] = rows[1:], primes, 0
+            return
+        first = model.grown
+        parents = [self._grown[growing.parent(node)] for node in nodes]
+        rows = model.grow([growing.token(node) for node in nodes], parents)
+        growing.read(len(nodes))
+        for number, node in enumerate(nodes):
+            self._grown[node] = first + number
+            self._rows[node] = rows[number]
+
+    def row(self, node: int) -> Row:
+        return self._rows[node]

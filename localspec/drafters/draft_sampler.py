@@ -1,0 +1,134 @@
+"""From rows of a draft model to draft tokens, under the constraints of the answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import copy
+
+import numpy as np
+
+from localspec.decoding.distribution import Distribution
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.occurrences import NONE, Occurrences
+from localspec.decoding.sampling import Constraint, Row, confidence, top_few
+from localspec.decoding.session import Session
+
+
+class DraftSampler:
+    """Draws draft tokens from rows of the draft model as the session would from the target's.
+
+    It walks along one path: grammar and penalties see the committed tokens and the path so far.
+    """
+
+    def __init__(self, session: Session, path: Sequence[int], *, greedy: bool) -> None:
+        """`greedy`: choose the most probable token even where the session samples."""
+        self._session = session
+        self._sampler = session.sampler
+        self.greedy = greedy or session.sampler.greedy
+        self._path = list(path)
+        self.open = True
+        """False once a grammar does not allow the path: nothing can follow it."""
+        self._constraint: Constraint | None = None
+        if session.constraint is not None:
+            self._constraint = session.constraint.fork()
+        for token in path:
+            self._pass(token)
+
+    def advance(self, token: int) -> None:
+        """Move along the path by one token."""
+        self._path.append(token)
+        self._pass(token)
+
+    def forked(self, token: int) -> DraftSampler:
+        """One for the branch that goes on with a token, while this one stays where it is."""
+        further = copy(self)
+        further._path = list(self._path)
+        if self._constraint is not None:
+            further._constraint = self._constraint.fork()
+        further.advance(token)
+        return further
+
+    def _pass(self, token: int) -> None:
+        if self._session.ends(token):
+            self.open = False
+        if self._constraint is not None and self.open:
+            try:
+                self._constraint.advance(token)
+            except ValueError:
+                self.open = False
+
+    def best(self, row: Row) -> int:
+        """The most probable token."""
+        return self._sampler.best(row, self._recent(), self._constraint)
+
+    def top(self, row: Row, most: int) -> list[int]:
+        """The most probable tokens (fewer if fewer are possible), best first."""
+        if most == 1:
+            return [self.best(row)]
+        if self._constraint is None and not self._sampler.adjusts:
+            return top_few(row, most)
+        return self._sampler.top(row, self._recent(), most, self._constraint)
+
+    def distribution(self, row: Row) -> Distribution:
+        """q at this place."""
+        return self._sampler.distribution(row, self._recent(), self._constraint)
+
+    def candidates(self, row: Row, width: int) -> list[tuple[int, Distribution | None]]:
+        """Up to `width` different tokens with the q each was drawn from, first one first.
+
+        None instead of q where tokens are chosen (greedy).
+        """
+        if self.greedy:
+            if width == 1:
+                return [(self.best(row), None)]
+            top = self._sampler.top(row, self._recent(), width, self._constraint)
+            return [(token, None) for token in top]
+        q = self.distribution(row)
+        drawn: list[tuple[int, Distribution | None]] = [(self._session.random.draw(q), q)]
+        while len(drawn) < width:
+            rest = q.without(drawn[-1][0])
+            if rest is None:
+                break
+            q = rest
+            drawn.append((self._session.random.draw(q), q))
+        return drawn
+
+    def confident(self, row: Row, plan: Plan, likelihood: float) -> tuple[bool, float]:
+        """Whether to draft on from `row`, and the chain's likelihood if its best token follows.
+
+        Decided before the token is drawn, from what the tokens so far and the row say: dropping
+        a token after it was drawn would bias the output.
+        """
+        best = confidence(row)
+        likelihood *= best
+        return best >= plan.min_confidence and likelihood >= plan.min_likelihood, likelihood
+
+    def _recent(self) -> Occurrences:
+        return self._session.recent(self._path) if self._sampler.adjusts else NONE
+
+
+class DraftLogits:
+    """What a row of the draft model says before anything is drawn from it.
+
+    Attributes:
+        tokens: the most probable tokens that may come, best first.
+        probs: their probabilities at temperature 1, before any truncation.
+        entropy: of the row, in nats.
+    """
+
+    __slots__ = ("_weights", "_whole", "entropy", "probs", "tokens")
+
+    def __init__(self, row: Row, sampler: DraftSampler, most: int) -> None:
+        shifted = row - row.max()
+        weights = np.exp(shifted)
+        whole = float(np.add.reduce(weights))
+        self._weights, self._whole = weights, whole
+        # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there.
+        inner = float(np.dot(weights, np.maximum(shifted, -80.0)))
+        self.entropy = float(np.log(whole)) - inner / whole
+        self.tokens = sampler.top(row, most)
+        self.probs = [float(weights[token]) / whole for token in self.tokens]
+
+    def prob(self, token: int) -> float:
+        """Probability of any token."""
+        return float(self._weights[token]) / self._whole

@@ -1,0 +1,202 @@
+"""The draft model as a source: chains drawn from it, trees of its choices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+
+from localspec.decoding.interfaces import Growing, Plan, Prediction
+from localspec.decoding.sampling import Rows
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.draft_model import Cache, DraftModel
+from localspec.drafters.draft_passes import ChainPasses, DraftPasses, TreePasses
+from localspec.drafters.draft_sampler import DraftLogits, DraftSampler
+from localspec.drafters.parallel import ParallelReader
+from localspec.planning.acceptance_estimator import logit
+
+PRIORS = {
+    "greedy": (0.3, 1.6, 0.5, 0.6),
+    "sampled": (1.1, 0.6, 0.0, 0.1),
+    "chosen": (0.1, 0.8, 0.0, 0.2),
+    "second": (1.1, 1.0, 2.4),
+}
+"""Fitted to 8,374 positions of the embedded pair's answers, greedy and at T = 0.8; where a pair
+begins, not where it stays. Features: 1, logit of the best token's probability, entropy of the row
+in nats, agreement with what was looked up (-4 to 4)."""
+
+
+class DraftModelSource:
+    """A draft model; implements `localspec.decoding.interfaces.ModelSource`.
+
+    Args:
+        model: the cache, shared.
+        greedy: draft the most probable token even where the session samples. Sampled drafts are
+            accepted with probability Σ min(p, q), greedy ones with p of their token.
+        reader: reads on while the target verifies, where the two can run side by side.
+    """
+
+    priors: Mapping[str, tuple[float, ...]] = PRIORS
+    hidden: tuple[int, ...] = ()
+
+    def __init__(
+        self,
+        model: DraftModel,
+        *,
+        name: str = "model",
+        greedy: bool = False,
+        reader: ParallelReader | None = None,
+    ) -> None:
+        self.name = name
+        self._model = model
+        self._greedy = greedy
+        self._reader = reader
+        self._passes: DraftPasses = ChainPasses(model)
+        self._samplers: dict[int, DraftSampler] = {}
+
+    @property
+    def native_seconds(self) -> float:
+        hidden = 0.0 if self._reader is None else self._reader.native_seconds
+        return self._model.cache.native_seconds - hidden
+
+    @property
+    def credit(self) -> str:
+        return self.name + self._model.suffix
+
+    @property
+    def passes(self) -> Cache:
+        return self._model.cache
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        if self._reader is not None:
+            self._reader.forget()
+        self._model.begin(prompt)
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        known = self._reader is not None and self._reader.holds(context)
+        self._model.sync(context, whole=known)
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        """A chain, token by token, with further candidates beside each.
+
+        With `plan.width` above 1 every place gets that many candidates, drawn without replacement;
+        the first one is followed, the others cost no pass of the draft model.
+        """
+        model = self._model
+        node = tree.tip()
+        path = tree.path_tokens(node)
+        sampler = DraftSampler(session, path, greedy=self._greedy)
+        unread = [*session.context[len(model.cache.tokens) :], *path]
+        likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
+        for _ in range(min(plan.depth, model.room(session.context) - len(path))):
+            if not sampler.open:
+                break
+            row = model.read(unread)[0]
+            model.cache.checkpoint()
+            if thresholds:
+                confident, likelihood = sampler.confident(row, plan, likelihood)
+                if not confident:
+                    break
+            drawn = sampler.candidates(row, plan.width)
+            token, q = drawn[0]
+            followed = tree.add(token, node, self.credit, q)
+            for sibling, q_sibling in drawn[1:]:
+                tree.add(sibling, node, self.credit, q_sibling)
+            node, unread = followed, [token]
+            sampler.advance(token)
+
+    # In `auto`.
+
+    def kind(self, session: Session) -> str:
+        if session.sampler.greedy:
+            return "greedy"
+        return "chosen" if self._greedy else "sampled"
+
+    def unread(self, session: Session) -> int:
+        return self._model.unread(session)
+
+    def room(self, session: Session) -> int:
+        return self._model.room(session.context)
+
+    def branches(self, session: Session) -> int:
+        # A reader goes on from a chain.
+        return 1 if self._reader is not None else self._model.branches
+
+    def start(self, growing: Growing) -> None:
+        session = growing.session
+        self._samplers = {ROOT: DraftSampler(session, (), greedy=not growing.drawn)}
+        if growing.branching and self.branches(session) > 1:
+            self._passes = TreePasses(self._model)
+        else:
+            ahead = None if self._reader is None else self._reader.take(session.context)
+            self._passes = ChainPasses(self._model, ahead)
+
+    def knows(self, growing: Growing, node: int) -> bool:
+        return self._passes.knows(growing, node)
+
+    def expand(self, growing: Growing, nodes: Sequence[int]) -> None:
+        if not all(self._passes.knows(growing, node) for node in nodes):
+            self._passes.read(growing, nodes)
+        for node in nodes:
+            sampler = self._sampler(growing, node)
+            if not sampler.open:
+                continue
+            row = self._passes.row(node)
+            logits = DraftLogits(row, sampler, 3 if growing.branching else 1)
+            best = logits.tokens[0]
+            confidence = logit(logits.probs[0])
+            features = (1.0, confidence, logits.entropy, _agreement(growing.hint(node), best))
+            if not growing.drawn:
+                growing.offer(node, best, features, logits=logits)
+            elif growing.worth_drawing(node, features):
+                token, q = sampler.candidates(row, 1)[0]
+                growing.offer(node, token, features, proposal=q)
+
+    def review(self, session: Session, most: int) -> list[tuple[tuple[float, ...], bool | None]]:
+        """One pass over the last few tokens, right behind what it read when it was asked last:
+        with a gap in its text, which costs it little of its judgement, and the time to fill it is
+        saved."""
+        model, context = self._model, session.context
+        held = len(model.cache.tokens)
+        n = min(most, len(context) - held - 1, model.cache.capacity - held)
+        if n < 1:
+            return []
+        sampler = DraftSampler(session, (), greedy=True)
+        model.cache.checkpoint()
+        rows = model.read(context[-n - 1 : -1], n)
+        found: list[tuple[tuple[float, ...], bool | None]] = []
+        for row, token in zip(rows, context[-n:], strict=True):
+            logits = DraftLogits(row, sampler, 1)
+            features = (1.0, logit(logits.probs[0]), logits.entropy, 0.0)
+            right = logits.tokens[0] == token if session.sampler.greedy else None
+            found.append((features, right))
+        model.cache.truncate(held)
+        return found
+
+    def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
+        return self._reading(session, tree)
+
+    @contextmanager
+    def _reading(self, session: Session, tree: TokenTree) -> Iterator[None]:
+        """While the target verifies the tree, read on as if its main branch were accepted."""
+        assert self._reader is not None, "the plan overlaps what cannot run side by side"
+        self._reader.start(session.context, tree.path_tokens(tree.tip()))
+        try:
+            yield
+        finally:
+            self._reader.stop()
+
+    def _sampler(self, growing: Growing, node: int) -> DraftSampler:
+        """What may be said behind a candidate."""
+        found = self._samplers.get(node)
+        if found is None:
+            above = self._sampler(growing, growing.parent(node))
+            found = self._samplers[node] = above.forked(growing.token(node))
+        return found
+
+
+def _agreement(hint: Prediction | None, token: int) -> float:
+    """How strongly what was looked up speaks for the token, or against it."""
+    if hint is None:
+        return 0.0
+    return hint.weight if hint.token == token else -hint.weight

@@ -1,0 +1,81 @@
+"""What a user may say about drafting."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+
+MAX_DEPTH = 64
+OVERLAPS = ("auto", "on", "off")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drafting:
+    """How to draft and verify.
+
+    Attributes:
+        drafter: "auto" lets the adaptive planner choose, "none" decodes plainly, else a name in
+            `localspec.drafters.registry`.
+        depth: draft tokens per step; None leaves it to the planner. With "auto" a depth, a width
+            or a threshold makes the choice: the draft model where there is one, else the n-gram.
+        width: candidates at each place; above 1 the drafts are trees.
+        sampled: draw the draft model's tokens from its distribution where the answer is sampled,
+            instead of taking the most probable ones.
+        min_confidence: the draft model stops where its best token is less probable than this.
+        min_likelihood: the draft model stops where its chain is less probable than this.
+        overlap: whether the draft model goes on while the target verifies, where the two run on
+            different devices or disjoint cores: "auto" measures whether that pays, "on", "off".
+        rule: acceptance rule; see `localspec.decoding.rules`.
+        threshold: of a lossy rule.
+
+    Raises:
+        UsageError: a value out of its range.
+    """
+
+    drafter: str = "auto"
+    depth: int | None = None
+    width: int = 1
+    sampled: bool = True
+    min_confidence: float = 0.0
+    min_likelihood: float = 0.0
+    overlap: str = "auto"
+    rule: str = "auto"
+    threshold: float | None = None
+
+    @property
+    def shaped(self) -> bool:
+        """Whether the shape of the drafts is given, so that nothing is left to plan."""
+        return bool(
+            self.depth is not None or self.width > 1 or self.min_confidence or self.min_likelihood
+        )
+
+    @property
+    def forced(self) -> bool:
+        """Whether options leave nothing to the adaptive planner."""
+        return self.drafter != "auto" or self.shaped
+
+    def __post_init__(self) -> None:
+        if self.drafter not in ("auto", "none"):
+            from localspec.drafters.registry import REGISTRY
+
+            known = ("auto", "none", *REGISTRY)
+            if self.drafter not in known:
+                raise UsageError(
+                    f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
+                )
+        if self.depth is not None and not 1 <= self.depth <= MAX_DEPTH:
+            raise UsageError(
+                f"depth is {self.depth}. Give 1 to {MAX_DEPTH}, or turn drafting off with "
+                "--drafter none."
+            )
+        if self.overlap not in OVERLAPS:
+            raise UsageError(f"overlap is '{self.overlap}'. Choose one of {', '.join(OVERLAPS)}.")
+        if not 1 <= self.width <= 16:
+            raise UsageError(f"width is {self.width}. Give 1 (a chain) to 16.")
+        for name, value in (
+            ("min-confidence", self.min_confidence),
+            ("min-likelihood", self.min_likelihood),
+        ):
+            if not 0.0 <= value < 1.0:
+                raise UsageError(f"{name} is {value}. Give 0 (off) or more, and less than 1.")
