@@ -345,7 +345,7 @@ class Engine:
 
         Once more after a busy time, but not at the cost of what the cache holds of the prompt.
         """
-        from localspec.llama.calibration import BUDGETS, agrees, calibrate
+        from localspec.planning.calibration import BUDGETS, agrees, calibrate
 
         started = perf_counter()
         curves = (self.knowledge.target, self.knowledge.draft)

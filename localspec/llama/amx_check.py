@@ -5,7 +5,8 @@ most of the tile configuration as dead stores (`_tile_loadconfig` declares 8 of 
 input), and the first batched pass then kills the process with SIGSEGV. A build cannot tell which
 compiler made it, so a child process tries it once, and the answer is kept.
 
-Run as a module this *is* the child: it exits with 0 if the pass survived.
+The child is `localspec.llama.amx_child`, which this module only names: the child imports models and
+contexts, which import this.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ import llama_cpp
 
 from localspec import paths
 from localspec.llama.library import logger
+
+_CHILD = "localspec.llama.amx_child"
 
 
 def weight_buffers_work() -> bool:
@@ -44,7 +47,7 @@ def weight_buffers_work() -> bool:
             store.parent.mkdir(parents=True, exist_ok=True)
             store.write_text(json.dumps(known))
         except OSError as error:
-            logger.info("could not keep the answer of the AMX probe: %s", error)
+            logger.info("could not keep the outcome of the AMX check: %s", error)
     return bool(known["works"])
 
 
@@ -67,7 +70,7 @@ def _survives() -> bool:
 
 def _child() -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "localspec.llama.amx_check"],
+        [sys.executable, "-m", _CHILD],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -76,17 +79,3 @@ def _child() -> subprocess.CompletedProcess[bytes]:
         start_new_session=True,
         check=False,
     )
-
-
-def _try_it() -> None:
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.llama.options import ModelOptions
-
-    options = ModelOptions(context=64)
-    model = Model(paths.embedded(paths.EMBEDDED_DRAFT), options, weight_buffers=True)
-    Context(model, options).extend([1, 2, 3, 4, 5, 6, 7, 8])
-
-
-if __name__ == "__main__":
-    _try_it()

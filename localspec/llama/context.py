@@ -72,6 +72,7 @@ class Context:
         native_seconds: seconds spent in native passes since the start.
         max_leaves: most branches of a tree; 1 where the memory is recurrent.
         max_draft: most tokens of a tree.
+        recurrent: whether the memory (or a part of it) cannot be cut back token by token.
         restores: whether dropping tokens may cost a pass, because the memory is recurrent and
             llama.cpp keeps no snapshots for its architecture.
     """
@@ -102,6 +103,7 @@ class Context:
         self.capacity = int(llama_cpp.llama_n_ctx(self._handle))
         self.capacity = min(self.capacity, options.context or self.capacity)
         self._snapshots = int(llama_cpp.llama_n_rs_seq(self._handle))
+        self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
         self.max_leaves = 1 if model.recurrent else MAX_LEAVES
         self.max_draft = MAX_TREE
@@ -134,6 +136,11 @@ class Context:
         params.abort_callback = _is_set
         params.abort_callback_data = ctypes.addressof(self._flag)
         return params
+
+    def filler(self, count: int) -> list[int]:
+        """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
+        be special, are left out."""
+        return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
 
     def close(self) -> None:
         """Free the cache."""

@@ -4,7 +4,7 @@ A file that passes every check can still make llama.cpp abort, and the whole pro
 program that has something to lose tries an unknown file in a child process first: opens it there
 and decodes one token. The answer is kept, by file and build.
 
-Run as a module this *is* the child.
+The child is `localspec.llama.crash_test_child`.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from localspec import paths
-from localspec.errors import Cancelled, LocalspecError, ModelInvalid
+from localspec.errors import Cancelled, ModelInvalid
+from localspec.llama import library
 from localspec.planning.profile_store import file_identity, fingerprint
 
 logger = logging.getLogger("localspec.llama")
 
+_CHILD = "localspec.llama.crash_test_child"
 _POLL = 0.1
 """Seconds between looks whether to stop."""
-_REFUSED = 3
-"""Exit status of a child whose file was refused in the ordinary way, which loading will tell."""
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -43,7 +42,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
     if key is None or key in _known():
         return  # what is no file is told by loading it
     child = subprocess.Popen(
-        [sys.executable, "-m", "localspec.llama.crash_test", str(path)],
+        [sys.executable, "-m", _CHILD, str(path)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -84,8 +83,6 @@ def _signal(number: int) -> str:
 
 def _key(path: Path) -> str | None:
     """Identifies file and build; None for what need not be tried: no file, or our own."""
-    from localspec.llama import library
-
     ours = {paths.embedded(name) for name in (paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT)}
     try:
         if path.resolve() in {p.resolve() for p in ours}:
@@ -115,23 +112,3 @@ def _remember(key: str) -> None:
         partial.replace(store)
     except OSError as error:
         logger.info("could not keep the outcome of a trial: %s", error)
-
-
-def _try_it(path: Path) -> None:
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.llama.options import ModelOptions
-
-    # On the CPU, whatever devices there are: they may be in use.
-    options: Any = ModelOptions(context=64, gpu_layers=0)
-    with Model(path, options) as model:
-        context = Context(model, options)
-        context.extend([0])
-        context.close()
-
-
-if __name__ == "__main__":
-    try:
-        _try_it(Path(sys.argv[1]))
-    except LocalspecError:
-        sys.exit(_REFUSED)

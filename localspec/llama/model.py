@@ -12,6 +12,7 @@ import llama_cpp
 
 from localspec.errors import ModelInvalid, ModelNotFound, NativeError
 from localspec.llama import library
+from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 
@@ -60,8 +61,6 @@ class Model:
         if options.rpc:
             library.add_rpc_servers(options.rpc)
         if weight_buffers is None:
-            from localspec.llama.amx_check import weight_buffers_work
-
             weight_buffers = weight_buffers_work()
         self.handle = self._load(options, progress, weight_buffers)
         try:
@@ -103,7 +102,6 @@ class Model:
     def _load(self, options: ModelOptions, progress: Progress | None, weight_buffers: bool) -> Any:
         raised: list[BaseException] = []
 
-        @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
         def report(fraction: float, _user_data: object) -> bool:
             try:
                 if progress is not None:
@@ -117,9 +115,10 @@ class Model:
         params.n_gpu_layers = options.gpu_layers
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
-        params.progress_callback = report
+        params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
+        del callback  # needed until here
         if raised:
             if handle:
                 llama_cpp.llama_model_free(handle)
