@@ -12,12 +12,13 @@ import llama_cpp
 import numpy as np
 
 from localspec.decoding.acceptance import Rows
-from localspec.decoding.tree import TokenTree
+from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import library
 from localspec.llama.batch import Batch
 from localspec.llama.model import Model
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+from localspec.llama.sequences import GrownTree, Sequences
 
 MAX_TREE = 64
 """Most tokens of a tree; also bounds the rows of logits that llama.cpp makes room for."""
@@ -35,25 +36,9 @@ _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
 
 
-def _quick(name: str, result: Any, *arguments: Any) -> Any:
-    """A native function that is over in a microsecond, called without giving up the lock.
-
-    Giving it up would let a busy screen thread in, which keeps it for milliseconds.
-    """
-    return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
-
-
 # Not a quick one: on a GPU it waits for the pass.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
     ("llama_get_logits", llama_cpp.llama_cpp._lib)
-)
-_sequence_remove = _quick(
-    "llama_memory_seq_rm",
-    ctypes.c_bool,
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_int32,
-    ctypes.c_int32,
 )
 
 
@@ -112,9 +97,8 @@ class Context:
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
         self._saved: tuple[int, Any] | None = None
-        # How far each further sequence id shares the cells of sequence 0.
-        self._shared = [0] * self.max_leaves
-        self._most_shared = 0
+        self._sequences = Sequences(self._memory, self.max_leaves)
+        self._grown = GrownTree()
         self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
         self._views: dict[tuple[int, int], Rows] = {}
 
@@ -176,6 +160,8 @@ class Context:
             Cancelled: the chunks before are in the cache, this one is not.
             NativeError: as `_decode`.
         """
+        if self._grown:
+            self.settle()
         total, capacity = len(tokens), self._batch.capacity
         if total > capacity:
             start = 0
@@ -208,6 +194,8 @@ class Context:
             rows = self.extend([*pending, *tree.tokens], 1 + len(tree))
             del self.tokens[len(self.tokens) - len(tree) :]
             return rows
+        if self._grown:
+            self.settle()
         if len(pending) > 1:
             self.extend(pending[:-1], 0)
             pending = pending[-1:]
@@ -215,9 +203,7 @@ class Context:
         count = 1 + max(numbers[-1] for numbers in leaves)
         held = len(self.tokens)
         for leaf in range(1, count):
-            if self._shared[leaf] < held:
-                self._copy(0, leaf, self._shared[leaf], held)
-                self._shared[leaf] = self._most_shared = held
+            self._sequences.share(leaf, held)
         rows = self._decode(self._batch.tree(pending, tree, held, leaves), 1 + len(tree))
         self.tokens += pending
         return rows
@@ -234,28 +220,85 @@ class Context:
             return
         leaves = tree.leaf_numbers()
         winner = leaves[path[-1]][0] if path else 0
-        if winner:
-            self._remove(0, held)
-            self._copy(winner, 0, held, kept)
-        else:
-            self._remove(0, kept)
-        for leaf in range(1, 1 + max(numbers[-1] for numbers in leaves)):
-            self._remove(leaf, self._shared[leaf])
+        self._sequences.keep(winner, held, kept, 1 + max(numbers[-1] for numbers in leaves))
         self.tokens += [tree.tokens[node] for node in path]
 
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
+        """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
+
+        Nothing is decoded twice, so a tree may grow level by level, each level chosen from the
+        rows of the one before. `settle` ends it. So does any other pass and any cut, and so does a
+        pass that fails: then all of its nodes are dropped.
+
+        Args:
+            tokens: one for each new node, 1 … MAX_TREE. Nodes are numbered in the order they come,
+                over all calls, from 0.
+            parents: the node that each hangs from, of an earlier call, or ROOT.
+
+        Returns:
+            float32 [new nodes, vocabulary], a view that the next pass overwrites.
+
+        Raises:
+            ValueError: more branches than `max_leaves`, or no such parents.
+            Cancelled, NativeError: as `extend`.
+        """
+        grown, held, sequences = self._grown, len(self.tokens), self._sequences
+        known = len(grown)
+        if not 0 < len(tokens) == len(parents) <= MAX_TREE:
+            raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
+        if not all(ROOT <= parent < known for parent in parents):
+            raise ValueError(f"a parent that was not decoded before: {list(parents)} of {known}")
+        if grown.leaves_with(parents) > self.max_leaves:
+            raise ValueError(f"more than {self.max_leaves} branches")
+        for token, parent in zip(tokens, parents, strict=True):
+            parted = grown.add(token, parent)
+            if parted is not None:
+                source, depth = parted
+                sequences.share(grown.leaves - 1, held)
+                sequences.copy(source, grown.leaves - 1, held, held + depth)
+        positions = [held + depth - 1 for depth in grown.depths[known:]]
+        batch = self._batch.nodes(tokens, positions, grown.sequences[known:])
+        rows = self._decode(batch, len(tokens))
+        self._undoable = 0
+        return rows
+
+    def settle(self, path: Sequence[int] = ()) -> None:
+        """End a tree that `grow` began: keep a path of nodes, from ROOT down, and drop the others.
+
+        The cache is then as if `extend` had read the path. A recurrent memory may lose more, as
+        in `truncate`.
+
+        Raises:
+            ValueError: no such path.
+        """
+        grown, held = self._grown, len(self.tokens)
+        if not grown.is_path(path):
+            raise ValueError(f"not a path from the root: {list(path)}")
+        if not grown:
+            return
+        self._grown = GrownTree()
+        if self.recurrent:  # a chain
+            self.tokens += grown.tokens
+            self.truncate(held + len(path))
+            return
+        winner = grown.sequences[path[-1]] if path else 0
+        self._sequences.keep(winner, held, held + len(path), grown.leaves)
+        self.tokens += [grown.tokens[node] for node in path]
+
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on.
+        """Drop the tokens from `length` on, and a tree that was grown.
 
         A recurrent memory that cannot go back so far is restored from what was saved before the
         last tree, else cleared: `tokens` is then shorter than asked for, never different.
         """
+        if self._grown:
+            self.settle()
         drop = len(self.tokens) - length
         if drop <= 0:
             return
-        if not self.model.recurrent:
-            self._remove(-1, length)
-            self._unshare(length)
-        elif drop <= self._undoable and self._remove(0, length):
+        if not self.recurrent:
+            self._sequences.cut(length)
+        elif drop <= self._undoable and self._sequences.remove(0, length):
             self._undoable = 0
         else:
             self._restore(length)
@@ -265,7 +308,7 @@ class Context:
     def checkpoint(self) -> None:
         """Save the state, so that `truncate` can come back to here. Nothing to do for attention,
         whose cache can be cut anywhere."""
-        if not self.model.recurrent:
+        if not self.recurrent:
             return
         size = llama_cpp.llama_state_seq_get_size(self._handle, 0)
         state = (ctypes.c_uint8 * size)()
@@ -273,10 +316,10 @@ class Context:
             self._saved = (len(self.tokens), state)
 
     def discard_branches(self) -> None:
-        """Drop whatever an interrupted pass left behind `tokens`."""
-        if not self.model.recurrent:
-            self._remove(-1, len(self.tokens))
-            self._unshare(len(self.tokens))
+        """Drop whatever an interrupted pass left behind `tokens`, and a tree that was grown."""
+        self._grown = GrownTree()
+        if not self.recurrent:
+            self._sequences.cut(len(self.tokens))
         elif llama_cpp.llama_memory_seq_pos_max(self._memory, 0) != len(self.tokens) - 1:
             self._restore(len(self.tokens))
 
@@ -284,7 +327,8 @@ class Context:
         """Forget everything."""
         llama_cpp.llama_memory_clear(self._memory, False)
         self.tokens.clear()
-        self._unshare(0)
+        self._grown = GrownTree()
+        self._sequences.forget(0)
         self._undoable, self._saved = 0, None
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
@@ -333,17 +377,6 @@ class Context:
             rows = np.ctypeslib.as_array(pointer, (outputs, self.model.vocabulary.size))
         self._views[address, outputs] = rows
         return rows
-
-    def _unshare(self, length: int) -> None:
-        if self._most_shared > length:
-            self._shared = [min(shared, length) for shared in self._shared]
-            self._most_shared = length
-
-    def _remove(self, sequence: int, start: int) -> bool:
-        return bool(_sequence_remove(self._memory, sequence, start, -1))
-
-    def _copy(self, source: int, destination: int, start: int, end: int) -> None:
-        llama_cpp.llama_memory_seq_cp(self._memory, source, destination, start, end)
 
     def _restore(self, length: int) -> None:
         """Go back to `length` tokens by way of the saved state, or to none at all."""
