@@ -16,6 +16,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import library
 from localspec.llama.batch import Batch
+from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 from localspec.llama.sequences import GrownTree, Sequences
@@ -100,6 +101,8 @@ class Context:
         self._sequences = Sequences(self._memory, self.max_leaves)
         self._grown = GrownTree()
         self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
+        self._hidden = HiddenStates(model, self._handle)
+        self._last_pass = 0  # tokens
         self._views: dict[tuple[int, int], Rows] = {}
 
     def _params(self, model: Model, options: ModelOptions) -> Any:
@@ -139,6 +142,29 @@ class Context:
     def resume(self) -> None:
         """Take a cancellation back."""
         self._flag[0] = b"\x00"
+
+    def want_hidden(self, layers: tuple[int, ...]) -> None:
+        """Have the passes from now on make hidden states, for `hidden`. Costs nothing where they do
+        so already, and a new reservation of buffers in the next pass where layers change.
+
+        Args:
+            layers: 0 … `model.layers`, see `hidden`; empty for none.
+
+        Raises:
+            NativeError: llama.cpp does not give out layers of this architecture, or this build
+                lacks the function.
+        """
+        self._hidden.want(layers)
+
+    def hidden(self, outputs: int) -> dict[int, Rows]:
+        """The hidden states that were asked for, of the last `outputs` tokens of the last pass, in
+        the order of its rows of logits.
+
+        Returns:
+            By layer, float32 [outputs, width of the model]: what goes into layer i, and for
+            i = `model.layers` what the output norm makes of the last one's result. Copies.
+        """
+        return self._hidden.rows(self._last_pass, outputs)
 
     def extend(
         self,
@@ -332,6 +358,10 @@ class Context:
         self._undoable, self._saved = 0, None
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
+        if self._hidden.final and 0 < outputs < len(tokens):
+            # Every token of the pass that makes final states is an output, and those are few.
+            self._decode_chain(tokens[:-outputs], 0)
+            tokens = tokens[-outputs:]
         rows = self._decode(self._batch.chain(tokens, outputs), outputs)
         self.tokens += tokens
         if self._snapshots:
@@ -345,6 +375,8 @@ class Context:
             Cancelled: `cancel` was called.
             NativeError: no room in the cache, or a failure in llama.cpp.
         """
+        self._hidden.prepare(outputs > 0)
+        self._last_pass = int(batch.n_tokens)
         started = perf_counter()
         status = llama_cpp.llama_decode(self._handle, batch)
         if status == 0:

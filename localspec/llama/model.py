@@ -33,6 +33,8 @@ class Model:
         recurrent: whether its memory (or a part of it) cannot be cut back token by token.
         trained_context: tokens of context it was trained on.
         size: bytes of weights.
+        layers: how many it has.
+        width: numbers of a hidden state; `output_width` behind the output norm.
 
     Raises:
         ModelNotFound: no such file.
@@ -74,6 +76,9 @@ class Model:
             self.handle
         ) or llama_cpp.llama_model_is_hybrid(self.handle)
         self.trained_context: int = llama_cpp.llama_model_n_ctx_train(self.handle)
+        self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
+        self.width: int = llama_cpp.llama_model_n_embd(self.handle)
+        self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
         self.size: int = llama_cpp.llama_model_size(self.handle)
 
     def __enter__(self) -> Model:
