@@ -12,15 +12,16 @@ contexts, which import this.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import llama_cpp
 
 from localspec import paths
+from localspec.llama import child_process
 from localspec.llama.library import logger
+
+LIMIT = 60.0
+"""Seconds for what takes one where it works; a child that hangs counts as one that crashed."""
 
 _CHILD = "localspec.llama.amx_child"
 
@@ -39,7 +40,7 @@ def weight_buffers_work() -> bool:
         works = _survives()
         if not works:
             logger.warning(
-                "the AMX code of this llama.cpp build crashes (built by gcc before 13?); "
+                "the AMX code of this llama.cpp build crashes or hangs (built by gcc before 13?); "
                 "its weight buffers stay off"
             )
         known = {"build": build, "works": works}
@@ -62,20 +63,6 @@ def _build() -> str:
 
 def _survives() -> bool:
     try:
-        child = _child()
-    except (OSError, subprocess.TimeoutExpired):
+        return child_process.run(_CHILD, limit=LIMIT) == 0
+    except OSError:  # TimeoutError is one
         return False  # doing without the buffers is always right
-    return child.returncode == 0
-
-
-def _child() -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", _CHILD],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        # A Ctrl+C meant for us must not look like a crash of the child.
-        start_new_session=True,
-        check=False,
-    )

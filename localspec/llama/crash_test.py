@@ -13,58 +13,41 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from localspec import paths
-from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import library
+from localspec.errors import ModelInvalid
+from localspec.llama import child_process, library
 from localspec.planning.profile_store import file_identity, fingerprint
 
 logger = logging.getLogger("localspec.llama")
 
+LEAST_LIMIT, SLOWEST = 120.0, 10e6
+"""Seconds for any file, and bytes a second that even a slow disk reads; beyond that it hangs."""
+
 _CHILD = "localspec.llama.crash_test_child"
-_POLL = 0.1
-"""Seconds between looks whether to stop."""
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
     """Return if opening the file and decoding with it does not take the process down.
 
     Raises:
-        ModelInvalid: it does; the message says how.
+        ModelInvalid: it does, or hangs; the message says which.
         Cancelled: `cancelled` said so.
     """
     key = _key(path)
     if key is None or key in _known():
         return  # what is no file is told by loading it
-    child = subprocess.Popen(
-        [sys.executable, "-m", _CHILD, str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            # Else ggml calls a debugger, which takes longer than all the rest.
-            "GGML_NO_BACKTRACE": "1",
-        },
-        # A Ctrl+C meant for us must not look like a crash of the child.
-        start_new_session=True,
-    )
+    limit = LEAST_LIMIT + path.stat().st_size / SLOWEST
     try:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                status = child.wait(_POLL)
-                break
-            if cancelled():
-                raise Cancelled("Stopped while the file was tried.")
-    finally:
-        child.kill()
-        child.wait()
+        status = child_process.run(_CHILD, str(path), limit=limit, cancelled=cancelled)
+    except TimeoutError:
+        raise ModelInvalid(
+            f"{path.name} makes llama.cpp hang: in a process of its own it did not open within "
+            f"{limit:.0f} seconds. The file may be damaged: download it again, or choose another "
+            "model."
+        ) from None
     if status == 0:
         _remember(key)
     elif status < 0:
