@@ -122,8 +122,9 @@ def _open_draft(
     path: Path, target: Context, options: ModelOptions, progress: Callable[[float], None] | None
 ) -> tuple[Context, Translation | None]:
     """The draft model's context, and what translates where its tokens are not the target's."""
+    from localspec.drafters.vocabulary_match import match
     from localspec.llama.context import Context
-    from localspec.llama.token_bytes import translation
+    from localspec.llama.token_bytes import token_bytes
 
     _require_undamaged(path)
     options = options.for_draft(target.capacity)
@@ -132,7 +133,7 @@ def _open_draft(
         crossed = None
         vocabulary = target.model.vocabulary
         if vocabulary.difference(model.vocabulary) is not None:
-            crossed = translation(vocabulary, model.vocabulary)
+            crossed = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
             room = min(model.trained_context, crossed.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
         return Context(model, options), crossed

@@ -18,6 +18,7 @@ class Cache(Protocol):
     Attributes:
         tokens: what the cache holds.
         capacity: tokens it can hold.
+        max_draft: most tokens of a pass whose rows are wanted, the first one aside.
         native_seconds: seconds spent in native passes so far.
     """
 
@@ -25,6 +26,9 @@ class Cache(Protocol):
 
     @property
     def capacity(self) -> int: ...
+
+    @property
+    def max_draft(self) -> int: ...
 
     @property
     def native_seconds(self) -> float: ...

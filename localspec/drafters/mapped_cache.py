@@ -40,6 +40,7 @@ class MappedCache:
         recurrent: it cannot be cut back cheaply: what was read stays, and nothing is looked ahead.
 
     Attributes:
+        recurrent: the same.
         tokens: what was appended, target ids.
         by_text: whether a row is for the token that the draft model would *write* next, in as many
             passes as that takes (SLEM), or for those of its tokens that both have (TLI).
@@ -56,7 +57,7 @@ class MappedCache:
         self.by_text = False
         self.chosen = True
         self.said: dict[int, tuple[int, int]] = {}
-        self._recurrent = recurrent
+        self.recurrent = recurrent
         self._text = bytearray()
         self._ends: list[int] = []  # bytes of text up to each of `tokens`
         self._stops: list[int] = []  # the same for each of `inner.tokens`
@@ -77,6 +78,16 @@ class MappedCache:
         held, spent = len(self.tokens), len(self.inner.tokens)
         free = self.inner.capacity - spent - 1
         return held + int(free / max(1.0, spent / max(1, held)))
+
+    @property
+    def max_draft(self) -> int:
+        """As the draft model's own."""
+        return self.inner.max_draft
+
+    def filler(self, count: int) -> list[int]:
+        """Tokens of an ordinary text: what they cost to translate depends on it."""
+        sample = self.mapping.sample
+        return (sample * (1 + count // len(sample)))[:count]
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """As `Cache.extend`. Without room for the text the rows prefer nothing."""
@@ -202,7 +213,7 @@ class MappedCache:
 
     def _beginning_of_word(self, kept: int) -> int:
         """From which of the draft model's tokens on the text is written anew."""
-        if self._recurrent or kept == 0:
+        if self.recurrent or kept == 0:
             return kept
         covered = self._stops[kept - 1]
         starts_word = self._text[covered] in _SPACE or self._text.startswith(OPENS, covered)
@@ -237,7 +248,7 @@ class MappedCache:
             self._full = True
             return False
         missing = [place for place, _ in places if place <= held and place not in self._kept]
-        if missing and min(missing) > 0 and not self._recurrent:
+        if missing and min(missing) > 0 and not self.recurrent:
             # Its row is gone: the token before it is read once more.
             first = min(missing) - 1
             again = list(zip(self.inner.tokens[first:held], self._stops[first:held], strict=True))
@@ -293,7 +304,7 @@ class MappedCache:
             found = self.mapping.inside(row, bytes(self._text[start : start + inside]))
             return self._nothing() if found is None else found[0]
         base = self.mapping.on_shared(row)
-        if not self.by_text or self._recurrent:
+        if not self.by_text or self.recurrent:
             self._judged(base, -1, number)
             return base
         written, chance = self._write(place, last=number == len(self.tokens))

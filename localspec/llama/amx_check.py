@@ -5,21 +5,25 @@ most of the tile configuration as dead stores (`_tile_loadconfig` declares 8 of 
 input), and the first batched pass then kills the process with SIGSEGV. A build cannot tell which
 compiler made it, so a child process tries it once, and the answer is kept.
 
-Run as a module this *is* the child: it exits with 0 if the pass survived.
+The child is `localspec.llama.amx_child`, which this module only names: the child imports models and
+contexts, which import this.
 """
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import llama_cpp
 
 from localspec import paths
+from localspec.llama import child_process
 from localspec.llama.library import logger
+
+LIMIT = 60.0
+"""Seconds for what takes one where it works; a child that hangs counts as one that crashed."""
+
+_CHILD = "localspec.llama.amx_child"
 
 
 def weight_buffers_work() -> bool:
@@ -36,7 +40,7 @@ def weight_buffers_work() -> bool:
         works = _survives()
         if not works:
             logger.warning(
-                "the AMX code of this llama.cpp build crashes (built by gcc before 13?); "
+                "the AMX code of this llama.cpp build crashes or hangs (built by gcc before 13?); "
                 "its weight buffers stay off"
             )
         known = {"build": build, "works": works}
@@ -44,7 +48,7 @@ def weight_buffers_work() -> bool:
             store.parent.mkdir(parents=True, exist_ok=True)
             store.write_text(json.dumps(known))
         except OSError as error:
-            logger.info("could not keep the answer of the AMX probe: %s", error)
+            logger.info("could not keep the outcome of the AMX check: %s", error)
     return bool(known["works"])
 
 
@@ -59,34 +63,6 @@ def _build() -> str:
 
 def _survives() -> bool:
     try:
-        child = _child()
-    except (OSError, subprocess.TimeoutExpired):
+        return child_process.run(_CHILD, limit=LIMIT) == 0
+    except OSError:  # TimeoutError is one
         return False  # doing without the buffers is always right
-    return child.returncode == 0
-
-
-def _child() -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        [sys.executable, "-m", "localspec.llama.amx_check"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-        # A Ctrl+C meant for us must not look like a crash of the child.
-        start_new_session=True,
-        check=False,
-    )
-
-
-def _try_it() -> None:
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.llama.options import ModelOptions
-
-    options = ModelOptions(context=64)
-    model = Model(paths.embedded(paths.EMBEDDED_DRAFT), options, weight_buffers=True)
-    Context(model, options).extend([1, 2, 3, 4, 5, 6, 7, 8])
-
-
-if __name__ == "__main__":
-    _try_it()

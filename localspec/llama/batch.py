@@ -89,6 +89,19 @@ class Batch:
         self._tree.n_tokens = n
         return self._tree
 
+    def nodes(
+        self, tokens: Sequence[int], positions: Sequence[int], sequences: Sequence[int]
+    ) -> Any:
+        """A llama_batch of tokens in a sequence each, with logits for all of them."""
+        n = len(tokens)
+        self._token[:n] = tokens
+        self._position[:n] = positions
+        self._count[:n] = 1
+        self._sequences[:n, 0] = sequences
+        self._output[:n] = 1
+        self._tree.n_tokens = n
+        return self._tree
+
 
 def _pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
     return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))

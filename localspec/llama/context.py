@@ -12,12 +12,14 @@ import llama_cpp
 import numpy as np
 
 from localspec.decoding.acceptance import Rows
-from localspec.decoding.tree import TokenTree
+from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import library
 from localspec.llama.batch import Batch
+from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+from localspec.llama.sequences import GrownTree, Sequences
 
 MAX_TREE = 64
 """Most tokens of a tree; also bounds the rows of logits that llama.cpp makes room for."""
@@ -35,25 +37,9 @@ _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
 
 
-def _quick(name: str, result: Any, *arguments: Any) -> Any:
-    """A native function that is over in a microsecond, called without giving up the lock.
-
-    Giving it up would let a busy screen thread in, which keeps it for milliseconds.
-    """
-    return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
-
-
 # Not a quick one: on a GPU it waits for the pass.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
     ("llama_get_logits", llama_cpp.llama_cpp._lib)
-)
-_sequence_remove = _quick(
-    "llama_memory_seq_rm",
-    ctypes.c_bool,
-    ctypes.c_void_p,
-    ctypes.c_int32,
-    ctypes.c_int32,
-    ctypes.c_int32,
 )
 
 
@@ -72,6 +58,7 @@ class Context:
         native_seconds: seconds spent in native passes since the start.
         max_leaves: most branches of a tree; 1 where the memory is recurrent.
         max_draft: most tokens of a tree.
+        recurrent: whether the memory (or a part of it) cannot be cut back token by token.
         restores: whether dropping tokens may cost a pass, because the memory is recurrent and
             llama.cpp keeps no snapshots for its architecture.
     """
@@ -102,6 +89,7 @@ class Context:
         self.capacity = int(llama_cpp.llama_n_ctx(self._handle))
         self.capacity = min(self.capacity, options.context or self.capacity)
         self._snapshots = int(llama_cpp.llama_n_rs_seq(self._handle))
+        self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
         self.max_leaves = 1 if model.recurrent else MAX_LEAVES
         self.max_draft = MAX_TREE
@@ -110,10 +98,11 @@ class Context:
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
         self._saved: tuple[int, Any] | None = None
-        # How far each further sequence id shares the cells of sequence 0.
-        self._shared = [0] * self.max_leaves
-        self._most_shared = 0
+        self._sequences = Sequences(self._memory, self.max_leaves)
+        self._grown = GrownTree()
         self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
+        self._hidden = HiddenStates(model, self._handle)
+        self._last_pass = 0  # tokens
         self._views: dict[tuple[int, int], Rows] = {}
 
     def _params(self, model: Model, options: ModelOptions) -> Any:
@@ -135,6 +124,11 @@ class Context:
         params.abort_callback_data = ctypes.addressof(self._flag)
         return params
 
+    def filler(self, count: int) -> list[int]:
+        """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
+        be special, are left out."""
+        return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
+
     def close(self) -> None:
         """Free the cache."""
         if self._handle is not None:
@@ -148,6 +142,29 @@ class Context:
     def resume(self) -> None:
         """Take a cancellation back."""
         self._flag[0] = b"\x00"
+
+    def want_hidden(self, layers: tuple[int, ...]) -> None:
+        """Have the passes from now on make hidden states, for `hidden`. Costs nothing where they do
+        so already, and a new reservation of buffers in the next pass where layers change.
+
+        Args:
+            layers: 0 … `model.layers`, see `hidden`; empty for none.
+
+        Raises:
+            NativeError: llama.cpp does not give out layers of this architecture, or this build
+                lacks the function.
+        """
+        self._hidden.want(layers)
+
+    def hidden(self, outputs: int) -> dict[int, Rows]:
+        """The hidden states that were asked for, of the last `outputs` tokens of the last pass, in
+        the order of its rows of logits.
+
+        Returns:
+            By layer, float32 [outputs, width of the model]: what goes into layer i, and for
+            i = `model.layers` what the output norm makes of the last one's result. Copies.
+        """
+        return self._hidden.rows(self._last_pass, outputs)
 
     def extend(
         self,
@@ -169,6 +186,8 @@ class Context:
             Cancelled: the chunks before are in the cache, this one is not.
             NativeError: as `_decode`.
         """
+        if self._grown:
+            self.settle()
         total, capacity = len(tokens), self._batch.capacity
         if total > capacity:
             start = 0
@@ -201,6 +220,8 @@ class Context:
             rows = self.extend([*pending, *tree.tokens], 1 + len(tree))
             del self.tokens[len(self.tokens) - len(tree) :]
             return rows
+        if self._grown:
+            self.settle()
         if len(pending) > 1:
             self.extend(pending[:-1], 0)
             pending = pending[-1:]
@@ -208,9 +229,7 @@ class Context:
         count = 1 + max(numbers[-1] for numbers in leaves)
         held = len(self.tokens)
         for leaf in range(1, count):
-            if self._shared[leaf] < held:
-                self._copy(0, leaf, self._shared[leaf], held)
-                self._shared[leaf] = self._most_shared = held
+            self._sequences.share(leaf, held)
         rows = self._decode(self._batch.tree(pending, tree, held, leaves), 1 + len(tree))
         self.tokens += pending
         return rows
@@ -227,28 +246,85 @@ class Context:
             return
         leaves = tree.leaf_numbers()
         winner = leaves[path[-1]][0] if path else 0
-        if winner:
-            self._remove(0, held)
-            self._copy(winner, 0, held, kept)
-        else:
-            self._remove(0, kept)
-        for leaf in range(1, 1 + max(numbers[-1] for numbers in leaves)):
-            self._remove(leaf, self._shared[leaf])
+        self._sequences.keep(winner, held, kept, 1 + max(numbers[-1] for numbers in leaves))
         self.tokens += [tree.tokens[node] for node in path]
 
+    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
+        """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
+
+        Nothing is decoded twice, so a tree may grow level by level, each level chosen from the
+        rows of the one before. `settle` ends it. So does any other pass and any cut, and so does a
+        pass that fails: then all of its nodes are dropped.
+
+        Args:
+            tokens: one for each new node, 1 … MAX_TREE. Nodes are numbered in the order they come,
+                over all calls, from 0.
+            parents: the node that each hangs from, of an earlier call, or ROOT.
+
+        Returns:
+            float32 [new nodes, vocabulary], a view that the next pass overwrites.
+
+        Raises:
+            ValueError: more branches than `max_leaves`, or no such parents.
+            Cancelled, NativeError: as `extend`.
+        """
+        grown, held, sequences = self._grown, len(self.tokens), self._sequences
+        known = len(grown)
+        if not 0 < len(tokens) == len(parents) <= MAX_TREE:
+            raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
+        if not all(ROOT <= parent < known for parent in parents):
+            raise ValueError(f"a parent that was not decoded before: {list(parents)} of {known}")
+        if grown.leaves_with(parents) > self.max_leaves:
+            raise ValueError(f"more than {self.max_leaves} branches")
+        for token, parent in zip(tokens, parents, strict=True):
+            parted = grown.add(token, parent)
+            if parted is not None:
+                source, depth = parted
+                sequences.share(grown.leaves - 1, held)
+                sequences.copy(source, grown.leaves - 1, held, held + depth)
+        positions = [held + depth - 1 for depth in grown.depths[known:]]
+        batch = self._batch.nodes(tokens, positions, grown.sequences[known:])
+        rows = self._decode(batch, len(tokens))
+        self._undoable = 0
+        return rows
+
+    def settle(self, path: Sequence[int] = ()) -> None:
+        """End a tree that `grow` began: keep a path of nodes, from ROOT down, and drop the others.
+
+        The cache is then as if `extend` had read the path. A recurrent memory may lose more, as
+        in `truncate`.
+
+        Raises:
+            ValueError: no such path.
+        """
+        grown, held = self._grown, len(self.tokens)
+        if not grown.is_path(path):
+            raise ValueError(f"not a path from the root: {list(path)}")
+        if not grown:
+            return
+        self._grown = GrownTree()
+        if self.recurrent:  # a chain
+            self.tokens += grown.tokens
+            self.truncate(held + len(path))
+            return
+        winner = grown.sequences[path[-1]] if path else 0
+        self._sequences.keep(winner, held, held + len(path), grown.leaves)
+        self.tokens += [grown.tokens[node] for node in path]
+
     def truncate(self, length: int) -> None:
-        """Drop the tokens from `length` on.
+        """Drop the tokens from `length` on, and a tree that was grown.
 
         A recurrent memory that cannot go back so far is restored from what was saved before the
         last tree, else cleared: `tokens` is then shorter than asked for, never different.
         """
+        if self._grown:
+            self.settle()
         drop = len(self.tokens) - length
         if drop <= 0:
             return
-        if not self.model.recurrent:
-            self._remove(-1, length)
-            self._unshare(length)
-        elif drop <= self._undoable and self._remove(0, length):
+        if not self.recurrent:
+            self._sequences.cut(length)
+        elif drop <= self._undoable and self._sequences.remove(0, length):
             self._undoable = 0
         else:
             self._restore(length)
@@ -258,7 +334,7 @@ class Context:
     def checkpoint(self) -> None:
         """Save the state, so that `truncate` can come back to here. Nothing to do for attention,
         whose cache can be cut anywhere."""
-        if not self.model.recurrent:
+        if not self.recurrent:
             return
         size = llama_cpp.llama_state_seq_get_size(self._handle, 0)
         state = (ctypes.c_uint8 * size)()
@@ -266,10 +342,10 @@ class Context:
             self._saved = (len(self.tokens), state)
 
     def discard_branches(self) -> None:
-        """Drop whatever an interrupted pass left behind `tokens`."""
-        if not self.model.recurrent:
-            self._remove(-1, len(self.tokens))
-            self._unshare(len(self.tokens))
+        """Drop whatever an interrupted pass left behind `tokens`, and a tree that was grown."""
+        self._grown = GrownTree()
+        if not self.recurrent:
+            self._sequences.cut(len(self.tokens))
         elif llama_cpp.llama_memory_seq_pos_max(self._memory, 0) != len(self.tokens) - 1:
             self._restore(len(self.tokens))
 
@@ -277,10 +353,15 @@ class Context:
         """Forget everything."""
         llama_cpp.llama_memory_clear(self._memory, False)
         self.tokens.clear()
-        self._unshare(0)
+        self._grown = GrownTree()
+        self._sequences.forget(0)
         self._undoable, self._saved = 0, None
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
+        if self._hidden.final and 0 < outputs < len(tokens):
+            # Every token of the pass that makes final states is an output, and those are few.
+            self._decode_chain(tokens[:-outputs], 0)
+            tokens = tokens[-outputs:]
         rows = self._decode(self._batch.chain(tokens, outputs), outputs)
         self.tokens += tokens
         if self._snapshots:
@@ -294,6 +375,8 @@ class Context:
             Cancelled: `cancel` was called.
             NativeError: no room in the cache, or a failure in llama.cpp.
         """
+        self._hidden.prepare(outputs > 0)
+        self._last_pass = int(batch.n_tokens)
         started = perf_counter()
         status = llama_cpp.llama_decode(self._handle, batch)
         if status == 0:
@@ -326,17 +409,6 @@ class Context:
             rows = np.ctypeslib.as_array(pointer, (outputs, self.model.vocabulary.size))
         self._views[address, outputs] = rows
         return rows
-
-    def _unshare(self, length: int) -> None:
-        if self._most_shared > length:
-            self._shared = [min(shared, length) for shared in self._shared]
-            self._most_shared = length
-
-    def _remove(self, sequence: int, start: int) -> bool:
-        return bool(_sequence_remove(self._memory, sequence, start, -1))
-
-    def _copy(self, source: int, destination: int, start: int, end: int) -> None:
-        llama_cpp.llama_memory_seq_cp(self._memory, source, destination, start, end)
 
     def _restore(self, length: int) -> None:
         """Go back to `length` tokens by way of the saved state, or to none at all."""

@@ -4,7 +4,7 @@ A file that passes every check can still make llama.cpp abort, and the whole pro
 program that has something to lose tries an unknown file in a child process first: opens it there
 and decodes one token. The answer is kept, by file and build.
 
-Run as a module this *is* the child.
+The child is `localspec.llama.crash_test_child`.
 """
 
 from __future__ import annotations
@@ -13,59 +13,41 @@ import json
 import logging
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from localspec import paths
-from localspec.errors import Cancelled, LocalspecError, ModelInvalid
+from localspec.errors import ModelInvalid
+from localspec.llama import child_process, library
 from localspec.planning.profile_store import file_identity, fingerprint
 
 logger = logging.getLogger("localspec.llama")
 
-_POLL = 0.1
-"""Seconds between looks whether to stop."""
-_REFUSED = 3
-"""Exit status of a child whose file was refused in the ordinary way, which loading will tell."""
+LEAST_LIMIT, SLOWEST = 120.0, 10e6
+"""Seconds for any file, and bytes a second that even a slow disk reads; beyond that it hangs."""
+
+_CHILD = "localspec.llama.crash_test_child"
 
 
 def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: False) -> None:
     """Return if opening the file and decoding with it does not take the process down.
 
     Raises:
-        ModelInvalid: it does; the message says how.
+        ModelInvalid: it does, or hangs; the message says which.
         Cancelled: `cancelled` said so.
     """
     key = _key(path)
     if key is None or key in _known():
         return  # what is no file is told by loading it
-    child = subprocess.Popen(
-        [sys.executable, "-m", "localspec.llama.crash_test", str(path)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            # Else ggml calls a debugger, which takes longer than all the rest.
-            "GGML_NO_BACKTRACE": "1",
-        },
-        # A Ctrl+C meant for us must not look like a crash of the child.
-        start_new_session=True,
-    )
+    limit = LEAST_LIMIT + path.stat().st_size / SLOWEST
     try:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                status = child.wait(_POLL)
-                break
-            if cancelled():
-                raise Cancelled("Stopped while the file was tried.")
-    finally:
-        child.kill()
-        child.wait()
+        status = child_process.run(_CHILD, str(path), limit=limit, cancelled=cancelled)
+    except TimeoutError:
+        raise ModelInvalid(
+            f"{path.name} makes llama.cpp hang: in a process of its own it did not open within "
+            f"{limit:.0f} seconds. The file may be damaged: download it again, or choose another "
+            "model."
+        ) from None
     if status == 0:
         _remember(key)
     elif status < 0:
@@ -84,8 +66,6 @@ def _signal(number: int) -> str:
 
 def _key(path: Path) -> str | None:
     """Identifies file and build; None for what need not be tried: no file, or our own."""
-    from localspec.llama import library
-
     ours = {paths.embedded(name) for name in (paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT)}
     try:
         if path.resolve() in {p.resolve() for p in ours}:
@@ -115,23 +95,3 @@ def _remember(key: str) -> None:
         partial.replace(store)
     except OSError as error:
         logger.info("could not keep the outcome of a trial: %s", error)
-
-
-def _try_it(path: Path) -> None:
-    from localspec.llama.context import Context
-    from localspec.llama.model import Model
-    from localspec.llama.options import ModelOptions
-
-    # On the CPU, whatever devices there are: they may be in use.
-    options: Any = ModelOptions(context=64, gpu_layers=0)
-    with Model(path, options) as model:
-        context = Context(model, options)
-        context.extend([0])
-        context.close()
-
-
-if __name__ == "__main__":
-    try:
-        _try_it(Path(sys.argv[1]))
-    except LocalspecError:
-        sys.exit(_REFUSED)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import ctypes
 from dataclasses import dataclass
 
 import llama_cpp
 
-KINDS = {0: "CPU", 1: "GPU", 2: "integrated GPU", 3: "accelerator"}
+from localspec.llama import ggml
+from localspec.llama.amx_check import weight_buffers_work
+
+KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "accelerator"}
 """ggml_backend_dev_type of ggml-backend.h."""
 
 
@@ -36,29 +38,21 @@ class Device:
 
 def devices() -> list[Device]:
     """All of them, the CPU among them."""
-    library = _library()
-    found = []
-    for index in range(library.ggml_backend_dev_count()):
-        handle = library.ggml_backend_dev_get(index)
-        free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
-        library.ggml_backend_dev_memory(handle, ctypes.byref(free), ctypes.byref(total))
-        found.append(
-            Device(
-                _text(library.ggml_backend_dev_name(handle)),
-                _text(library.ggml_backend_dev_description(handle)),
-                KINDS.get(library.ggml_backend_dev_type(handle), "other"),
-                int(free.value),
-                int(total.value),
-            )
+    return [
+        Device(
+            ggml.text(ggml.device_name(handle)),
+            ggml.text(ggml.device_description(handle)),
+            KINDS.get(ggml.device_type(handle), "other"),
+            *ggml.device_memory(handle),
         )
-    return found
+        for handle in ggml.devices()
+    ]
 
 
 def backends() -> list[str]:
     """Names of the backends that are built in, e.g. "CUDA" and "CPU"."""
-    library = _library()
-    handles = map(library.ggml_backend_reg_get, range(library.ggml_backend_reg_count()))
-    return [_text(library.ggml_backend_reg_name(handle)) for handle in handles]
+    handles = map(ggml.registry_at, range(ggml.registry_count()))
+    return [ggml.text(ggml.registry_name(handle)) for handle in handles]
 
 
 def features() -> list[str]:
@@ -73,8 +67,6 @@ def rewritten_types() -> frozenset[str]:
 
     `localspec.gguf.dimensions` guesses them from the processor; the build decides.
     """
-    from localspec.llama.amx_check import weight_buffers_work
-
     built = set(features())
     if not weight_buffers_work():
         return frozenset()
@@ -89,27 +81,3 @@ def rewritten_types() -> frozenset[str]:
         if built & {"DOTPROD", "MATMUL_INT8"}:
             found |= {"Q4_0", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "MXFP4", "Q8_0"}
     return frozenset(found)
-
-
-def _text(raw: bytes | None) -> str:
-    return (raw or b"").decode("utf-8", "replace")
-
-
-def _library() -> ctypes.CDLL:
-    from llama_cpp._ggml import libggml
-
-    pointer, size = ctypes.c_void_p, ctypes.c_size_t
-    for name, restype, argtypes in (
-        ("ggml_backend_reg_count", size, []),
-        ("ggml_backend_reg_get", pointer, [size]),
-        ("ggml_backend_reg_name", ctypes.c_char_p, [pointer]),
-        ("ggml_backend_dev_count", size, []),
-        ("ggml_backend_dev_get", pointer, [size]),
-        ("ggml_backend_dev_name", ctypes.c_char_p, [pointer]),
-        ("ggml_backend_dev_description", ctypes.c_char_p, [pointer]),
-        ("ggml_backend_dev_type", ctypes.c_int, [pointer]),
-        ("ggml_backend_dev_memory", None, [pointer, ctypes.POINTER(size), ctypes.POINTER(size)]),
-    ):
-        function = getattr(libggml, name)
-        function.restype, function.argtypes = restype, argtypes
-    return libggml  # type: ignore[no-any-return]

@@ -13,7 +13,8 @@ from pathlib import PurePath
 import llama_cpp
 import psutil
 
-from localspec.errors import NativeError
+from localspec.errors import NativeError, UsageError
+from localspec.llama import ggml
 
 logger = logging.getLogger("localspec.llama")
 
@@ -24,8 +25,7 @@ _complaints: deque[str] = deque(maxlen=8)
 _last_level = logging.DEBUG
 
 
-@llama_cpp.llama_log_callback  # type: ignore[untyped-decorator]
-def _log(level: int, text: bytes, _user_data: object) -> None:
+def _write_log(level: int, text: bytes, _user_data: object) -> None:
     global _last_level
     line = text.decode("utf-8", "replace").rstrip("\n")
     if level != _CONTINUE:
@@ -35,6 +35,9 @@ def _log(level: int, text: bytes, _user_data: object) -> None:
     if _last_level >= logging.ERROR:
         _complaints.append(line)
     logger.log(_last_level, "%s", line)
+
+
+_log = llama_cpp.llama_log_callback(_write_log)
 
 
 def start() -> None:
@@ -64,11 +67,8 @@ def on_abort(tell: Callable[[NativeError], object]) -> None:
     One for each process: the last one said. Does nothing where the library has no such hook.
     """
     global _abort
-    from llama_cpp._ggml import libggml
-
     first = threading.Lock()
 
-    @_ABORT  # type: ignore[untyped-decorator]
     def abort(words: bytes) -> None:
         while not first.acquire(timeout=_LONG):
             pass  # another thread of this pass was first, and ends the process
@@ -81,17 +81,12 @@ def on_abort(tell: Callable[[NativeError], object]) -> None:
             )
         )
 
-    try:
-        hook = libggml.ggml_set_abort_callback
-    except AttributeError:
-        return
-    hook.restype, hook.argtypes = ctypes.c_void_p, [_ABORT]
-    hook(abort)
-    _abort = abort
+    callback = ggml.AbortCallback(abort)
+    if ggml.set_abort_callback(callback):
+        _abort = callback
 
 
 _LONG = 3600.0
-_ABORT = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 _abort: object = None
 """Kept for as long as native code may call it: the life of the process."""
 
@@ -103,39 +98,13 @@ def version() -> str:
 
 def devices() -> list[str]:
     """What the devices that this build can use call themselves, the CPU among them."""
-    from llama_cpp._ggml import libggml
-
-    return [
-        (libggml.ggml_backend_dev_description(device) or b"").decode("utf-8", "replace")
-        for device in _devices()
-    ]
+    return [ggml.text(ggml.device_description(device)) for device in ggml.devices()]
 
 
 def accelerated() -> bool:
     """Whether there is a device beside the CPU that layers can be offloaded to."""
-    from llama_cpp._ggml import libggml
-
-    return any(
-        libggml.ggml_backend_dev_type(device) in (_GPU, _INTEGRATED_GPU) for device in _devices()
-    )
-
-
-# ggml_backend_dev_type of ggml-backend.h
-_GPU, _INTEGRATED_GPU = 1, 2
-
-
-def _devices() -> list[int]:
-    from llama_cpp._ggml import libggml
-
-    for name, restype, argtypes in (
-        ("ggml_backend_dev_count", ctypes.c_size_t, []),
-        ("ggml_backend_dev_get", ctypes.c_void_p, [ctypes.c_size_t]),
-        ("ggml_backend_dev_description", ctypes.c_char_p, [ctypes.c_void_p]),
-        ("ggml_backend_dev_type", ctypes.c_int, [ctypes.c_void_p]),
-    ):
-        function = getattr(libggml, name)
-        function.restype, function.argtypes = restype, argtypes
-    return [libggml.ggml_backend_dev_get(i) for i in range(libggml.ggml_backend_dev_count())]
+    kinds = (ggml.GPU, ggml.INTEGRATED_GPU)
+    return any(ggml.device_type(device) in kinds for device in ggml.devices())
 
 
 def default_threads() -> int:
@@ -154,30 +123,16 @@ def add_rpc_servers(servers: tuple[str, ...]) -> None:
         UsageError: the build has no RPC backend.
         NativeError: a server does not answer.
     """
-    from llama_cpp._ggml import libggml
-
-    from localspec.errors import UsageError
-
     if not llama_cpp.llama_supports_rpc():
         raise UsageError(
             "This build of llama-cpp-python has no RPC backend. Reinstall it with "
             'CMAKE_ARGS="-DGGML_RPC=on", or leave out --rpc.'
         )
-    for name, restype, argtypes in (
-        ("ggml_backend_reg_by_name", ctypes.c_void_p, [ctypes.c_char_p]),
-        ("ggml_backend_reg_get_proc_address", ctypes.c_void_p, [ctypes.c_void_p, ctypes.c_char_p]),
-        ("ggml_backend_register", None, [ctypes.c_void_p]),
-    ):
-        function = getattr(libggml, name)
-        function.restype, function.argtypes = restype, argtypes
-    registry = libggml.ggml_backend_reg_by_name(b"RPC")
-    address = libggml.ggml_backend_reg_get_proc_address(registry, b"ggml_backend_rpc_add_server")
-    add_server = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_char_p)(address)
     for server in servers:
-        devices = add_server(server.encode())
-        if not devices:
+        found = ggml.add_rpc_server(server)
+        if not found:
             raise NativeError(
                 f"The RPC server {server} does not answer. Start rpc-server there, "
                 "or leave it out of --rpc."
             )
-        libggml.ggml_backend_register(devices)
+        ggml.register(found)

@@ -12,6 +12,7 @@ import llama_cpp
 
 from localspec.errors import ModelInvalid, ModelNotFound, NativeError
 from localspec.llama import library
+from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 
@@ -32,6 +33,8 @@ class Model:
         recurrent: whether its memory (or a part of it) cannot be cut back token by token.
         trained_context: tokens of context it was trained on.
         size: bytes of weights.
+        layers: how many it has.
+        width: numbers of a hidden state; `output_width` behind the output norm.
 
     Raises:
         ModelNotFound: no such file.
@@ -60,8 +63,6 @@ class Model:
         if options.rpc:
             library.add_rpc_servers(options.rpc)
         if weight_buffers is None:
-            from localspec.llama.amx_check import weight_buffers_work
-
             weight_buffers = weight_buffers_work()
         self.handle = self._load(options, progress, weight_buffers)
         try:
@@ -75,6 +76,9 @@ class Model:
             self.handle
         ) or llama_cpp.llama_model_is_hybrid(self.handle)
         self.trained_context: int = llama_cpp.llama_model_n_ctx_train(self.handle)
+        self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
+        self.width: int = llama_cpp.llama_model_n_embd(self.handle)
+        self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
         self.size: int = llama_cpp.llama_model_size(self.handle)
 
     def __enter__(self) -> Model:
@@ -103,7 +107,6 @@ class Model:
     def _load(self, options: ModelOptions, progress: Progress | None, weight_buffers: bool) -> Any:
         raised: list[BaseException] = []
 
-        @llama_cpp.llama_progress_callback  # type: ignore[untyped-decorator]
         def report(fraction: float, _user_data: object) -> bool:
             try:
                 if progress is not None:
@@ -117,9 +120,10 @@ class Model:
         params.n_gpu_layers = options.gpu_layers
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
-        params.progress_callback = report
+        params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
+        del callback  # needed until here
         if raised:
             if handle:
                 llama_cpp.llama_model_free(handle)

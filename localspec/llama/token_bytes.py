@@ -1,69 +1,55 @@
-"""The tokens of a model as bytes, and the translation between those of two models."""
+"""The tokens of a model as bytes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
 import llama_cpp
 
-from localspec.drafters.byte_vocabulary import Lexicon, control
-from localspec.drafters.heterogeneous import SAMPLE
-from localspec.drafters.vocabulary_map import Translation
-from localspec.errors import DraftMismatch
 from localspec.llama.vocabulary import Vocabulary
 
-LEAST_SPELLED = 0.5
-"""Part of the sample text that a draft model must have tokens for."""
 
+@dataclass(frozen=True, slots=True)
+class TokenBytes:
+    """What the tokens of a vocabulary stand for, and what some of them are for.
 
-def translation(target: Vocabulary, draft: Vocabulary) -> Translation:
-    """The way from a draft model's tokens to a target's.
-
-    Control tokens of the same name are the same, and so are those that begin a text, and those
-    that end a turn or a text, whatever they are called.
-
-    Raises:
-        DraftMismatch: the draft model has no tokens for ordinary text.
+    Attributes:
+        pieces: bytes of each token, of a control token its name; empty where it has none.
+        controls: tokens that are no text, whatever their name.
+        single_bytes: tokens that stand for one byte, where others may spell it too.
+        tokenize: tokens of UTF-8 text, without control tokens.
+        bos, eot, eos: beginning of text, end of turn (that of the text where there is none), end of
+            text; -1 for one that there is not.
+        adds_bos: whether a text begins with `bos`.
     """
-    ours, theirs = _spelled(target), _spelled(draft)
-    named = set(ours)
-    for one, other in zip(_roles(target), _roles(draft), strict=True):
-        if one >= 0 and other >= 0 and theirs[other] not in named and ours[one] not in theirs:
-            theirs[other] = ours[one]
-    from_target = Lexicon(ours, target.tokenize_bytes, second_best=_bytes(target))
-    from_draft = Lexicon(theirs, draft.tokenize_bytes, second_best=_bytes(draft))
-    made = Translation(
-        from_target,
-        from_draft,
-        sample=SAMPLE.encode(),
-        bos=draft.bos if draft.adds_bos else -1,
-        dropped=target.bos,
+
+    pieces: Sequence[bytes]
+    controls: frozenset[int]
+    single_bytes: frozenset[int]
+    tokenize: Callable[[bytes], Sequence[int]]
+    bos: int
+    eot: int
+    eos: int
+    adds_bos: bool
+
+
+def token_bytes(vocabulary: Vocabulary) -> TokenBytes:
+    """All tokens of a vocabulary as bytes."""
+    unspoken = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+    tokens = range(vocabulary.size)
+    attributes = [llama_cpp.llama_vocab_get_attr(vocabulary.handle, token) for token in tokens]
+    controls = frozenset(token for token in tokens if attributes[token] & unspoken)
+    turn: int = llama_cpp.llama_vocab_eot(vocabulary.handle)
+    return TokenBytes(
+        pieces=[vocabulary.piece(token, special=token in controls) for token in tokens],
+        controls=controls,
+        single_bytes=frozenset(
+            token for token in tokens if attributes[token] & llama_cpp.LLAMA_TOKEN_ATTR_BYTE
+        ),
+        tokenize=vocabulary.tokenize_bytes,
+        bos=vocabulary.bos,
+        eot=turn if turn >= 0 else vocabulary.eos,
+        eos=vocabulary.eos,
+        adds_bos=vocabulary.adds_bos,
     )
-    if made.told < LEAST_SPELLED:
-        raise DraftMismatch(
-            "The draft model has another vocabulary than the model, and one without tokens for "
-            "ordinary text. Choose another draft model, or pass --draft none."
-        )
-    return made
-
-
-def _roles(vocabulary: Vocabulary) -> tuple[int, int, int]:
-    """Beginning of text, end of turn, end of text; -1 for one that there is not."""
-    turn = llama_cpp.llama_vocab_eot(vocabulary.handle)
-    return vocabulary.bos, turn if turn >= 0 else vocabulary.eos, vocabulary.eos
-
-
-def _spelled(vocabulary: Vocabulary) -> list[bytes]:
-    kinds = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
-    attribute = llama_cpp.llama_vocab_get_attr
-    spelled = []
-    for token in range(vocabulary.size):
-        if attribute(vocabulary.handle, token) & kinds:
-            spelled.append(control(vocabulary.piece(token, special=True)))
-        else:
-            spelled.append(vocabulary.piece(token))
-    return spelled
-
-
-def _bytes(vocabulary: Vocabulary) -> list[int]:
-    """Tokens that stand for one byte, where others may spell it too."""
-    kind, attribute = llama_cpp.LLAMA_TOKEN_ATTR_BYTE, llama_cpp.llama_vocab_get_attr
-    return [t for t in range(vocabulary.size) if attribute(vocabulary.handle, t) & kind]

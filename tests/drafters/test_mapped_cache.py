@@ -32,6 +32,7 @@ class Reader:
         self, lexicon: Lexicon, text: bytes, *, capacity: int = 64, recurrent: bool = False
     ) -> None:
         self.capacity = capacity
+        self.max_draft = 64
         self.tokens: list[int] = []
         self.native_seconds = 0.0
         self.reads: list[list[int]] = []

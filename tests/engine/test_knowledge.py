@@ -8,8 +8,8 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.llama import calibration
 from localspec.llama.context import Context
+from localspec.planning import calibration
 from localspec.planning.costs import CostCurve
 from localspec.planning.profile_store import folder
 from tests.support.sessions import make_drafts_cheap

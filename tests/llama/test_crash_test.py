@@ -12,7 +12,7 @@ import pytest
 
 from localspec import paths
 from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import crash_test
+from localspec.llama import crash_test, crash_test_child
 from localspec.llama.crash_test import require_survivable
 from tests.support.ggufs import aborting_llama, tiny_llama
 
@@ -123,11 +123,11 @@ def test_signals_have_names() -> None:
 
 def test_the_childs_exit_status(tmp_path: Path) -> None:
     def status(path: Path) -> int:
-        command = [sys.executable, "-m", "localspec.llama.crash_test", str(path)]
+        command = [sys.executable, "-m", "localspec.llama.crash_test_child", str(path)]
         # Else ggml calls a debugger.
         environment = os.environ | {"GGML_NO_BACKTRACE": "1"}
         return subprocess.run(command, capture_output=True, env=environment).returncode
 
     assert status(tiny_llama(tmp_path / "good.gguf")) == 0
     assert status(aborting_llama(tmp_path / "bad.gguf")) == -6
-    assert status(tmp_path / "none.gguf") == crash_test._REFUSED
+    assert status(tmp_path / "none.gguf") == crash_test_child.REFUSED

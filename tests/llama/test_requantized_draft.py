@@ -188,8 +188,8 @@ def test_failure_leaves_the_model_as_it_is_and_nothing_behind(
 def test_folder_that_cannot_be_made_leaves_the_model_as_it_is(
     model: Model, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    home.mkdir()
-    (home / "cache").write_text("in the way", encoding="utf-8")
+    (home / "cache").mkdir(parents=True, exist_ok=True)
+    (home / "cache" / "drafts").write_text("in the way", encoding="utf-8")
     assert requantized_draft.lighter(model, OPTIONS) is None
     assert requantized_draft.remembered(model.path, OPTIONS) is None
     assert "used as it is" in caplog.text

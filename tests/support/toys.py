@@ -179,6 +179,7 @@ class ToyCache:
         """`recurrent`: it can be cut back to its last checkpoint, else it loses everything."""
         self.model = model
         self.capacity = capacity
+        self.max_draft = 64
         self.tokens: list[int] = []
         self.native_seconds = 0.0
         self.decoded: list[tuple[int, ...]] = []

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import localspec
 from localspec import ModelOptions, SamplingParams
-from localspec.llama.calibration import agrees, calibrate
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.planning.calibration import agrees, calibrate
 from localspec.planning.costs import CostCurve
 
 OPTIONS = ModelOptions(context=256, threads=1)

@@ -9,9 +9,9 @@ import pytest
 
 from localspec import Cancelled, ModelOptions
 from localspec.decoding.acceptance import Rows
-from localspec.llama.calibration import calibrate, measure
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.planning.calibration import calibrate, measure
 from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
 from tests.support import ggufs
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from time import perf_counter
+from typing import Protocol
 
-from localspec.drafters.mapped_cache import TranslatedCache
-from localspec.llama.context import Context
+from localspec.decoding.acceptance import Rows
 from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
 
 BUDGETS = (1.4, 0.35)
@@ -16,17 +17,57 @@ CORE, ROUNDS = 11, 2
 FAR = (1, 4, 8, 16)
 """Sizes measured at a second context length; the others keep their proportion to these."""
 
-
 STEADY = 1.3
 """The first sizes, measured once more at the end, may be slower by so much."""
 AGAIN = 0.01
 """Seconds for that, if the passes are so short."""
-
 SIMILAR = 1.6
 """A stored curve may differ by so much from what is measured in a moment."""
 
 
-def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float) -> bool:
+class MeasuredCache(Protocol):
+    """Passes that can be measured, and the cache they fill.
+
+    Attributes:
+        tokens: what the cache holds.
+        capacity: tokens it can hold.
+        max_draft: most tokens behind the last committed one in a pass.
+        recurrent: whether cutting it back may lose everything.
+        native_seconds: seconds spent in passes so far, with all work that a pass costs.
+    """
+
+    tokens: list[int]
+
+    @property
+    def capacity(self) -> int: ...
+
+    @property
+    def max_draft(self) -> int: ...
+
+    @property
+    def recurrent(self) -> bool: ...
+
+    @property
+    def native_seconds(self) -> float: ...
+
+    def filler(self, count: int) -> list[int]:
+        """So many tokens to decode; any do that cost what those of a text cost."""
+        ...
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        """Append tokens; logits after the last `outputs` of them."""
+        ...
+
+    def truncate(self, length: int) -> None:
+        """Drop the tokens from `length` on."""
+        ...
+
+    def clear(self) -> None:
+        """Drop everything."""
+        ...
+
+
+def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     """Measure T(n), the most telling sizes first, as many as the budget allows.
 
     Each size takes its fastest round: what else the machine does can only slow a pass down. The
@@ -41,11 +82,10 @@ def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float
         measured again.
 
     Raises:
-        Cancelled: the context was cancelled meanwhile; nothing is learned.
+        Cancelled: the passes were cancelled meanwhile; nothing is learned.
     """
-    context = _context(passes)
     passes.clear()
-    filler = _filler(passes, max(SIZES))
+    filler = passes.filler(max(SIZES))
     near: dict[int, float] = {}
     far: dict[int, float] = {}
     try:
@@ -54,7 +94,7 @@ def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float
         passes.extend(filler[:1], 1)
         held = len(passes.tokens)
         deadline = perf_counter() + budget
-        sizes = [n for n in SIZES if n <= context.max_draft + 1 and n + held <= passes.capacity]
+        sizes = [n for n in SIZES if n <= passes.max_draft + 1 and n + held <= passes.capacity]
         if not sizes:
             return True  # no room to draft in, either
         measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
@@ -69,7 +109,7 @@ def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float
         fill = near[largest] / largest * CONTEXT_STEP
         if (
             length + 64 < passes.capacity
-            and not context.model.recurrent
+            and not passes.recurrent
             and perf_counter() + fill < deadline
         ):
             while len(passes.tokens) < length:
@@ -85,17 +125,17 @@ def calibrate(passes: Context | TranslatedCache, curve: CostCurve, budget: float
     return steady
 
 
-def agrees(passes: Context | TranslatedCache, curve: CostCurve) -> bool:
+def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
     """Whether a curve of an earlier session still fits, as two of its points tell.
 
     Live passes keep up the sizes that are used; one that was once found too dear is not used, and
     would be believed for ever. The cache is left empty.
 
     Raises:
-        Cancelled: the context was cancelled meanwhile.
+        Cancelled: the passes were cancelled meanwhile.
     """
     passes.clear()
-    filler = _filler(passes, 8)
+    filler = passes.filler(8)
     now: dict[int, float] = {}
     try:
         if passes.capacity > 16:
@@ -110,25 +150,8 @@ def agrees(passes: Context | TranslatedCache, curve: CostCurve) -> bool:
     return 1.0 / SIMILAR < off < SIMILAR
 
 
-def _context(passes: Context | TranslatedCache) -> Context:
-    """Whose passes they are."""
-    if isinstance(passes, Context):
-        return passes
-    assert isinstance(passes.inner, Context)
-    return passes.inner
-
-
-def _filler(passes: Context | TranslatedCache, count: int) -> list[int]:
-    """So many tokens to decode. Any do, but the first ones of a vocabulary may be special, and
-    what it costs to translate them depends on the text."""
-    if isinstance(passes, TranslatedCache):
-        sample = passes.translation.sample
-        return (sample * (1 + count // len(sample)))[:count]
-    return [i % passes.model.vocabulary.size for i in range(32, 32 + count)]
-
-
 def measure(
-    context: Context | TranslatedCache,
+    passes: MeasuredCache,
     filler: list[int],
     sizes: list[int],
     best: dict[int, float],
@@ -136,17 +159,17 @@ def measure(
     rounds: int = 1,
 ) -> None:
     """Fastest pass of each size behind what the cache holds now, in turn."""
-    held = len(context.tokens)
+    held = len(passes.tokens)
     for _ in range(rounds):
         for n in sizes:
             known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
             if perf_counter() + known > deadline and len(best) >= 2:
                 return
-            before = context.native_seconds
-            context.extend(filler[:n], n)
-            seconds = context.native_seconds - before
+            before = passes.native_seconds
+            passes.extend(filler[:n], n)
+            seconds = passes.native_seconds - before
             best[n] = min(best.get(n, seconds), seconds)
-            context.truncate(held)
+            passes.truncate(held)
 
 
 def _stretched(near: dict[int, float], far: dict[int, float]) -> dict[int, float]:

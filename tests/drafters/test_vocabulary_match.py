@@ -10,8 +10,9 @@ import pytest
 from localspec import DraftMismatch, ModelOptions
 from localspec.drafters.byte_vocabulary import control
 from localspec.drafters.vocabulary_map import Translation
+from localspec.drafters.vocabulary_match import match
 from localspec.llama.model import Model
-from localspec.llama.token_bytes import translation
+from localspec.llama.token_bytes import token_bytes
 from tests.support import retokenised
 
 OPTIONS = ModelOptions(context=64, threads=1)
@@ -38,7 +39,7 @@ def target(target_path: Path) -> Iterator[Model]:
 def draft(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, draft_path: Path
 ) -> Iterator[Model]:
-    path = tmp_path_factory.mktemp("spelling") / "draft.gguf"
+    path = tmp_path_factory.mktemp("vocabulary") / "draft.gguf"
     make = {
         "bpe": lambda: retokenised.permuted(path, draft_path, removed=0.5),
         "spm": lambda: retokenised.sentencepiece(path, draft_path),
@@ -50,7 +51,7 @@ def draft(
 
 @pytest.fixture(scope="module")
 def between(target: Model, draft: Model) -> Translation:
-    return translation(target.vocabulary, draft.vocabulary)
+    return match(token_bytes(target.vocabulary), token_bytes(draft.vocabulary))
 
 
 @pytest.mark.parametrize("text", TEXTS)
@@ -110,7 +111,7 @@ def test_draft_model_without_tokens_for_text_is_refused(
         Model(path, OPTIONS) as digits,
         pytest.raises(DraftMismatch, match=r"ordinary text.*--draft none"),
     ):
-        translation(target.vocabulary, digits.vocabulary)
+        match(token_bytes(target.vocabulary), token_bytes(digits.vocabulary))
     with Model(path, OPTIONS) as digits:
         assert target.vocabulary.difference(digits.vocabulary) is not None
 

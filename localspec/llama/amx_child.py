@@ -1,0 +1,22 @@
+"""A batched pass with the CPU backend's own weight buffers, in a process that may die of it.
+
+Exits with 0 if the pass survived; see `localspec.llama.amx_check`.
+"""
+
+from __future__ import annotations
+
+from localspec import paths
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+
+
+def main() -> None:
+    """Open the embedded draft model and decode a few tokens at once."""
+    options = ModelOptions(context=64)
+    model = Model(paths.embedded(paths.EMBEDDED_DRAFT), options, weight_buffers=True)
+    Context(model, options).extend([1, 2, 3, 4, 5, 6, 7, 8])
+
+
+if __name__ == "__main__":
+    main()

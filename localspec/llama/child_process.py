@@ -1,0 +1,75 @@
+"""A module run in a child process, for work that the process it runs in may not survive."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from time import monotonic
+
+from localspec.errors import Cancelled
+
+_POLL = 0.1
+"""Seconds between looks whether to stop."""
+
+
+def run(
+    module: str, *arguments: str, limit: float, cancelled: Callable[[], bool] = lambda: False
+) -> int:
+    """Run `python -m module` and return its exit status, negative for a signal.
+
+    When this raises, the child and whatever it started are gone.
+
+    Args:
+        limit: seconds it may take.
+
+    Raises:
+        TimeoutError: it took longer.
+        Cancelled: `cancelled` said so.
+        OSError: it cannot be started.
+    """
+    child = subprocess.Popen(
+        command(module, *arguments),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            # Else ggml calls a debugger when it aborts, which takes longer than all the rest.
+            "GGML_NO_BACKTRACE": "1",
+        },
+        # A Ctrl+C meant for us must not look like a crash of the child. On POSIX the child also
+        # leads a group of its own, which is what is killed.
+        start_new_session=True,
+    )
+    deadline = monotonic() + limit
+    try:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                return child.wait(_POLL)
+            if cancelled():
+                raise Cancelled("Stopped while the file was tried.")
+            if monotonic() > deadline:
+                raise TimeoutError(f"{module} took more than {limit:.0f} seconds")
+    finally:
+        _kill(child)
+
+
+def command(module: str, *arguments: str) -> list[str]:
+    """The command line of the child."""
+    return [sys.executable, "-m", module, *arguments]
+
+
+def _kill(child: subprocess.Popen[bytes]) -> None:
+    if child.poll() is not None:
+        return  # its number may be another process's by now
+    if sys.platform == "win32":
+        child.kill()
+    else:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, signal.SIGKILL)
+    child.wait()

@@ -1,0 +1,91 @@
+"""The functions of ggml, llama.cpp's tensor library, that llama-cpp-python does not declare.
+
+Declared here once for all that call them; an object of ggml is an address, `int` or None.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+from llama_cpp._ggml import libggml
+
+GPU, INTEGRATED_GPU = 1, 2
+"""ggml_backend_dev_type of ggml-backend.h: what takes layers."""
+
+AbortCallback: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
+"""ggml_abort_callback_t of ggml.h: told what went wrong."""
+
+_Pointer = ctypes.c_void_p
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    function = getattr(libggml, name)
+    function.restype, function.argtypes = result, list(arguments)
+    return function
+
+
+registry_count: Callable[[], int] = _function("ggml_backend_reg_count", ctypes.c_size_t)
+registry_at: Callable[[int], int] = _function("ggml_backend_reg_get", _Pointer, ctypes.c_size_t)
+registry_name: Callable[[int], bytes | None] = _function(
+    "ggml_backend_reg_name", ctypes.c_char_p, _Pointer
+)
+registry_by_name: Callable[[bytes], int | None] = _function(
+    "ggml_backend_reg_by_name", _Pointer, ctypes.c_char_p
+)
+registry_address_of: Callable[[int | None, bytes], int | None] = _function(
+    "ggml_backend_reg_get_proc_address", _Pointer, _Pointer, ctypes.c_char_p
+)
+register: Callable[[int], None] = _function("ggml_backend_register", None, _Pointer)
+
+device_count: Callable[[], int] = _function("ggml_backend_dev_count", ctypes.c_size_t)
+device_at: Callable[[int], int] = _function("ggml_backend_dev_get", _Pointer, ctypes.c_size_t)
+device_name: Callable[[int], bytes | None] = _function(
+    "ggml_backend_dev_name", ctypes.c_char_p, _Pointer
+)
+device_description: Callable[[int], bytes | None] = _function(
+    "ggml_backend_dev_description", ctypes.c_char_p, _Pointer
+)
+device_type: Callable[[int], int] = _function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
+_device_memory: Callable[[int, Any, Any], None] = _function(
+    "ggml_backend_dev_memory",
+    None,
+    _Pointer,
+    ctypes.POINTER(ctypes.c_size_t),
+    ctypes.POINTER(ctypes.c_size_t),
+)
+
+
+def devices() -> list[int]:
+    """Every device of this build, the CPU among them."""
+    return [device_at(i) for i in range(device_count())]
+
+
+def device_memory(device: int) -> tuple[int, int]:
+    """Bytes of its memory: free, total; 0 where it does not tell."""
+    free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
+    _device_memory(device, ctypes.byref(free), ctypes.byref(total))
+    return int(free.value), int(total.value)
+
+
+def text(raw: bytes | None) -> str:
+    """A name as ggml gives it."""
+    return (raw or b"").decode("utf-8", "replace")
+
+
+def set_abort_callback(callback: Any) -> bool:
+    """Have an `AbortCallback` called before ggml aborts; False where it has no such hook."""
+    try:
+        hook = _function("ggml_set_abort_callback", _Pointer, AbortCallback)
+    except AttributeError:
+        return False
+    hook(callback)
+    return True
+
+
+def add_rpc_server(address: str) -> int | None:
+    """The devices of an RPC server, to be registered; None where it does not answer."""
+    add: Any = registry_address_of(registry_by_name(b"RPC"), b"ggml_backend_rpc_add_server")
+    devices: int | None = ctypes.CFUNCTYPE(_Pointer, ctypes.c_char_p)(add)(address.encode())
+    return devices

@@ -1,0 +1,135 @@
+"""Hidden states of a pass: what goes into a layer, and what comes out of the last one."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from localspec.decoding.acceptance import Rows
+from localspec.errors import NativeError
+from localspec.llama.model import Model
+
+TAPPED = frozenset(
+    (
+        "gemma4",
+        "gpt-oss",
+        "lfm2",
+        "lfm2moe",
+        "llama",
+        "mimo2",
+        "minimax-m2",
+        "nemotron_h",
+        "nemotron_h_moe",
+        "qwen3",
+        "qwen35",
+        "qwen35moe",
+        "qwen3moe",
+        "qwen3next",
+    )
+)
+"""Architectures whose graph gives out the input of every layer (`t_layer_inp` in llama.cpp's
+src/models, of the version that is pinned). llama.cpp aborts when it is asked for another's."""
+
+NO_FINAL = frozenset(("lfm2", "lfm2moe"))
+"""Architectures whose graph makes either the final state or logits."""
+
+# Functions of llama-ext.h, which llama.h does not have: C++ names, as gcc and clang write them.
+_SET_LAYER = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
+_GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
+
+
+def _function(name: str, result: Any, *arguments: Any) -> Any:
+    """A function of the native library.
+
+    Raises:
+        NativeError: this build does not export it.
+    """
+    try:
+        return ctypes.CFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
+    except AttributeError:
+        raise NativeError(
+            f"This build of llama.cpp does not export {name}, so hidden states of layers cannot be "
+            "read. Install the llama-cpp-python that localspec asks for, or choose a drafter that "
+            "needs none."
+        ) from None
+
+
+class HiddenStates:
+    """Which hidden states the passes of a context give out, and the way to them.
+
+    Attributes:
+        final: whether the state behind the output norm is among them. llama.cpp then makes every
+            token of a pass an output.
+    """
+
+    def __init__(self, model: Model, context: Any) -> None:
+        """`context`: a llama_context."""
+        self._model = model
+        self._context = context
+        self._layers: tuple[int, ...] = ()
+        self._tapped: set[int] = set()
+        self._on = False
+        self.final = False
+
+    def want(self, layers: tuple[int, ...]) -> None:
+        """As `Context.want_hidden`."""
+        if layers == self._layers:
+            return
+        model = self._model
+        if not all(0 <= layer <= model.layers for layer in layers):
+            raise ValueError(f"layers {layers} of a model that has {model.layers}")
+        taps = set(layers) - {model.layers}
+        architecture = model.metadata.get("general.architecture", "unknown")
+        final = model.layers in layers
+        if (taps and architecture not in TAPPED) or (final and architecture in NO_FINAL):
+            raise NativeError(
+                f"llama.cpp gives out no hidden states of {'layers' if taps else 'the last layer'} "
+                f"beside logits for {model.path.name} (architecture {architecture}). Choose a "
+                "drafter that needs none."
+            )
+        if taps != self._tapped:
+            set_layer = _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
+            for layer in taps ^ self._tapped:
+                set_layer(self._context, layer, layer in taps)
+            self._tapped = taps
+        self._layers, self.final = layers, final
+
+    def prepare(self, outputs: bool) -> None:
+        """Called before each pass: the final state is made only where every token is an output."""
+        on = self.final and outputs
+        if on != self._on:
+            llama_cpp.llama_set_embeddings(self._context, on)
+            self._on = on
+
+    def rows(self, tokens: int, outputs: int) -> dict[int, Rows]:
+        """Of the last `outputs` tokens of the last pass, which had so many tokens; copies."""
+        found: dict[int, Rows] = {}
+        model = self._model
+        for layer in self._layers:
+            if layer == model.layers:
+                first = tokens - outputs
+                address = _final_address(self._context, first)
+                found[layer] = _copied(address, outputs, model.output_width)
+            else:
+                get_layer = _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+                address = get_layer(self._context, layer)
+                found[layer] = _copied(address, outputs, model.width, skip=tokens - outputs)
+        return found
+
+
+# Not a quick call: on a GPU it waits for the pass.
+_final_address = _function(
+    "llama_get_embeddings_ith", ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32
+)
+
+
+def _copied(address: int | None, rows: int, width: int, *, skip: int = 0) -> Rows:
+    if not address:
+        raise NativeError(
+            "llama.cpp gave no hidden states for the last pass. Run with -v to see its log."
+        )
+    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+    return np.ctypeslib.as_array(pointer, (skip + rows, width))[skip:].copy()

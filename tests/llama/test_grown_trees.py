@@ -1,0 +1,259 @@
+"""Trees that grow in the cache level by level, nothing decoded twice."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import llama_cpp
+import numpy as np
+import pytest
+
+from localspec import Cancelled, ModelOptions, NativeError
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.context import MAX_LEAVES, MAX_TREE, Context
+from localspec.llama.model import Model
+from tests.support import ggufs
+
+STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
+NOISE = 0.3
+"""As in test_context: rows of other kernels differ by a tenth, those of another text by several."""
+
+
+@pytest.fixture(scope="module")
+def model(target_path: Path) -> Iterator[Model]:
+    with Model(target_path, ModelOptions()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def context(model: Model) -> Iterator[Context]:
+    opened = Context(model, ModelOptions(context=512, batch=128))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reference(model: Model) -> Iterator[Context]:
+    """Reads fresh prompts."""
+    opened = Context(model, ModelOptions(context=512, batch=128))
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def tokens(model: Model) -> list[int]:
+    return model.vocabulary.tokenize(STORY, special=True, add_bos=True)
+
+
+def fresh(reference: Context, text: list[int]) -> Rows:
+    reference.clear()
+    row: Rows = reference.extend(text)[-1].copy()
+    return row
+
+
+def distance(a: Rows, b: Rows) -> float:
+    return float(np.abs(a - b).max())
+
+
+def grow_at_random(
+    context: Context, dice: random.Random, levels: int
+) -> tuple[TokenTree, list[Rows]]:
+    """A tree of up to so many levels, and its rows."""
+    tree, rows, leaves = TokenTree(), list[Rows](), 1
+    for _ in range(levels):
+        parents = []
+        taken = {node for node in range(-1, len(tree)) if tree.children(node)}
+        for _ in range(dice.randint(1, 6)):
+            parent = dice.randint(ROOT, len(tree) - 1)
+            if parent in taken:
+                if leaves == MAX_LEAVES:
+                    continue
+                leaves += 1
+            taken.add(parent)
+            parents.append(parent)
+        if not parents:
+            continue
+        level = [dice.randint(100, 8000) for _ in parents]
+        found = context.grow(level, parents)
+        assert found.shape == (len(level), context.model.vocabulary.size)
+        rows += [row.copy() for row in found]
+        for token, parent in zip(level, parents, strict=True):
+            tree.add(token, parent, "test")
+    return tree, rows
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_each_node_reads_its_path_and_nothing_else(
+    seed: int, context: Context, reference: Context, tokens: list[int]
+) -> None:
+    context.extend(tokens)
+    tree, rows = grow_at_random(context, random.Random(seed), 5)
+    assert context.tokens == tokens
+    for node, row in enumerate(rows):
+        assert distance(row, fresh(reference, [*tokens, *tree.path_tokens(node)])) < NOISE
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_what_is_settled_goes_on_like_a_prompt(
+    seed: int, context: Context, reference: Context, tokens: list[int]
+) -> None:
+    """Tree after tree, so that sequences are used again and what one left behind would show."""
+    dice = random.Random(seed)
+    committed = tokens[:8]
+    context.extend(committed)
+    for turn in range(6):
+        tree, rows = grow_at_random(context, dice, dice.randint(1, 5))
+        path = tree.path(dice.randint(ROOT, len(tree) - 1))
+        context.settle(path)
+        committed = committed + [tree.tokens[node] for node in path]
+        assert context.tokens == committed
+        if turn % 2:
+            row = context.extend([42])[-1].copy()
+            committed = [*committed, 42]
+            assert distance(row, fresh(reference, committed)) < NOISE
+        if turn % 3 == 2:
+            committed = committed[:-2]
+            context.truncate(len(committed))
+        if path:
+            again = context.grow([77], [ROOT])[0].copy()
+            assert distance(again, fresh(reference, [*committed, 77])) < NOISE
+            context.settle()
+        assert all(np.isfinite(row).all() for row in rows)
+    tree = TokenTree()
+    for token in range(200, 204):
+        tree.add(token, tree.add(token + 10, ROOT, "test"), "test")
+    rows_of_branches = context.branch([42], tree).copy()
+    context.keep(tree, [2])
+    for node in (ROOT, 0, 3, 7):
+        text = [*committed, 42, *tree.path_tokens(node)]
+        assert distance(rows_of_branches[node + 1], fresh(reference, text)) < NOISE
+
+
+@pytest.mark.parametrize("way", ["settle", "truncate", "shorten", "discard", "clear", "extend"])
+def test_every_way_out_drops_what_was_grown(
+    way: str, context: Context, reference: Context, tokens: list[int]
+) -> None:
+    context.extend(tokens)
+    context.grow([5, 6, 7], [ROOT, ROOT, ROOT])
+    context.grow([8, 9, 10], [0, 0, 2])
+    held = tokens
+    if way == "settle":
+        context.settle()
+    elif way == "truncate":
+        context.truncate(len(tokens))
+    elif way == "shorten":
+        held = tokens[:-3]
+        context.truncate(len(held))
+    elif way == "discard":
+        context.discard_branches()
+    elif way == "clear":
+        context.clear()
+        held = []
+    assert context.tokens == held
+    row = context.extend([42])[-1].copy()
+    assert distance(row, fresh(reference, [*held, 42])) < NOISE
+    grown = context.grow([5, 6], [ROOT, ROOT])
+    assert distance(grown[1].copy(), fresh(reference, [*held, 42, 6])) < NOISE
+
+
+def test_no_cell_is_left_behind(context: Context, tokens: list[int]) -> None:
+    context.extend(tokens)
+    for turn in range(150):  # 9 nodes a turn would fill the cache of 512 tokens twice over
+        context.grow([5, 6, 7], [ROOT, ROOT, ROOT])
+        context.grow([8, 9, 10, 11, 12, 13], [0, 0, 1, 1, 2, 2])
+        context.settle([1, 6] if turn % 2 else [])
+        context.truncate(len(tokens))
+    assert context.tokens == tokens
+
+
+def test_nodes_are_decoded_once(
+    context: Context, tokens: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = []
+    decode = Context._decode
+
+    def counted(self: Context, batch: object, outputs: int) -> Rows:
+        assert isinstance(batch, llama_cpp.llama_batch)
+        sizes.append(int(batch.n_tokens))
+        return decode(self, batch, outputs)
+
+    context.extend(tokens)
+    monkeypatch.setattr(Context, "_decode", counted)
+    context.grow([5, 6], [ROOT, ROOT])
+    context.grow([7, 8, 9], [1, 1, 0])
+    context.settle([1, 3])
+    context.extend([10])
+    assert sizes == [2, 3, 1]
+
+
+def test_misuse_is_refused_before_llama_cpp_sees_it(context: Context, tokens: list[int]) -> None:
+    context.extend(tokens)
+    for level, parents in (
+        ([], []),
+        ([5], []),
+        ([5], [0]),
+        ([5], [-2]),
+        ([5] * (MAX_LEAVES + 1), [ROOT] * (MAX_LEAVES + 1)),
+        ([5] * (MAX_TREE + 1), [ROOT] * (MAX_TREE + 1)),
+    ):
+        with pytest.raises(ValueError):
+            context.grow(level, parents)
+    context.grow([5, 6], [ROOT, ROOT])
+    with pytest.raises(ValueError):
+        context.grow([5] * MAX_LEAVES, [0] * MAX_LEAVES)
+    with pytest.raises(ValueError):
+        context.settle([0, 1])
+    context.grow([7], [1])
+    context.settle([1, 2])
+    assert context.tokens == [*tokens, 6, 7]
+
+
+def test_a_full_cache_drops_the_tree_and_nothing_else(
+    context: Context, reference: Context, tokens: list[int]
+) -> None:
+    full = (tokens * 40)[:508]
+    context.extend(full)
+    context.grow([5, 6], [ROOT, ROOT])
+    with pytest.raises(NativeError, match=r"512 tokens is full"):
+        context.grow([7, 8, 9], [0, 1, 1])
+    assert context.tokens == full
+    assert distance(context.extend([42])[-1].copy(), fresh(reference, [*full, 42])) < NOISE
+
+
+def test_a_cancelled_level_drops_the_tree_and_nothing_else(
+    context: Context, reference: Context, tokens: list[int]
+) -> None:
+    context.extend(tokens)
+    context.grow([5, 6], [ROOT, ROOT])
+    context.cancel()
+    with pytest.raises(Cancelled):
+        context.grow([7, 8], [0, 1])
+    context.resume()
+    assert context.tokens == tokens
+    assert distance(context.extend([42])[-1].copy(), fresh(reference, [*tokens, 42])) < NOISE
+
+
+@pytest.mark.parametrize("make", [ggufs.tiny_mamba, ggufs.tiny_hybrid])
+def test_recurrent_memory_grows_a_chain(make: object, tmp_path: Path) -> None:
+    assert callable(make)
+    options = ModelOptions(context=512)
+    text = list(range(100, 112))
+    with Model(make(tmp_path / "model.gguf"), options) as model:
+        tested, reference = Context(model, options), Context(model, options)
+        tested.extend(text)
+        tested.checkpoint()
+        for number, token in enumerate([5, 6, 7]):
+            row = tested.grow([token], [number - 1])[0].copy()
+            assert distance(row, fresh(reference, [*text, *[5, 6, 7][: number + 1]])) < 0.02
+        with pytest.raises(ValueError):
+            tested.grow([8], [0])
+        tested.settle([0, 1])
+        assert tested.tokens == [*text, 5, 6][: len(tested.tokens)]
+        rest = [*text, 5, 6][len(tested.tokens) :]
+        row = tested.extend([*rest, 9])[-1].copy()
+        assert distance(row, fresh(reference, [*text, 5, 6, 9])) < 0.02
+        tested.close()
+        reference.close()

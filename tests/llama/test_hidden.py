@@ -1,0 +1,235 @@
+"""Hidden rows: those of the pass's logits, whatever its shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from gguf import GGUFReader
+from gguf.quants import dequantize
+
+from localspec import ModelOptions, NativeError
+from localspec.decoding.acceptance import Rows
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama import hidden
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from tests.support import ggufs
+
+TOKENS = list(range(300, 340))
+NOISE = 0.3
+"""As in test_context; the product here is of floats, llama.cpp's of 8-bit activations."""
+
+
+@pytest.fixture(scope="module", params=["embedded", "tiny"])
+def path(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, target_path: Path
+) -> Path:
+    """The embedded target (Q8_0) and a model of f16 weights, both of architecture llama."""
+    if request.param == "embedded":
+        return target_path
+    return ggufs.tiny_llama(tmp_path_factory.mktemp("hidden") / "tiny.gguf")
+
+
+@pytest.fixture(scope="module")
+def model(path: Path) -> Iterator[Model]:
+    with Model(path, ModelOptions()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def context(model: Model) -> Iterator[Context]:
+    opened = Context(model, ModelOptions(context=512, batch=128))
+    yield opened
+    opened.close()
+
+
+def weights(path: Path, *names: str) -> npt.NDArray[np.float32]:
+    """The first of these tensors that there is: the output matrix may be that of the embeddings."""
+    tensors: dict[str, Any] = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+    found = next(tensors[name] for name in names if name in tensors)
+    matrix: npt.NDArray[np.float32] = dequantize(found.data, found.tensor_type)
+    return matrix
+
+
+@pytest.fixture(scope="module")
+def embeddings(path: Path) -> npt.NDArray[np.float32]:
+    return weights(path, "token_embd.weight")
+
+
+@pytest.fixture(scope="module")
+def output(path: Path) -> npt.NDArray[np.float32]:
+    return weights(path, "output.weight", "token_embd.weight")
+
+
+def a_tree() -> TokenTree:
+    tree = TokenTree()
+    first = tree.add(400, ROOT, "test")
+    other = tree.add(401, ROOT, "test")
+    tree.add(402, first, "test")
+    tree.add(403, first, "test")
+    tree.add(404, tree.add(405, other, "test"), "test")
+    return tree
+
+
+def agree(a: Rows, b: Rows, tolerance: float) -> bool:
+    return a.shape == b.shape and float(np.abs(a - b).max()) < tolerance
+
+
+def test_final_rows_make_the_logits_of_a_chain(
+    context: Context, model: Model, output: npt.NDArray[np.float32]
+) -> None:
+    context.want_hidden((model.layers,))
+    rows = context.extend(TOKENS, 5).copy()
+    found = context.hidden(5)
+    assert set(found) == {model.layers}
+    assert agree(found[model.layers] @ output.T, rows, NOISE)
+    assert context.tokens == TOKENS
+
+
+def test_final_rows_make_the_logits_of_a_tree(
+    context: Context, model: Model, output: npt.NDArray[np.float32]
+) -> None:
+    context.want_hidden((model.layers,))
+    context.extend(TOKENS[:-3])
+    tree = a_tree()
+    rows = context.branch(TOKENS[-3:], tree).copy()
+    found = context.hidden(1 + len(tree))[model.layers]
+    assert agree(found @ output.T, rows, NOISE)
+    context.keep(tree, [1, 4, 5])
+    again = context.grow([7, 8], [ROOT, ROOT]).copy()
+    assert agree(context.hidden(2)[model.layers] @ output.T, again, NOISE)
+
+
+def test_what_goes_into_the_first_layer_are_the_embeddings(
+    context: Context, model: Model, embeddings: npt.NDArray[np.float32]
+) -> None:
+    context.want_hidden((0, 1, model.layers - 1))
+    context.extend(TOKENS[:-3])
+    tree = a_tree()
+    context.branch(TOKENS[-3:], tree)
+    found = context.hidden(1 + len(tree))
+    assert set(found) == {0, 1, model.layers - 1}
+    assert all(rows.shape == (1 + len(tree), model.width) for rows in found.values())
+    assert agree(found[0], embeddings[[TOKENS[-1], *tree.tokens]], 1e-3)
+    assert not agree(found[1], found[0], 1e-2)
+
+
+def test_layer_rows_of_a_node_are_those_of_its_path(context: Context, model: Model) -> None:
+    tree = a_tree()
+    layers = tuple(range(model.layers + 1))
+    context.want_hidden(layers)
+    context.extend(TOKENS[:-1])
+    context.branch(TOKENS[-1:], tree)
+    found = context.hidden(1 + len(tree))
+    context.keep(tree, [])
+    for node in [ROOT, *range(len(tree))]:
+        context.clear()
+        for token in [*TOKENS, *tree.path_tokens(node)]:
+            context.extend([token])
+        alone = context.hidden(1)
+        for layer in layers:
+            scale = max(1.0, float(np.abs(alone[layer]).max()))
+            assert agree(found[layer][node + 1 : node + 2], alone[layer], 0.05 * scale), layer
+
+
+def test_long_prompts_make_no_more_rows_than_there_is_room_for(
+    context: Context, model: Model, output: npt.NDArray[np.float32]
+) -> None:
+    """With final states every token of a pass is an output; too many, and llama.cpp aborts."""
+    context.want_hidden((0, model.layers))
+    long = (TOKENS * 10)[:300]  # three chunks
+    seen: list[tuple[int, int]] = []
+    rows = context.extend(long, 3, lambda done, total: seen.append((done, total))).copy()
+    assert seen[-1] == (300, 300)
+    assert context.tokens == long
+    found = context.hidden(3)
+    assert agree(found[model.layers] @ output.T, rows, NOISE)
+    context.extend([5, 6, 7], 0)
+    assert context.tokens == [*long, 5, 6, 7]
+    context.clear()
+    context.want_hidden(())
+    assert agree(context.extend(long, 3).copy(), rows, NOISE)
+
+
+def test_rows_are_copies_and_can_be_turned_off(
+    context: Context, model: Model, output: npt.NDArray[np.float32]
+) -> None:
+    context.want_hidden((0, model.layers))
+    first = context.extend(TOKENS, 1).copy()
+    found = context.hidden(1)
+    before = {layer: rows.copy() for layer, rows in found.items()}
+    context.extend([7], 1)
+    assert all((found[layer] == before[layer]).all() for layer in before)
+    context.want_hidden(())
+    context.extend([8], 1)
+    assert context.hidden(1) == {}
+    context.want_hidden((model.layers,))
+    context.clear()
+    again = context.extend(TOKENS, 1).copy()
+    assert agree(again, first, NOISE)
+    assert agree(context.hidden(1)[model.layers] @ output.T, again, NOISE)
+
+
+def test_nothing_is_asked_of_llama_cpp_where_nothing_changes(
+    context: Context, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.want_hidden((0, model.layers))
+
+    def none(*_: object) -> None:
+        raise AssertionError("it is asked again")
+
+    monkeypatch.setattr(hidden, "_function", none)
+    context.want_hidden((0, model.layers))
+
+
+def test_layers_that_there_are_not(context: Context, model: Model) -> None:
+    for layers in ((-1,), (model.layers + 1,)):
+        with pytest.raises(ValueError):
+            context.want_hidden(layers)
+
+
+def test_architecture_without_taps_is_refused_and_its_final_state_is_not(tmp_path: Path) -> None:
+    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
+    output = weights(path, "output.weight", "token_embd.weight")
+    with Model(path, ModelOptions()) as model:
+        context = Context(model, ModelOptions(context=256))
+        with pytest.raises(NativeError, match=r"mamba.gguf \(architecture mamba\)"):
+            context.want_hidden((0,))
+        context.want_hidden((model.layers,))
+        rows = context.extend(TOKENS, 2).copy()
+        assert agree(context.hidden(2)[model.layers] @ output.T, rows, NOISE)
+        context.close()
+
+
+def test_missing_symbol_is_named(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hidden, "_SET_LAYER", "_Z9elsewherev")
+    with pytest.raises(NativeError, match="does not export _Z9elsewherev"):
+        context.want_hidden((0,))
+
+
+def test_hybrid_can_still_be_cut_back(tmp_path: Path) -> None:
+    path = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
+    embeddings = weights(path, "token_embd.weight")
+    options = ModelOptions(context=512)
+    with Model(path, options) as model:
+        tested, reference = Context(model, options), Context(model, options)
+        with pytest.raises(NativeError, match=r"the last layer .* \(architecture lfm2\)"):
+            tested.want_hidden((model.layers,))
+        tested.want_hidden((0, 1))
+        tested.extend(TOKENS)
+        tree = TokenTree.chain([5, 6, 7, 8], "test")
+        tested.branch([4], tree)
+        found = tested.hidden(5)
+        assert agree(found[0], embeddings[[4, 5, 6, 7, 8]], 1e-3)
+        assert found[1].shape == (5, model.width)
+        tested.keep(tree, [0, 1])
+        assert tested.tokens == [*TOKENS, 4, 5, 6]
+        row = tested.extend([9])[-1].copy()
+        assert agree(row, reference.extend([*TOKENS, 4, 5, 6, 9])[-1], 0.02)
+        tested.close()
+        reference.close()
