@@ -18,10 +18,10 @@ import tempfile
 from pathlib import Path
 
 from localspec import ModelOptions
-from localspec.bench.benchmark import Pair, Settings, benchmark
-from localspec.bench.plot import report_text
+from localspec.bench.benchmark import BenchPair, BenchSettings, benchmark
 from localspec.bench.scale import scaled_pair
 from localspec.bench.suites import load_suites
+from localspec.bench.terminal import report_text
 from tests.support import retokenised
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="repetitions, for medians")
     said = parser.parse_args()
     target, draft = scaled_pair(said.scale)
-    settings = Settings(
+    settings = BenchSettings(
         options=ModelOptions(context=1024),
         prompts=load_suites(per_suite=said.per_suite),
         temperatures=(0.0,),
@@ -52,7 +52,10 @@ def main() -> None:
             "SentencePiece": retokenised.sentencepiece(made / "pieces.gguf", draft),
         }
         report = benchmark(
-            [Pair(name=name, target=str(target), draft=str(path)) for name, path in drafts.items()],
+            [
+                BenchPair(name=name, target=str(target), draft=str(path))
+                for name, path in drafts.items()
+            ],
             settings,
             command=shlex.join(["python", "-m", "tools.crossing", *sys.argv[1:]]),
             tell=lambda _text: None,
