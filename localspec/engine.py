@@ -25,10 +25,10 @@ from localspec.errors import EngineBusy, UsageError
 from localspec.planning.drafting import Drafting, Limits, choose
 from localspec.planning.pair_profile import Knowledge
 from localspec.planning.profile_store import KnowledgeStore
+from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.stream import Completion, Stream
-from localspec.text import TextAssembler
 
 if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import Translation
@@ -239,7 +239,7 @@ class Engine:
                 drafter.begin(tokens)
             return speculate(session, self._target, drafters, planner, rule)
 
-        assembler = TextAssembler(self.model.vocabulary.piece, stops)
+        assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None
         if session.limit == self.context_length:
             when_full = (

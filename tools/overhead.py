@@ -95,7 +95,7 @@ def against_llama_cpp_python(folder: Path, rounds: int) -> None:
     """Plain decoding, greedy and sampled, on a model of some 15 ms per pass."""
     path = ggufs.sized_llama(folder / "sized.gguf")
     threads, count = default_threads(), 64
-    # Both as localspec would load them: see localspec/llama/probe.py for the buffers.
+    # Both as localspec would load them: see localspec/llama/amx_check.py for the buffers.
     patched = llama_cpp.llama_model_default_params
     if not weight_buffers_work():
 

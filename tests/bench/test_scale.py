@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from localspec import paths
-from localspec.bench import scale, scaled_gguf
+from localspec.bench import scaled_gguf
 from localspec.bench.scale import PAIRS, ModelShape, ScaledPair, scale_model, scaled_pair
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.llama.context import Context

@@ -1,10 +1,10 @@
 """What drafting across vocabularies brings: a pair of realistic size, its draft re-tokenised.
 
-    python -m tools.crossing [--scale NAME] [--per-suite N] [-n N] [--turns N]
+    python -m tools.cross_vocabulary [--scale NAME] [--per-suite N] [-n N] [--turns N]
 
 The draft model keeps its weights and is given other tokens: the same ones under other ids, a part
 of them gone, a SentencePiece vocabulary. What is lost against its own vocabulary is the price of
-crossing. Greedy; plain decoding, the planner, and the draft model at its default depth.
+the translation. Greedy; plain decoding, the planner, and the draft model at its default depth.
 
 Run it on a quiet machine.
 """
@@ -57,7 +57,7 @@ def main() -> None:
                 for name, path in drafts.items()
             ],
             settings,
-            command=shlex.join(["python", "-m", "tools.crossing", *sys.argv[1:]]),
+            command=shlex.join(["python", "-m", "tools.cross_vocabulary", *sys.argv[1:]]),
             tell=lambda _text: None,
             notices=[],
         )
