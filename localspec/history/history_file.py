@@ -222,7 +222,7 @@ class HistoryFile:
 
     def _set_aside(self, connections: Connections | None) -> None:
         """Keep the damaged file under another name, and fill a new one from it."""
-        with repair.alone(self._path, patience=self._patience) as first:
+        with repair.exclusively(self._path, patience=self._patience) as first:
             moved = connections is not None and identity_of(self._path) != connections.identity
             if not first or moved:
                 return  # by another process, meanwhile

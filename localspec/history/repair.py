@@ -27,7 +27,7 @@ _TRIES = 20_000
 
 
 @contextmanager
-def alone(path: Path, *, patience: float) -> Iterator[bool]:
+def exclusively(path: Path, *, patience: float) -> Iterator[bool]:
     """One process at a time repairs; gives False where another one did, or still does."""
     mark = Path(f"{path}.repair")
     deadline = time.monotonic() + patience
@@ -47,7 +47,7 @@ def alone(path: Path, *, patience: float) -> Iterator[bool]:
                 time.sleep(_STEP)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(process.me())
+            file.write(process.this_process())
         yield not waited
     finally:
         mark.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def _is_held(mark: Path) -> bool:
     except OSError:
         return False
     # It is empty for a moment at first.
-    return process.lives(holder) if holder else abs(age) < _EMPTY
+    return process.is_alive(holder) if holder else abs(age) < _EMPTY
 
 
 def is_sound(path: Path, *, patience: float) -> bool:

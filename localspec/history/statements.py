@@ -136,7 +136,7 @@ class Statements:
             f"SELECT id, conversation, writer FROM messages WHERE state = '{STREAMING}'"
         ).fetchall()
         for id, of, who in growing:
-            if not process.lives(who):
+            if not process.is_alive(who):
                 for message in self.messages(of, only=id):
                     message.state = INTERRUPTED
                     self.put(of, messages=[message])
@@ -168,7 +168,7 @@ class Statements:
             message = message_from(row)
             if message.state == STREAMING:
                 self.collect(message)
-                if not process.lives(who):
+                if not process.is_alive(who):
                     message.state = INTERRUPTED
             found.append(message)
         return found
@@ -278,7 +278,7 @@ class Statements:
                 return content
             run("DELETE FROM growth WHERE message = ?", (message.id,))
             empty = replace(message, content="", spans=None)
-            self._upsert(empty, conversation, who=process.me())
+            self._upsert(empty, conversation, who=process.this_process())
             run(
                 "INSERT INTO growth VALUES (?, 0, ?, ?)", (message.id, *_piece(message, content, 0))
             )
@@ -300,7 +300,7 @@ class Statements:
         # Another process may have taken it for interrupted, or have removed it.
         still = run(
             "UPDATE messages SET state = ?, writer = ? WHERE id = ?",
-            (STREAMING, process.me(), message.id),
+            (STREAMING, process.this_process(), message.id),
         )
         if not still.rowcount:
             return False
