@@ -31,10 +31,10 @@ from localspec.planning.calibration import BUDGETS, MeasuredCache, agrees, calib
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.profile_store import ProfileStore
+from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.stream import Completion, Stream
-from localspec.text import TextAssembler
 
 if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
@@ -251,7 +251,7 @@ class Engine:
             drafter.begin(tokens)
             return drive(session, speculate(session, drafter, planner, rule), self._target)
 
-        assembler = TextAssembler(self.model.vocabulary.piece, stops)
+        assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None
         if session.limit == self.context_length:
             when_full = (

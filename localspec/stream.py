@@ -12,7 +12,7 @@ from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import Cancelled
-from localspec.text import TextAssembler
+from localspec.prompting.detokenizer import Detokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Stream(Iterator[Chunk]):
         self,
         holder: Holder,
         session: Session,
-        assembler: TextAssembler,
+        assembler: Detokenizer,
         stats: GenerationStats,
         start: Callable[[], Generator[Step, None, None]],
         *,

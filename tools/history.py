@@ -22,7 +22,7 @@ from time import perf_counter
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
 from localspec.history.rows import Header
-from localspec.history.statements import Store
+from localspec.history.statements import Statements
 
 CONVERSATIONS, MESSAGES, LONG = 10_000, 8, 5_000
 GROWN, STEP = 500_000, 100
@@ -88,7 +88,7 @@ def build(path: Path, conversations: int, long: int) -> str:
     History(path).close()
     connection = sqlite3.connect(path, isolation_level=None)
     # All but the transactions is as in earnest; one each would take a disk's time, not ours.
-    store = Store(connection)
+    statements = Statements(connection)
     connection.execute("PRAGMA synchronous = OFF")
     id = ""
     for number in range(conversations):
@@ -103,7 +103,7 @@ def build(path: Path, conversations: int, long: int) -> str:
                 message.stats = STATS
                 message.spans = [(7, dice.choice(("target", "ngram"))) for _ in range(60)]
         conversation.updated = 1e9 + number
-        store.put(
+        statements.put(
             conversation.id,
             header=Header.of(conversation),
             messages=list(conversation.messages.values()),

@@ -6,6 +6,7 @@
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
 3. Plain decoding against llama-cpp-python's own `Llama.generate`, the same file, interleaved.
 4. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
+5. Time per step at 512, 8,192 and 32,768 tokens of context; see `tools.context_lengths`.
 
 Run it on a quiet machine: the figures are microseconds.
 """
@@ -15,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import platform
-import statistics
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -30,6 +30,8 @@ from localspec import Drafting, Engine, GenerationStats, ModelOptions, SamplingP
 from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.library import default_threads
 from tests.support import ggufs
+from tools.context_lengths import by_context_length
+from tools.medians import report
 
 GREEDY = SamplingParams(temperature=0)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -52,6 +54,7 @@ def main() -> None:
         per_row(Path(folder), rounds)
         against_llama_cpp_python(Path(folder), rounds)
         block_against_token(rounds)
+    by_context_length(rounds)
 
 
 def per_step(rounds: int) -> None:
@@ -185,12 +188,6 @@ def sampled(engine: Engine, prompt: str, seed: int, rule: str) -> GenerationStat
 def run(stream: Stream) -> GenerationStats:
     """The figures of a whole answer."""
     return stream.completion().stats
-
-
-def report(what: str, values: list[float], unit: str) -> None:
-    """Median with the middle half of the values."""
-    low, middle, high = statistics.quantiles(values, n=4)
-    print(f"{what:58}{middle:9.3f} {unit}  ({low:.3f} – {high:.3f})")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from localspec.bench.records import BenchPrompt, Sample
+from localspec.bench.samples import BenchPrompt, Sample
 from localspec.decoding.interfaces import Step
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.stats import GenerationStats

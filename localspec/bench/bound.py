@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from localspec.bench.arms import PLAIN
 from localspec.bench.oracle import MOST_DEPTH, best_time, hardware_bound, trace
-from localspec.bench.records import BenchPrompt, Sample
+from localspec.bench.samples import BenchPrompt, Sample
 
 if TYPE_CHECKING:
     from localspec.engine import Engine
 
 
-class CostCurve(Protocol):
+class PassCosts(Protocol):
     """What a pass costs."""
 
     def seconds(self, tokens: int, context_length: int, /) -> float:
@@ -56,8 +56,8 @@ class Bounds:
 
 def find_bounds(
     engine: Engine,
-    target: CostCurve,
-    draft: CostCurve | None,
+    target: PassCosts,
+    draft: PassCosts | None,
     samples: Sequence[Sample],
     prompts: Sequence[BenchPrompt],
 ) -> Bounds | None:
@@ -101,8 +101,8 @@ def prompt_tokens(engine: Engine, text: str) -> list[int]:
 
 
 def _best(
-    target: CostCurve,
-    draft: CostCurve | None,
+    target: PassCosts,
+    draft: PassCosts | None,
     reach: Mapping[str, Sequence[int]],
     length: int,
     held: int,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from localspec.bench.arms import PLAIN
-from localspec.bench.records import Sample
+from localspec.bench.samples import Sample
 
 
 @dataclass(frozen=True, slots=True)

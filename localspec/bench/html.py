@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from localspec.bench.report import PairReport, Report, facts, file_lines, warnings
+from localspec.bench.report import PairResults, Report, facts, file_lines, warnings
 from localspec.bench.table import Table
 from localspec.bench.tables import tables
 
@@ -24,18 +24,18 @@ dt { font-weight: 600; }
 """
 
 
-def html(report: Report, figures: Sequence[tuple[str, str]] = ()) -> str:
+def html(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
     """The page.
 
     Args:
-        figures: caption and SVG source of each figure.
+        charts: caption and SVG source of each chart.
     """
     terms = "".join(f"<dt>{_e(name)}</dt><dd>{_e(text)}</dd>" for name, text in facts(report))
     body = ["<h1>localspec bench</h1>", f"<dl>{terms}</dl>"]
     body += [f'<p class="warning">{_e(text)}</p>' for text in warnings(report)]
     for pair in report.pairs:
         body += _pair(pair)
-    for caption, svg in figures:
+    for caption, svg in charts:
         body.append(f"<figure>{_inline(svg)}<figcaption>{_e(caption)}</figcaption></figure>")
     page = "\n".join(body)
     return (
@@ -46,7 +46,7 @@ def html(report: Report, figures: Sequence[tuple[str, str]] = ()) -> str:
     )
 
 
-def _pair(pair: PairReport) -> Iterable[str]:
+def _pair(pair: PairResults) -> Iterable[str]:
     yield f"<h2>{_e(pair.name)}</h2>"
     yield "<ul>" + "".join(f"<li>{_e(line)}</li>" for line in file_lines(pair)) + "</ul>"
     for table in tables(pair.summary, pair.bounds, pair.hardware):

@@ -12,7 +12,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
-from localspec.bench.records import BenchPrompt, Sample
+from localspec.bench.samples import BenchPrompt, Sample
 from localspec.errors import NativeError, UsageError
 
 LOOKUPS = (None, 10, 2)
@@ -179,7 +179,7 @@ class Transformers:
             NativeError: the library gave up.
         """
         torch, ids = self._torch, self._tokenize(prompt.text)
-        clock = _Clock()
+        clock = _TimingStreamer()
         vocabulary = range(int(self._target.config.vocab_size))
         options: dict[str, Any] = {"do_sample": False}
         if temperature > 0:
@@ -223,7 +223,7 @@ class Transformers:
         return model.to("cuda" if self._torch.cuda.is_available() else "cpu").eval()
 
 
-class _Clock:
+class _TimingStreamer:
     """A streamer that notes when tokens come: the prompt first, then what each pass brought."""
 
     def __init__(self) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.records import BenchPrompt, Sample
-from localspec.bench.server_configurations import Configuration
+from localspec.bench.samples import BenchPrompt, Sample
+from localspec.bench.server_configurations import ServerConfiguration
 from localspec.bench.server_process import ServerProcess
 from localspec.errors import NativeError, UsageError
 
@@ -27,7 +27,7 @@ class LlamaServer:
         binary: Path,
         target: Path,
         draft: Path | None,
-        configuration: Configuration,
+        configuration: ServerConfiguration,
         *,
         tokenize: Callable[[str], list[int]],
         threads: int,

@@ -9,8 +9,8 @@ from typing import Any
 
 from localspec.bench.bound import Bound
 from localspec.bench.machine import FileFacts, Machine
-from localspec.bench.records import Sample
-from localspec.bench.summary import Summary, summarise
+from localspec.bench.samples import Sample
+from localspec.bench.summary import PairSummary, summarise
 from localspec.bench.table import Table
 from localspec.bench.tables import tables
 
@@ -19,7 +19,7 @@ FORMAT = 1
 
 
 @dataclass(slots=True, kw_only=True)
-class PairReport:
+class PairResults:
     """What was measured on one pair of models.
 
     Attributes:
@@ -44,10 +44,10 @@ class PairReport:
     bounds: list[Bound] = field(default_factory=list)
     hardware: float | None = None
     curve: dict[int, float] = field(default_factory=dict)
-    _summary: Summary | None = field(default=None, repr=False, compare=False)
+    _summary: PairSummary | None = field(default=None, repr=False, compare=False)
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> PairSummary:
         """The figures, worked out once."""
         if self._summary is None:
             self._summary = summarise(self.samples)
@@ -70,7 +70,7 @@ class Report:
     command: str
     date: str
     settings: dict[str, Any]
-    pairs: list[PairReport]
+    pairs: list[PairResults]
     notices: list[str] = field(default_factory=list)
     interrupted: bool = False
 
@@ -102,14 +102,14 @@ class Report:
         return cls(**data)
 
 
-def _pair(data: dict[str, Any]) -> PairReport:
+def _pair(data: dict[str, Any]) -> PairResults:
     del data["summary"]
     data["target"] = FileFacts(**data["target"])
     data["draft"] = None if data["draft"] is None else FileFacts(**data["draft"])
     data["samples"] = [_sample(sample) for sample in data["samples"]]
     data["bounds"] = [Bound(**bound) for bound in data["bounds"]]
     data["curve"] = {int(n): seconds for n, seconds in data["curve"].items()}
-    return PairReport(**data)
+    return PairResults(**data)
 
 
 def _sample(data: dict[str, Any]) -> Sample:
@@ -137,7 +137,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     return found
 
 
-def file_lines(pair: PairReport) -> list[str]:
+def file_lines(pair: PairResults) -> list[str]:
     """The pair's files, with their hashes."""
     lines = []
     for role, file in (("Target", pair.target), ("Draft model", pair.draft)):
@@ -157,11 +157,11 @@ def warnings(report: Report) -> list[str]:
     return found
 
 
-def markdown(report: Report, figures: Sequence[tuple[str, str]] = ()) -> str:
+def markdown(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
     """The report as Markdown.
 
     Args:
-        figures: caption and file name of each figure.
+        charts: caption and file name of each chart.
     """
     parts = [
         "# localspec bench",
@@ -176,8 +176,8 @@ def markdown(report: Report, figures: Sequence[tuple[str, str]] = ()) -> str:
         if pair.commands:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())
             parts += ["### Commands", f"```sh\n{lines}\n```"]
-    if figures:
-        parts += ["## Figures", *(f"![{_plain(caption)}]({name})" for caption, name in figures)]
+    if charts:
+        parts += ["## Figures", *(f"![{_plain(caption)}]({name})" for caption, name in charts)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from localspec.bench.records import Arm, BenchPrompt, Sample
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 
-Progress = Callable[[int, int, str], None]
+ProgressCallback = Callable[[int, int, str], None]
 """Called before each answer with answers done, answers to do, and what runs, in words."""
 
 WARM_UP_TOKENS = 8
 
 
 @dataclass(slots=True)
-class Outcome:
+class RunOutcome:
     """What a run brought.
 
     Attributes:
@@ -36,9 +36,9 @@ def run(
     turns: int,
     max_tokens: int,
     seed: int,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
     turns_of: Callable[[Arm], int] | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Let every arm answer every prompt at every temperature.
 
     Suite by suite, whatever the order of `prompts`, because an arm is told when a suite begins
@@ -67,7 +67,7 @@ class _Run:
         turns: int,
         max_tokens: int,
         seed: int,
-        progress: Progress | None,
+        progress: ProgressCallback | None,
         turns_of: Callable[[Arm], int] | None,
     ) -> None:
         self._arms = list(arms)
@@ -79,12 +79,12 @@ class _Run:
         self._max_tokens = max_tokens
         self._seed = seed
         self._progress = progress
-        self._outcome = Outcome()
+        self._outcome = RunOutcome()
         self._first = 0
         self._done = 0
         self._temperatures = 0
 
-    def all(self, temperatures: Sequence[float]) -> Outcome:
+    def all(self, temperatures: Sequence[float]) -> RunOutcome:
         self._temperatures = len(temperatures)
         try:
             if self._suites and temperatures:

@@ -9,7 +9,7 @@ from localspec.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Configuration:
+class ServerConfiguration:
     """One way.
 
     Attributes:
@@ -32,7 +32,7 @@ _NGRAM = ("ngram-simple", "ngram-map-k", "ngram-map-k4v", "ngram-mod", "ngram-ca
 _STATELESS = "ngram-simple"  # searches the context anew each time
 
 
-def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> Configuration:
+def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> ServerConfiguration:
     types = "draft-simple" if ngram is None else f"draft-simple,{ngram}"
     flags = ["--spec-type", types, "--spec-draft-n-max", str(depth)]
     name = f"draft {depth}"
@@ -45,22 +45,22 @@ def _draft(depth: int, p_min: float | None = None, ngram: str | None = None) -> 
         # The n-gram goes first, whatever the order, and the model where it finds nothing.
         name += f" + {ngram}"
     remembers = ngram not in (None, _STATELESS)
-    return Configuration(name, tuple(flags), needs_draft=True, remembers=remembers)
+    return ServerConfiguration(name, tuple(flags), needs_draft=True, remembers=remembers)
 
 
-SERVER_CONFIGURATIONS: tuple[Configuration, ...] = (
-    Configuration("plain", ("--spec-type", "none")),
+SERVER_CONFIGURATIONS: tuple[ServerConfiguration, ...] = (
+    ServerConfiguration("plain", ("--spec-type", "none")),
     *(_draft(depth) for depth in (*range(1, 9), 16)),
     *(_draft(depth, p_min) for depth in (7, 16) for p_min in (0.4, 0.6)),
     # ngram-mod is what --spec-default stands for.
-    *(Configuration(n, ("--spec-type", n), remembers=n != _STATELESS) for n in _NGRAM),
+    *(ServerConfiguration(n, ("--spec-type", n), remembers=n != _STATELESS) for n in _NGRAM),
     *(_draft(_DEFAULT_DEPTH, ngram=ngram) for ngram in _NGRAM),
     _draft(7, 0.4, "ngram-mod"),
 )
 """Depths 1 to 8 and 16, thresholds, every n-gram with its defaults, and both together."""
 
 
-def server_configurations(names: Sequence[str] | None = None) -> list[Configuration]:
+def server_configurations(names: Sequence[str] | None = None) -> list[ServerConfiguration]:
     """The named configurations, None for all.
 
     Raises:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import chain, zip_longest
 from pathlib import Path
 
-from localspec.bench.records import BenchPrompt
+from localspec.bench.samples import BenchPrompt
 from localspec.errors import UsageError
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")

@@ -7,17 +7,25 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from localspec.bench.arms import PLAIN, sweep_depth
-from localspec.bench.calibration import Calibration, calibrate, held_back
+from localspec.bench.calibration_error import (
+    AcceptanceCalibration,
+    calibration_of_samples,
+    held_back,
+)
 from localspec.bench.equality import Equality, equalities
 from localspec.bench.oracle import expected_tokens
-from localspec.bench.records import Sample
+from localspec.bench.samples import Sample
+from localspec.bench.speed_ups import (
+    CommonPrompts,
+    common_prompts,
+    confidence_interval,
+    geometric_mean,
+)
 
 ALL = "(all)"
 """The suite of figures over all suites: totals, and geometric means of the speed-ups."""
-RESAMPLES = 2000
 
 _Item = TypeVar("_Item")
 
@@ -72,14 +80,14 @@ class SweepRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class PairSummary:
     """All figures of one pair."""
 
     baseline: str
     cells: tuple[Cell, ...]
     sweep: tuple[SweepRow, ...]
     equality: tuple[Equality, ...]
-    calibrations: dict[str, Calibration]
+    calibrations: dict[str, AcceptanceCalibration]
 
     @property
     def arms(self) -> list[str]:
@@ -101,7 +109,7 @@ class Summary:
         return next(found, None)
 
 
-def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> Summary:
+def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummary:
     """Work out all figures.
 
     Args:
@@ -117,12 +125,12 @@ def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> Summary:
         # The baseline is known first: the order of the arms changes from suite to suite.
         for arm in arms:
             found: list[Cell] = []
-            pairs: list[_Pairs] = []
+            pairs: list[CommonPrompts] = []
             for suite in suites:
                 mine = _of(here, arm, suite)
                 if not mine:
                     continue
-                pair = _paired(_prompts(mine), base[suite])
+                pair = common_prompts(_prompts(mine), base[suite])
                 if pair is not None:
                     pairs.append(pair)
                 found.append(_cell(mine, suite, None if pair is None else [pair], held))
@@ -133,41 +141,17 @@ def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> Summary:
     calibrations = {
         arm: calibration
         for arm in arms
-        if (calibration := calibrate([s for s in samples if s.arm == arm], held)) is not None
+        if (calibration := calibration_of_samples([s for s in samples if s.arm == arm], held))
+        is not None
     }
-    return Summary(baseline, tuple(cells), _sweep(cells), tuple(equalities(samples)), calibrations)
-
-
-def geometric_mean(values: Iterable[float]) -> float:
-    """Of positive numbers, at least one."""
-    return float(np.exp(np.mean(np.log(list(values)))))
+    return PairSummary(
+        baseline, tuple(cells), _sweep(cells), tuple(equalities(samples)), calibrations
+    )
 
 
 def distinct(items: Iterable[_Item]) -> list[_Item]:
     """Each once, in the order of first appearance."""
     return list(dict.fromkeys(items))
-
-
-@dataclass(frozen=True, slots=True)
-class _Pairs:
-    """Prompts that an arm and the baseline both answered: float64 [prompts, 4] of the arm's tokens
-    and seconds, then the baseline's."""
-
-    table: NDArray[np.float64]
-
-    def speed_up(self) -> float:
-        return float(_ratio(self.table.sum(axis=0)))
-
-    def resampled(self, dice: np.random.Generator) -> NDArray[np.float64]:
-        """Speed-ups of RESAMPLES draws of as many prompts."""
-        count = len(self.table)
-        drawn = dice.integers(count, size=(RESAMPLES, count))
-        return _ratio(self.table[drawn].sum(axis=1))
-
-
-def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    result: NDArray[np.float64] = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
-    return result
 
 
 def _of(samples: Iterable[Sample], arm: str, suite: str) -> list[Sample]:
@@ -192,27 +176,17 @@ def _prompts(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[float, fl
     return found
 
 
-def _paired(
-    mine: dict[tuple[str, str], tuple[float, float]],
-    base: dict[tuple[str, str], tuple[float, float]],
-) -> _Pairs | None:
-    common = [prompt for prompt in mine if prompt in base]
-    if not common:
-        return None
-    return _Pairs(np.array([[*mine[prompt], *base[prompt]] for prompt in common]))
-
-
 def _cell(
     samples: Sequence[Sample],
     suite: str,
-    pairs: Sequence[_Pairs] | None,
+    pairs: Sequence[CommonPrompts] | None,
     held: set[tuple[str, str]],
 ) -> Cell:
     prompts = _prompts(samples)
     tokens = sum(tokens for tokens, _ in prompts.values())
     seconds = sum(seconds for _, seconds in prompts.values())
     total = sum(s.seconds for s in samples)
-    calibration = calibrate(samples, held)
+    calibration = calibration_of_samples(samples, held)
     drafted = [s for s in samples if s.tested is not None]
     passed = [s for s in samples if s.passes is not None]
     foreseen = [s for s in passed if s.expected_tokens is not None]
@@ -225,7 +199,7 @@ def _cell(
         seconds=seconds,
         tokens_per_second=tokens / seconds if seconds else 0.0,
         speed_up=geometric_mean(pair.speed_up() for pair in pairs) if pairs else None,
-        interval=_interval(pairs) if pairs else None,
+        interval=confidence_interval(pairs) if pairs else None,
         acceptance=_share(drafted, "accepted", "tested"),
         kept=_share([s for s in samples if s.drafted is not None], "accepted", "drafted"),
         tokens_per_pass=_share(passed, "tokens", "passes"),
@@ -235,16 +209,6 @@ def _cell(
         overhead_share=_time_share(samples, "overhead_seconds", total),
         calibration_error=None if calibration is None else calibration.error,
     )
-
-
-def _interval(pairs: Sequence[_Pairs]) -> tuple[float, float] | None:
-    """95 % by the bootstrap (percentiles), prompts drawn within each suite; seeded."""
-    if all(len(pair.table) < 2 for pair in pairs):
-        return None  # one prompt says nothing about others
-    dice = np.random.default_rng(0)
-    logs = np.mean([np.log(pair.resampled(dice)) for pair in pairs], axis=0)
-    low, high = np.exp(np.quantile(logs, [0.025, 0.975]))
-    return float(low), float(high)
 
 
 def _share(samples: Sequence[Sample], part: str, whole: str) -> float | None:

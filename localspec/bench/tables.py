@@ -5,24 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.bench.bound import Bound
-from localspec.bench.summary import ALL, Cell, Summary, geometric_mean
+from localspec.bench.comparison import comparison_table
+from localspec.bench.speed_ups import geometric_mean
+from localspec.bench.summary import ALL, Cell, PairSummary
 from localspec.bench.table import Table, kind
-from localspec.bench.verdict import verdict_table
 
 
-def tables(summary: Summary, bounds: Sequence[Bound], hardware: float | None) -> list[Table]:
+def tables(summary: PairSummary, bounds: Sequence[Bound], hardware: float | None) -> list[Table]:
     """All tables of one pair that have something in them."""
     found = []
     for temperature in summary.temperatures:
         found.append(speed_table(summary, temperature, bounds, hardware))
-        found.append(verdict_table(summary, temperature, bounds))
+        found.append(comparison_table(summary, temperature, bounds))
         found += [detail_table(summary, temperature), _sweep_table(summary, temperature)]
     found += [_equality_table(summary), _calibration_table(summary)]
     return [table for table in found if table.rows]
 
 
 def speed_table(
-    summary: Summary,
+    summary: PairSummary,
     temperature: float,
     bounds: Sequence[Bound] = (),
     hardware: float | None = None,
@@ -57,7 +58,7 @@ def speed_table(
     return Table(f"{unit}, {kind(temperature)}", header, rows, notes)
 
 
-def detail_table(summary: Summary, temperature: float) -> Table:
+def detail_table(summary: PairSummary, temperature: float) -> Table:
     """Arms as rows, their figures over all suites as columns."""
     header = ["arm", "tok/s", "accepted", "tokens/pass", "expected", "draft", "verify", "own"]
     rows = []
@@ -81,7 +82,7 @@ def detail_table(summary: Summary, temperature: float) -> Table:
     return Table(f"Figures over all suites, {kind(temperature)}", header, rows, notes)
 
 
-def _sweep_table(summary: Summary, temperature: float) -> Table:
+def _sweep_table(summary: PairSummary, temperature: float) -> Table:
     rows = [
         [
             str(row.depth),
@@ -99,7 +100,7 @@ def _sweep_table(summary: Summary, temperature: float) -> Table:
     return Table(f"Sweep of the depth, {kind(temperature)}", header, rows, [note])
 
 
-def _equality_table(summary: Summary) -> Table:
+def _equality_table(summary: PairSummary) -> Table:
     rows = []
     for found in summary.equality:
         places = [f"{suite} {prompt} at {n}" for suite, prompt, n in found.divergences[:4]]
@@ -113,7 +114,7 @@ def _equality_table(summary: Summary) -> Table:
     return Table("Greedy answers equal to plain decoding's", header, rows, [note])
 
 
-def _calibration_table(summary: Summary) -> Table:
+def _calibration_table(summary: PairSummary) -> Table:
     rows = []
     for arm, calibration in summary.calibrations.items():
         errors = [

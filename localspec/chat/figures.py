@@ -2,7 +2,7 @@
 
 Made from the engine's steps and their sums (`GenerationStats`); nothing is measured here. The
 same record is shown live, kept with the answer in the history, and explained in words
-(`localspec.chat.why`).
+(`localspec.chat.words`).
 """
 
 from __future__ import annotations

@@ -10,9 +10,9 @@ NAMES = {
     "cascade": "the cascade",
     "target": "the model itself",
 }
+"""What the sources of tokens are called in a sentence."""
 WAYS = {"text": "through text", "shared": "on shared tokens"}
 """How a draft model of another vocabulary proposes: what its sources say behind a colon."""
-"""What the sources of tokens are called in a sentence."""
 
 
 def rate(value: float) -> str:

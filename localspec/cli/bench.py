@@ -21,7 +21,8 @@ from localspec.errors import Cancelled, LocalspecError, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec.bench.benchmark import Pair, Peers, Settings
+    from localspec.bench.benchmark import BenchPair, BenchSettings
+    from localspec.bench.peers import Peers
     from localspec.bench.report import Report
 
 EXAMPLES = """\
@@ -54,12 +55,12 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
         # First what needs no disk: a full one must not cost the result.
         console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
         if output is not None:
-            from localspec.bench import figures, folder
+            from localspec.bench import charts, report_folder
 
-            folder.write(report, output)
+            report_folder.write(report, output)
             console.notice(f"The report is in {output}.")
-            if not figures.available():
-                console.notice(figures.MISSING)
+            if not charts.available():
+                console.notice(charts.MISSING)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before anything was measured.") from None
     finally:
@@ -73,9 +74,9 @@ def _measured(context: typer.Context, console: Console) -> Report:
     """Check the options, cheapest first, and run."""
     said = context.params
     if said["output"] is not None:
-        from localspec.bench import folder
+        from localspec.bench import report_folder
 
-        folder.prepare(Path(said["output"]))
+        report_folder.prepare(Path(said["output"]))
     notices: list[str] = []
     peers = _peers(said, notices)
     pairs, settings = _pairs_and_settings(said, peers)
@@ -108,26 +109,30 @@ def _measured(context: typer.Context, console: Console) -> Report:
     raise LocalspecError(f"No arm could answer. The first one said: {reasons[0]}")
 
 
-def _pairs_and_settings(said: dict[str, Any], peers: Peers | None) -> tuple[list[Pair], Settings]:
+def _pairs_and_settings(
+    said: dict[str, Any], peers: Peers | None
+) -> tuple[list[BenchPair], BenchSettings]:
     """What the options mean.
 
     Raises:
         UsageError: a value that cannot be meant.
     """
-    from localspec.bench.benchmark import Pair, Settings
+    from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.suites import load_suites
     from localspec.cli.request import read_models
 
     if said["scale"] and (said["model"] or said["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
     models = read_models(said)
-    pairs = [Pair(name=f"scale {name}", scale=name) for name in said["scale"] or ()]
+    pairs = [BenchPair(name=f"scale {name}", scale=name) for name in said["scale"] or ()]
     if not pairs:
         shown = Path(models.model).name if models.model else "embedded pair"
-        pairs = [Pair(name=shown, target=models.model, draft=models.draft, offline=models.offline)]
+        pairs = [
+            BenchPair(name=shown, target=models.model, draft=models.draft, offline=models.offline)
+        ]
     quick = said["quick"]
     per_suite = said["per_suite"]
-    return pairs, Settings(
+    return pairs, BenchSettings(
         options=models.options,
         prompts=load_suites(
             [Path(path).expanduser() for path in said["prompts"] or ()],
@@ -153,7 +158,7 @@ def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
     if server is None and not said["peers"]:
         return None
-    from localspec.bench.benchmark import Peers
+    from localspec.bench.peers import Peers
     from localspec.bench.server_configurations import server_configurations
 
     if server is None:
@@ -206,11 +211,11 @@ def _count(name: str, said: int | None, default: int, *, least: int = 1) -> int:
 
 def _shown(report: Report) -> str:
     """The tables for standard output."""
-    from localspec.bench import plot
+    from localspec.bench import terminal
 
     # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    return plot.report_text(report, width)
+    return terminal.report_text(report, width)
 
 
 def _command(context: typer.Context) -> str:

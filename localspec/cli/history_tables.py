@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from rich.cells import cell_len, set_cell_size
 
 from localspec.chat.titles import one_line
-from localspec.history.history import Hit, Summary
+from localspec.history.history import ConversationSummary, SearchHit
 from localspec.history.query import parts
 
 ID = 8
@@ -34,7 +34,7 @@ def plain(text: str) -> str:
     return one_line(text) or "(no title)"
 
 
-def conversations(found: Sequence[Summary], *, terminal: bool) -> str:
+def conversations(found: Sequence[ConversationSummary], *, terminal: bool) -> str:
     """A line for each: number, id, time, messages, model, title.
 
     On a terminal they are columns under headings and end where the line does; elsewhere they are
@@ -61,7 +61,7 @@ def conversations(found: Sequence[Summary], *, terminal: bool) -> str:
     )
 
 
-def hits(found: Sequence[Hit], *, terminal: bool) -> str:
+def hits(found: Sequence[SearchHit], *, terminal: bool) -> str:
     """A line for each: id, time, where, title, and some of the text around what was found."""
     rows = [
         (

@@ -18,7 +18,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from localspec import paths
-from localspec.bench.records import BenchPrompt
+from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import SUITES, load_suites
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting

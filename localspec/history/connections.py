@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from localspec.history.schema import check, connect, prepare
-from localspec.history.statements import Store
+from localspec.history.statements import Statements
 from localspec.history.trouble import FAILING, READ_ONLY, kind_of
 
 Identity = tuple[int, int]
@@ -19,7 +19,7 @@ Identity = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Disk:
+class Connections:
     """An open file.
 
     Attributes:
@@ -29,16 +29,16 @@ class Disk:
     """
 
     identity: Identity
-    reader: Store
-    writer: Store | None
+    reader: Statements
+    writer: Statements | None
     why_read_only: Exception | None = None
 
     def close(self) -> None:
         """Close both; what is committed is safe in any case."""
-        for store in (self.reader, self.writer):
-            if store is not None:
+        for statements in (self.reader, self.writer):
+            if statements is not None:
                 with suppress(sqlite3.Error):
-                    store.close()
+                    statements.close()
 
 
 def identity_of(path: Path) -> Identity | None:
@@ -50,7 +50,7 @@ def identity_of(path: Path) -> Identity | None:
     return status.st_dev, status.st_ino
 
 
-def open_disk(path: Path, *, patience: float) -> Disk:
+def open_connections(path: Path, *, patience: float) -> Connections:
     """Open the file, and make it, with its folders, if it is not there.
 
     Args:
@@ -72,7 +72,7 @@ def open_disk(path: Path, *, patience: float) -> Disk:
             raise error from None
 
 
-def _open_for_writing(path: Path, patience: float) -> Disk:
+def _open_for_writing(path: Path, patience: float) -> Connections:
     # What people say to a model is nobody else's business.
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     with suppress(FileExistsError):
@@ -83,22 +83,22 @@ def _open_for_writing(path: Path, patience: float) -> Disk:
     identity = identity_of(path)
     if identity is None:
         raise FileNotFoundError(f"{path} vanished while it was opened")
-    connections: list[sqlite3.Connection] = []
+    made: list[sqlite3.Connection] = []
     try:
         for _ in range(2):
-            connections.append(connect(path, mode="rw", patience=patience))
-            if len(connections) == 1:
-                prepare(connections[0], path, patience=patience)
-        connections[1].execute("PRAGMA query_only = ON")
-        check(connections[1])
+            made.append(connect(path, mode="rw", patience=patience))
+            if len(made) == 1:
+                prepare(made[0], path, patience=patience)
+        made[1].execute("PRAGMA query_only = ON")
+        check(made[1])
     except BaseException:
-        for connection in connections:
+        for connection in made:
             connection.close()
         raise
-    return Disk(identity, reader=Store(connections[1]), writer=Store(connections[0]))
+    return Connections(identity, reader=Statements(made[1]), writer=Statements(made[0]))
 
 
-def _open_for_reading(path: Path, patience: float, why: Exception) -> Disk:
+def _open_for_reading(path: Path, patience: float, why: Exception) -> Connections:
     identity = identity_of(path)
     if identity is None:
         raise why
@@ -110,7 +110,7 @@ def _open_for_reading(path: Path, patience: float, why: Exception) -> Disk:
         connection = _checked(path, "immutable", patience)
     # Whatever SQLite called it.
     read_only = PermissionError(errno.EACCES, getattr(why, "strerror", None) or str(why))
-    return Disk(identity, Store(connection), writer=None, why_read_only=read_only)
+    return Connections(identity, Statements(connection), writer=None, why_read_only=read_only)
 
 
 def _checked(path: Path, mode: Literal["ro", "immutable"], patience: float) -> sqlite3.Connection:

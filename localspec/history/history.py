@@ -16,15 +16,15 @@ from typing import TypeVar
 from localspec import paths
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
 from localspec.errors import HistoryError, UsageError
-from localspec.history.history_file import READING, WRITING, Keeper
-from localspec.history.pending_writes import Backlog
+from localspec.history.history_file import READING, WRITING, HistoryFile
+from localspec.history.pending_writes import PendingWrites
 from localspec.history.query import expression as as_expression
 from localspec.history.rows import UNTITLED, Header
-from localspec.history.search import Hit, search
-from localspec.history.statements import Store, Summary
+from localspec.history.search import SearchHit, search
+from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
 
-__all__ = ["Header", "History", "Hit", "Summary", "Trouble"]
+__all__ = ["ConversationSummary", "Header", "History", "SearchHit", "Trouble"]
 
 T = TypeVar("T")
 
@@ -32,8 +32,8 @@ _SHORT = 0.2
 """Seconds to wait for others where that was in vain the last time."""
 
 # Inside the class, `list` is the method.
-Summaries = list[Summary]
-Hits = list[Hit]
+Summaries = list[ConversationSummary]
+Hits = list[SearchHit]
 Messages = list[Message]
 Strings = list[str]
 
@@ -68,9 +68,9 @@ class History:
         self._tried = 0.0
         # So that what waits is written before what comes after it.
         self._writing = threading.RLock()
-        self._backlog = Backlog()
+        self._pending = PendingWrites()
         self._closed = False
-        self._keeper = Keeper(self.path, repairs=repair, patience=patience)
+        self._file = HistoryFile(self.path, repairs=repair, patience=patience)
 
     def close(self) -> None:
         """Write what is still to be written, as far as that can be done now, and let go of it."""
@@ -78,50 +78,50 @@ class History:
             if self._closed:
                 return
             if not self._drain(now=True):
-                self._keeper.notices.append(f"Not everything could be kept in {self.path}.")
+                self._file.notices.append(f"Not everything could be kept in {self.path}.")
             self._closed = True
-            self._keeper.close()
-            self._backlog.close()
+            self._file.close()
+            self._pending.close()
 
     def take_notices(self) -> Strings:
         """What the user should be told since the last call, one or two sentences each."""
         found: Strings = []
         with suppress(IndexError):
             while True:
-                found.append(self._keeper.notices.pop(0))
+                found.append(self._file.notices.pop(0))
         return found
 
     @property
     def trouble(self) -> Trouble | None:
         """Why nothing is kept on disk now; None where all is well."""
-        return self._keeper.trouble
+        return self._file.trouble
 
     @property
     def behind(self) -> bool:
         """Whether something waits in memory to be written."""
-        return bool(self._backlog)
+        return bool(self._pending)
 
     # Reading
 
     def count(self) -> int:
         """How many conversations there are."""
-        waiting = self._backlog.ask(Store.headers) or []
+        waiting = self._pending.ask(Statements.headers) or []
 
-        def ask(store: Store) -> int:
-            known = sum(store.header(header.id) is not None for header in waiting)
-            return store.count() - known
+        def ask(statements: Statements) -> int:
+            known = sum(statements.header(header.id) is not None for header in waiting)
+            return statements.count() - known
 
         return (self._ask(ask) or 0) + len(waiting)
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Summaries:
         """Conversations, newest first."""
-        waiting = self._backlog.ask(lambda store: store.summaries(-1, 0))
+        waiting = self._pending.ask(lambda statements: statements.summaries(-1, 0))
         if not waiting:
-            return self._ask(lambda store: store.summaries(limit, offset)) or []
+            return self._ask(lambda statements: statements.summaries(limit, offset)) or []
 
-        def ask(store: Store) -> Summaries:
-            return store.summaries(offset + limit, 0) + [
-                found for each in waiting if (found := store.summary(each.id)) is not None
+        def ask(statements: Statements) -> Summaries:
+            return statements.summaries(offset + limit, 0) + [
+                found for each in waiting if (found := statements.summary(each.id)) is not None
             ]
 
         merged = {summary.id: summary for summary in self._ask(ask) or []}
@@ -135,14 +135,17 @@ class History:
 
         Titles come first, then messages, both newest first, at most a few of one conversation.
         In the snippets, what was found has `query.MARK` before and `query.END` behind it; see
-        `Hit.parts`.
+        `SearchHit.parts`.
         """
         expression = as_expression(query)
         if expression is None or limit < 1:
             return []
-        waiting = self._backlog.ask(lambda store: search(store.connection, expression, limit)) or []
+        waiting = (
+            self._pending.ask(lambda statements: search(statements.connection, expression, limit))
+            or []
+        )
         known = {(hit.conversation, hit.message) for hit in waiting}
-        found = self._ask(lambda store: search(store.connection, expression, limit)) or []
+        found = self._ask(lambda statements: search(statements.connection, expression, limit)) or []
         found = waiting + [hit for hit in found if (hit.conversation, hit.message) not in known]
         return sorted(found, key=lambda hit: hit.message is not None)[:limit]
 
@@ -155,13 +158,17 @@ class History:
         header, messages = None, {}
         failure: HistoryError | None = None
         try:
-            header, found = self._read(lambda store: (store.header(id), store.messages(id)))
+            header, found = self._read(
+                lambda statements: (statements.header(id), statements.messages(id))
+            )
             messages = {message.id: message for message in found}
             if any(message.state == INTERRUPTED for message in found):
-                self._settle(id, messages)
+                self._mark_interrupted(id, messages)
         except HistoryError as error:
             failure = error
-        waiting = self._backlog.ask(lambda store: (store.header(id), store.messages(id)))
+        waiting = self._pending.ask(
+            lambda statements: (statements.header(id), statements.messages(id))
+        )
         if waiting is not None and waiting[0] is not None:
             if header is None or waiting[0].titled_by != UNTITLED:
                 header = waiting[0]
@@ -176,10 +183,12 @@ class History:
             conversation.select(conversation.tip)
         return conversation
 
-    def said(self, *, limit: int = 100) -> Strings:
+    def recent_prompts(self, *, limit: int = 100) -> Strings:
         """What the user wrote last, oldest first."""
-        found = self._ask(lambda store: store.said(limit)) or []
-        return (found + (self._backlog.ask(lambda store: store.said(limit)) or []))[-limit:]
+        found = self._ask(lambda statements: statements.recent_prompts(limit)) or []
+        return (
+            found + (self._pending.ask(lambda statements: statements.recent_prompts(limit)) or [])
+        )[-limit:]
 
     def find(self, prefix: str) -> str:
         """The id of a conversation by what people type.
@@ -196,12 +205,12 @@ class History:
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
 
-        def ask(store: Store) -> Strings:
-            return store.beginning_with(prefix, 3)
+        def ask(statements: Statements) -> Strings:
+            return statements.beginning_with(prefix, 3)
 
         ids: Strings = []
         if prefix:
-            ids = sorted({*(self._backlog.ask(ask) or ()), *self._read(ask)})
+            ids = sorted({*(self._pending.ask(ask) or ()), *self._read(ask)})
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. `localspec history list` shows all."
@@ -251,18 +260,18 @@ class History:
         with self._writing:
             if self._closed:
                 return False
-            if not self._backlog:
+            if not self._pending:
 
-                def write(store: Store) -> None:
-                    store.put(
+                def write(statements: Statements) -> None:
+                    statements.put(
                         conversation_id, header=header, messages=messages, everything=everything
                     )
 
-                if self._keeper.write(write):
-                    self._keeper.passed(WRITING)
+                if self._file.write(write):
+                    self._file.trouble_over(WRITING)
                     return True
                 self._tried = time.monotonic()
-            self._backlog.put(
+            self._pending.put(
                 conversation_id, header=header, messages=messages, everything=everything
             )
             return self._drain()
@@ -278,15 +287,15 @@ class History:
         with self._writing:
             self._drain()
 
-            def remove(store: Store) -> None:
+            def remove(statements: Statements) -> None:
                 nonlocal removed
-                removed = store.delete(ids)
+                removed = statements.delete(ids)
 
-            if not self._keeper.write(remove):
-                on_disk = self._ask(lambda store: [id for id in ids if store.header(id)])
+            if not self._file.write(remove):
+                on_disk = self._ask(lambda statements: [id for id in ids if statements.header(id)])
                 if on_disk != [] and self.trouble is not None:
                     raise HistoryError(self.trouble.text)
-            return max(removed, self._backlog.ask(lambda store: store.delete(ids)) or 0)
+            return max(removed, self._pending.ask(lambda statements: statements.delete(ids)) or 0)
 
     def catch_up(self, *, now: bool = False) -> bool:
         """Try to write what waits in memory; True if nothing waits any more.
@@ -299,60 +308,62 @@ class History:
 
     # How either is done
 
-    def _read(self, question: Callable[[Store], T]) -> T:
+    def _read(self, question: Callable[[Statements], T]) -> T:
         """Ask the file; raises HistoryError where it cannot be read."""
-        found = self._keeper.read(question)
-        self._keeper.passed(READING)
+        found = self._file.read(question)
+        self._file.trouble_over(READING)
         return found
 
-    def _ask(self, question: Callable[[Store], T]) -> T | None:
+    def _ask(self, question: Callable[[Statements], T]) -> T | None:
         """Ask the file; None where it cannot be read."""
         try:
             return self._read(question)
         except HistoryError:
             return None
 
-    def _settle(self, id: str, messages: dict[str, Message]) -> None:
+    def _mark_interrupted(self, id: str, messages: dict[str, Message]) -> None:
         """Write that answers were interrupted, which nobody did who could have known."""
-        rows = self._ask(lambda store: store.growing(id)) or ()
+        rows = self._ask(lambda statements: statements.growing(id)) or ()
         left = [messages[each] for each in rows if messages[each].state == INTERRUPTED]
         if left:
             self.put(id, messages=left)
 
     def _drain(self, *, now: bool = False) -> bool:
         """Write what waits, if it is time to try."""
-        if not self._backlog:
+        if not self._pending:
             return True
         if not now and time.monotonic() - self._tried < self.retry:
             return False
         self._tried = time.monotonic()
 
         def write(header: Header, messages: Messages) -> None:
-            def put(store: Store) -> None:
-                store.put(header.id, header=header, messages=messages)
+            def put(statements: Statements) -> None:
+                statements.put(header.id, header=header, messages=messages)
 
-            if not self._keeper.write(put):
+            if not self._file.write(put):
                 raise _StillWrong
 
         try:
-            with self._keeper.waiting(_SHORT) if not now else nullcontext():
-                if not self._keeper.writable:
-                    self._keeper.open()
-                self._backlog.drain(write)
+            with self._file.waiting(_SHORT) if not now else nullcontext():
+                if not self._file.writable:
+                    self._file.open()
+                self._pending.drain(write)
         except _StillWrong:
             return False
-        self._keeper.passed(WRITING)
+        self._file.trouble_over(WRITING)
         return True
 
-    def _merged(self, waiting: Summary, kept: Summary | None) -> Summary:
+    def _merged(
+        self, waiting: ConversationSummary, kept: ConversationSummary | None
+    ) -> ConversationSummary:
         """A conversation of which a part is on disk."""
         if kept is None:
             return waiting
-        ids = {*(self._backlog.ask(lambda store: store.ids(waiting.id)) or ())}
-        ids |= {*(self._ask(lambda store: store.ids(waiting.id)) or ())}
-        header = self._backlog.ask(lambda store: store.header(waiting.id))
+        ids = {*(self._pending.ask(lambda statements: statements.ids(waiting.id)) or ())}
+        ids |= {*(self._ask(lambda statements: statements.ids(waiting.id)) or ())}
+        header = self._pending.ask(lambda statements: statements.header(waiting.id))
         named = header is not None and header.titled_by != UNTITLED
-        return Summary(
+        return ConversationSummary(
             id=waiting.id,
             title=waiting.title if named else kept.title,
             updated=max(waiting.updated, kept.updated),

@@ -11,9 +11,9 @@ from typing import TypeVar
 
 from localspec.errors import HistoryError
 from localspec.history import repair
-from localspec.history.connections import Disk, identity_of, open_disk
+from localspec.history.connections import Connections, identity_of, open_connections
 from localspec.history.schema import ForeignFile, NewerHistory
-from localspec.history.statements import Store
+from localspec.history.statements import Statements
 from localspec.history.trouble import CORRUPT, KEPT_AGAIN, READ_AGAIN, Trouble, kind_of, trouble
 
 T = TypeVar("T")
@@ -30,7 +30,7 @@ _TRIES = 3
 """Of one read or write: damage to the index, then to the file, may be mended in between."""
 
 
-class Keeper:
+class HistoryFile:
     """The file, from any thread. Reading does not wait for writing.
 
     Attributes:
@@ -49,7 +49,7 @@ class Keeper:
         self._writing = threading.RLock()
         self._reading = threading.RLock()
         self._troubles: dict[str, Trouble] = {}
-        self._disk: Disk | None = None
+        self._connections: Connections | None = None
         self._index_rebuilt = False
         self._closed = False
         self.open()
@@ -59,30 +59,30 @@ class Keeper:
         with self._writing, self._reading:
             if self._closed:
                 return
-            if self._disk is not None:
-                self._disk.close()
-                self._disk = None
+            if self._connections is not None:
+                self._connections.close()
+                self._connections = None
             try:
-                self._disk = disk = self._opened()
+                self._connections = connections = self._opened()
             except _ERRORS as error:
                 self._note(error)
                 return
-            if disk.writer is None:
-                assert disk.why_read_only is not None
-                self._note(disk.why_read_only)
+            if connections.writer is None:
+                assert connections.why_read_only is not None
+                self._note(connections.why_read_only)
                 return
             try:
-                disk.writer.settle()
+                connections.writer.mark_interrupted()
             except _ERRORS as error:
-                self._mend(disk, error)
+                self._mend(connections, error)
 
     def close(self) -> None:
         """Let go of the file, for good."""
         with self._writing, self._reading:
             self._closed = True
-            if self._disk is not None:
-                self._disk.close()
-                self._disk = None
+            if self._connections is not None:
+                self._connections.close()
+                self._connections = None
 
     @property
     def trouble(self) -> Trouble | None:
@@ -102,10 +102,10 @@ class Keeper:
     @property
     def writable(self) -> bool:
         """Whether the file is open, and not for reading only."""
-        disk = self._disk
-        return disk is not None and disk.writer is not None
+        connections = self._connections
+        return connections is not None and connections.writer is not None
 
-    def read(self, question: Callable[[Store], T]) -> T:
+    def read(self, question: Callable[[Statements], T]) -> T:
         """Ask the file.
 
         Raises:
@@ -114,92 +114,92 @@ class Keeper:
         for _ in range(_TRIES):
             self._follow_file()
             with self._reading:
-                disk = self._disk
-                if disk is None:
+                connections = self._connections
+                if connections is None:
                     break
                 try:
-                    found = question(disk.reader)
+                    found = question(connections.reader)
                 except _ERRORS as error:
                     failure = error
                 else:
                     return found
-            if not self._mend(disk, failure, READING):
+            if not self._mend(connections, failure, READING):
                 break
         why = self._troubles.get(READING) or self.trouble
         if why is None:
             raise HistoryError("The history is closed. Open it again.")
         raise HistoryError(why.text)
 
-    def write(self, change: Callable[[Store], None]) -> bool:
+    def write(self, change: Callable[[Statements], None]) -> bool:
         """Change the file; False if that cannot be done, and `trouble` says why."""
         with self._writing:
             for _ in range(_TRIES):
                 self._follow_file()
-                disk = self._disk
-                if disk is None or disk.writer is None:
+                connections = self._connections
+                if connections is None or connections.writer is None:
                     return False
                 try:
-                    disk.writer.wait(self._patience)
-                    change(disk.writer)
+                    connections.writer.wait(self._patience)
+                    change(connections.writer)
                 except _ERRORS as error:
-                    if not self._mend(disk, error):
+                    if not self._mend(connections, error):
                         return False
                 else:
                     return True
         return False
 
-    def passed(self, side: str) -> None:
+    def trouble_over(self, side: str) -> None:
         """There is no trouble with reading, or with writing, any more: tell it."""
         if self._troubles.pop(side, None) is not None:
             self.notices.append(KEPT_AGAIN if side == WRITING else READ_AGAIN)
 
-    def _opened(self) -> Disk:
+    def _opened(self) -> Connections:
         try:
-            return open_disk(self._path, patience=self._patience)
+            return open_connections(self._path, patience=self._patience)
         except (sqlite3.Error, OSError) as error:
             if not self._repairs or kind_of(error, self._path) != CORRUPT:
                 raise
         self._set_aside(None)
-        return open_disk(self._path, patience=self._patience)
+        return open_connections(self._path, patience=self._patience)
 
     def _follow_file(self) -> None:
         """Let go of a file that lost its name: what is written into it would be lost."""
-        disk = self._disk
-        if disk is None or identity_of(self._path) == disk.identity:
+        connections = self._connections
+        if connections is None or identity_of(self._path) == connections.identity:
             return
         with self._writing, self._reading:
-            if self._disk is disk and not self._closed:
+            if self._connections is connections and not self._closed:
                 self.open()
                 self.notices.append(
                     f"The history {self._path} was removed or replaced by another program. "
                     "What is said from now on goes into the file that is there now."
                 )
 
-    def _mend(self, disk: Disk, error: Exception, side: str = WRITING) -> bool:
+    def _mend(self, connections: Connections, error: Exception, side: str = WRITING) -> bool:
         """Do something about an error, if that can be done; True if it is worth another try."""
         if isinstance(error, _OURS):
             raise error
         if "decode" in str(error):
-            for store in (disk.reader, disk.writer):
-                if store is not None:
-                    store.tolerate()
+            for statements in (connections.reader, connections.writer):
+                if statements is not None:
+                    statements.accept_invalid_utf8()
             return True
         if kind_of(error, self._path) != CORRUPT or not self._repairs:
             self._note(error, side)
             return False
         with self._writing, self._reading:
-            if self._disk is not disk:
-                return self._disk is not None
-            disk.close()
-            self._disk = None
+            if self._connections is not connections:
+                return self._connections is not None
+            connections.close()
+            self._connections = None
             try:
                 if not self._rebuild_index():
-                    self._set_aside(disk)
+                    self._set_aside(connections)
             except _ERRORS as failure:
                 self._note(failure)
                 return False
             self.open()
-            return self._disk is not None
+            return self._connections is not None
 
     def _rebuild_index(self) -> bool:
         """Where nothing but the index is damaged, and that for the first time, make it anew."""
@@ -207,27 +207,27 @@ class Keeper:
             return False
         self._index_rebuilt = True
         try:
-            disk = open_disk(self._path, patience=self._patience)
+            connections = open_connections(self._path, patience=self._patience)
         except _ERRORS:
             return False
         try:
-            if disk.writer is None:
+            if connections.writer is None:
                 return False
-            disk.writer.rebuild_index()
+            connections.writer.rebuild_index()
         except sqlite3.Error:
             return False
         finally:
-            disk.close()
+            connections.close()
         return True
 
-    def _set_aside(self, disk: Disk | None) -> None:
+    def _set_aside(self, connections: Connections | None) -> None:
         """Keep the damaged file under another name, and fill a new one from it."""
-        with repair.alone(self._path, patience=self._patience) as first:
-            moved = disk is not None and identity_of(self._path) != disk.identity
+        with repair.exclusively(self._path, patience=self._patience) as first:
+            moved = connections is not None and identity_of(self._path) != connections.identity
             if not first or moved:
                 return  # by another process, meanwhile
             aside = repair.set_aside(self._path)
-            new = open_disk(self._path, patience=self._patience)
+            new = open_connections(self._path, patience=self._patience)
             try:
                 saved = 0
                 if new.writer is not None:

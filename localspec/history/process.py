@@ -10,16 +10,16 @@ _TOLERANCE = 1.0
 process is not given away again that soon, except in containers, and there it takes a restart."""
 
 
-def me() -> str:
+def this_process() -> str:
     """This process."""
     return _described(os.getpid())
 
 
-def lives(writer: str | None) -> bool:
+def is_alive(writer: str | None) -> bool:
     """Whether the process that called itself that is still there."""
     import psutil
 
-    if writer == me():
+    if writer == this_process():
         return True
     try:
         number, start = (writer or "").split("@")

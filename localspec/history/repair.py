@@ -14,7 +14,7 @@ from localspec.chat.conversation import STREAMING, Message
 from localspec.history import process
 from localspec.history.rows import HEADER, MESSAGE, Header, message_from
 from localspec.history.schema import connect
-from localspec.history.statements import Store
+from localspec.history.statements import Statements
 
 _STEP = 0.05
 """Seconds between two looks at whether another process is done."""
@@ -27,7 +27,7 @@ _TRIES = 20_000
 
 
 @contextmanager
-def alone(path: Path, *, patience: float) -> Iterator[bool]:
+def exclusively(path: Path, *, patience: float) -> Iterator[bool]:
     """One process at a time repairs; gives False where another one did, or still does."""
     mark = Path(f"{path}.repair")
     deadline = time.monotonic() + patience
@@ -47,7 +47,7 @@ def alone(path: Path, *, patience: float) -> Iterator[bool]:
                 time.sleep(_STEP)
     try:
         with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(process.me())
+            file.write(process.this_process())
         yield not waited
     finally:
         mark.unlink(missing_ok=True)
@@ -59,7 +59,7 @@ def _is_held(mark: Path) -> bool:
     except OSError:
         return False
     # It is empty for a moment at first.
-    return process.lives(holder) if holder else abs(age) < _EMPTY
+    return process.is_alive(holder) if holder else abs(age) < _EMPTY
 
 
 def is_sound(path: Path, *, patience: float) -> bool:
@@ -92,7 +92,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def salvage(aside: Path, into: Store, *, patience: float) -> int:
+def salvage(aside: Path, into: Statements, *, patience: float) -> int:
     """Copy what can be read; returns how many messages that is.
 
     Raises:
@@ -107,7 +107,7 @@ def salvage(aside: Path, into: Store, *, patience: float) -> int:
         old = connect(aside, mode="ro", patience=patience)
     except sqlite3.Error:
         return 0
-    Store(old).tolerate()
+    Statements(old).accept_invalid_utf8()
     try:
         headers = {
             header.id: header
@@ -162,4 +162,4 @@ def _rows(
 def _collect(connection: sqlite3.Connection, message: Message) -> None:
     """The pieces of an answer that was growing, as far as they can be read."""
     with suppress(sqlite3.Error):
-        Store(connection).collect(message)
+        Statements(connection).collect(message)

@@ -21,7 +21,7 @@ SNIPPET = 24
 
 
 @dataclass(frozen=True, slots=True)
-class Hit:
+class SearchHit:
     """What a search found.
 
     Attributes:
@@ -45,7 +45,7 @@ class Hit:
         return query.parts(self.snippet)
 
 
-def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
+def search(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:
     """Titles that match, then messages, each begun last first; see `query.expression`."""
     found = _titles(connection, expression, limit)
     return found + _messages(connection, expression, limit - len(found))
@@ -72,7 +72,7 @@ def words(message: Message) -> str:
     return storable("\n".join([message.content, *names]))
 
 
-def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
+def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:
     rows = connection.execute(
         # In the order that the index has: to sort all that match would take reading them.
         "SELECT c.id, c.title, NULL, NULL, snippet(titles, 0, ?, ?, '…', ?), c.updated "
@@ -83,7 +83,7 @@ def _titles(connection: sqlite3.Connection, expression: str, limit: int) -> list
     return [_hit(row) for row in rows]
 
 
-def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> list[Hit]:
+def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> list[SearchHit]:
     chosen: list[int] = []
     taken: dict[str, int] = {}
     for seq, conversation in connection.execute(
@@ -113,6 +113,6 @@ def _messages(connection: sqlite3.Connection, expression: str, limit: int) -> li
     return [_hit(row) for row in rows]
 
 
-def _hit(row: Sequence[Any]) -> Hit:
+def _hit(row: Sequence[Any]) -> SearchHit:
     conversation, title, message, role, snippet, updated = row
-    return Hit(conversation, title, message, role, query.readable(snippet), updated)
+    return SearchHit(conversation, title, message, role, query.readable(snippet), updated)

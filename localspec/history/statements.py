@@ -33,7 +33,7 @@ _SUMMARY = (
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ConversationSummary:
     """A conversation in a list: `messages` counts those of all branches."""
 
     id: str
@@ -43,7 +43,7 @@ class Summary:
     model: str | None
 
 
-class Store:
+class Statements:
     """One connection. Not for two threads at once; errors are SQLite's own."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -55,7 +55,7 @@ class Store:
         """Close the connection; the last one of all tidies the file up."""
         self.connection.close()
 
-    def tolerate(self) -> None:
+    def accept_invalid_utf8(self) -> None:
         """Read what is no UTF-8 as well: damaged bytes are to be seen, and not to hide the rest.
 
         Not from the beginning, because it takes longer.
@@ -130,13 +130,13 @@ class Store:
             run("PRAGMA incremental_vacuum").fetchall()
         return removed
 
-    def settle(self) -> None:
+    def mark_interrupted(self) -> None:
         """Call all answers interrupted whose writer is gone."""
         growing = self.connection.execute(
             f"SELECT id, conversation, writer FROM messages WHERE state = '{STREAMING}'"
         ).fetchall()
         for id, of, who in growing:
-            if not process.lives(who):
+            if not process.is_alive(who):
                 for message in self.messages(of, only=id):
                     message.state = INTERRUPTED
                     self.put(of, messages=[message])
@@ -168,7 +168,7 @@ class Store:
             message = message_from(row)
             if message.state == STREAMING:
                 self.collect(message)
-                if not process.lives(who):
+                if not process.is_alive(who):
                     message.state = INTERRUPTED
             found.append(message)
         return found
@@ -193,17 +193,17 @@ class Store:
         (count,) = self.connection.execute("SELECT count(*) FROM conversations").fetchone()
         return int(count)
 
-    def summaries(self, limit: int, offset: int) -> list[Summary]:
+    def summaries(self, limit: int, offset: int) -> list[ConversationSummary]:
         """Conversations, newest first."""
         rows = self.connection.execute(
             f"{_SUMMARY} ORDER BY updated DESC, seq DESC LIMIT ? OFFSET ?", (limit, offset)
         )
-        return [Summary(*row) for row in rows]
+        return [ConversationSummary(*row) for row in rows]
 
-    def summary(self, id: str) -> Summary | None:
+    def summary(self, id: str) -> ConversationSummary | None:
         """One of them."""
         row = self.connection.execute(f"{_SUMMARY} WHERE id = ?", (id,)).fetchone()
-        return None if row is None else Summary(*row)
+        return None if row is None else ConversationSummary(*row)
 
     def beginning_with(self, prefix: str, limit: int) -> list[str]:
         """Ids of conversations."""
@@ -213,7 +213,7 @@ class Store:
         )
         return [id for (id,) in rows]
 
-    def said(self, limit: int) -> list[str]:
+    def recent_prompts(self, limit: int) -> list[str]:
         """What the user wrote last, oldest first."""
         rows = self.connection.execute(
             "SELECT content FROM messages WHERE role = 'user' ORDER BY seq DESC LIMIT ?", (limit,)
@@ -278,7 +278,7 @@ class Store:
                 return content
             run("DELETE FROM growth WHERE message = ?", (message.id,))
             empty = replace(message, content="", spans=None)
-            self._upsert(empty, conversation, who=process.me())
+            self._upsert(empty, conversation, who=process.this_process())
             run(
                 "INSERT INTO growth VALUES (?, 0, ?, ?)", (message.id, *_piece(message, content, 0))
             )
@@ -300,7 +300,7 @@ class Store:
         # Another process may have taken it for interrupted, or have removed it.
         still = run(
             "UPDATE messages SET state = ?, writer = ? WHERE id = ?",
-            (STREAMING, process.me(), message.id),
+            (STREAMING, process.this_process(), message.id),
         )
         if not still.rowcount:
             return False

@@ -22,7 +22,7 @@ INTERVAL = 0.5
 logger = logging.getLogger("localspec.history.writer")
 
 
-class Scribe:
+class HistoryWriter:
     """One thread that writes what it is told, in that order. Close it before the history.
 
     No method waits for the disk but `flush` and `close`, and none raises because of it. Messages
@@ -53,12 +53,12 @@ class Scribe:
         self._removed: set[str] = set()
         self._due = 0.0
         self._busy = self._hurry = self._closing = False
-        self._thread = threading.Thread(target=self._work, name="scribe", daemon=True)
+        self._thread = threading.Thread(target=self._work, name="history-writer", daemon=True)
         self._thread.start()
         # A program that ends without closing it still has what it was told written.
         atexit.register(self.close)
 
-    def __enter__(self) -> Scribe:
+    def __enter__(self) -> HistoryWriter:
         return self
 
     def __exit__(

@@ -1,1 +1,1 @@
-"""From messages to the tokens of a prompt."""
+"""From messages to the tokens of a prompt, and from tokens back to text."""

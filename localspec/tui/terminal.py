@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from localspec import paths
-from localspec.history.process import lives, me
+from localspec.history.process import is_alive, this_process
 from localspec.tui.guard import guarded_terminal
 
 _SWITCH = 0.0005
@@ -37,7 +37,7 @@ def running_in_terminal() -> Iterator[list[str]]:
     notices = [text for text in (_sudden_end(folder, log),) if text]
     with suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        mark.write_text(me(), encoding="utf-8")
+        mark.write_text(this_process(), encoding="utf-8")
     interval = sys.getswitchinterval()
     sys.setswitchinterval(_SWITCH)
     try:
@@ -54,7 +54,7 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
     ended = []
     with suppress(OSError):
         for mark in folder.glob("chat-*.running"):
-            if not lives(mark.read_text(encoding="utf-8", errors="replace")):
+            if not is_alive(mark.read_text(encoding="utf-8", errors="replace")):
                 ended.append(mark)
                 mark.unlink(missing_ok=True)
     if not ended:

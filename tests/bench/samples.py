@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from localspec.bench.bound import Bound
 from localspec.bench.machine import FileFacts, Machine
-from localspec.bench.records import Sample
-from localspec.bench.report import PairReport, Report
+from localspec.bench.report import PairResults, Report
+from localspec.bench.samples import Sample
 
 
 def sample(
@@ -54,7 +54,7 @@ def a_report() -> Report:
                 samples.append(
                     sample(NASTY, **place, seconds=0.8, predictions=chances)  # type: ignore[arg-type]
                 )
-    pair = PairReport(
+    pair = PairResults(
         name=f"pair {NASTY}",
         target=FileFacts("t_a_b.gguf", 123_456_789, "ab" * 32),
         draft=None,

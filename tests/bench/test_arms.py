@@ -11,7 +11,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions, UsageError
 from localspec.bench.arms import GROUPS, LocalspecArm, _foreseen, localspec_arms, sweep_depth
-from localspec.bench.records import BenchPrompt
+from localspec.bench.samples import BenchPrompt
 from localspec.decoding.loop import Step
 from localspec.decoding.tree import TokenTree
 from localspec.drafters import REGISTRY

@@ -6,7 +6,8 @@ import pytest
 
 from localspec import ModelOptions
 from localspec.bench import peers_python
-from localspec.bench.benchmark import Pair, Peers, Settings, measure
+from localspec.bench.benchmark import BenchPair, BenchSettings, measure
+from localspec.bench.peers import Peers
 from localspec.bench.suites import load_suites
 
 
@@ -14,7 +15,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_its_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(peers_python, "find_spec", lambda _: None)
-    settings = Settings(
+    settings = BenchSettings(
         # One thread: two would spin for each other wherever the tests share a core.
         options=ModelOptions(context=256, threads=1),
         prompts=load_suites(suites=["story"], per_suite=1),
@@ -25,7 +26,7 @@ def test_a_peer_that_is_not_installed_is_left_out_with_its_reason(
         seed=1,
         peers=Peers(),
     )
-    report = measure(Pair(name="embedded"), settings, lambda _: None)
+    report = measure(BenchPair(name="embedded"), settings, lambda _: None)
     assert "pip install torch transformers" in report.dropped["transformers"]
     arms = {sample.arm for sample in report.samples}
     assert "llama-cpp-python plain" in arms

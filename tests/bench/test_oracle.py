@@ -20,7 +20,7 @@ from localspec.bench.oracle import (
     ngram_reach,
     trace,
 )
-from localspec.bench.records import BenchPrompt
+from localspec.bench.samples import BenchPrompt
 from tests.bench.samples import sample
 
 

@@ -17,10 +17,10 @@ import pytest
 from localspec.bench import peers_python
 from localspec.bench.peers_python import LOOKUPS, PythonLlama, Transformers, why_no_transformers
 from localspec.bench.peers_server import LlamaServer
-from localspec.bench.records import BenchPrompt
+from localspec.bench.samples import BenchPrompt
 from localspec.bench.server_configurations import (
     SERVER_CONFIGURATIONS,
-    Configuration,
+    ServerConfiguration,
     server_configurations,
 )
 from localspec.errors import ModelNotFound, NativeError, UsageError
@@ -117,7 +117,7 @@ class Servers:
         self.arms: list[LlamaServer] = []
 
     def __call__(self, *flags: str, **options: Any) -> LlamaServer:
-        way = Configuration("test", flags, needs_draft=options.pop("needs_draft", False))
+        way = ServerConfiguration("test", flags, needs_draft=options.pop("needs_draft", False))
         way = options.pop("configuration", way)
         draft = options.pop("draft", self.model)
         common = {"tokenize": lambda text: [1, len(text)], "threads": 2, "context": 256}
@@ -205,9 +205,9 @@ def test_what_the_server_is_asked(servers: Servers, monkeypatch: pytest.MonkeyPa
 def test_a_server_that_remembers_is_started_anew(servers: Servers) -> None:
     keeps = servers()
     assert _content(answer(keeps))[0] == _content(answer(keeps))[0]
-    forgets = servers(configuration=Configuration("mod", (), remembers=True))
+    forgets = servers(configuration=ServerConfiguration("mod", (), remembers=True))
     assert _content(answer(forgets))[0] != _content(answer(forgets))[0]
-    trusted = servers(configuration=Configuration("mod", (), remembers=True), fresh=False)
+    trusted = servers(configuration=ServerConfiguration("mod", (), remembers=True), fresh=False)
     assert _content(answer(trusted))[0] == _content(answer(trusted))[0]
     assert len(children()) == 2
 

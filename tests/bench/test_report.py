@@ -1,4 +1,4 @@
-"""The report in its three forms, and its figures."""
+"""The report in its three forms, and its charts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench import figures, folder
+from localspec.bench import charts, report_folder
 from localspec.bench.html import html
 from localspec.bench.machine import file_facts, this_machine
-from localspec.bench.plot import report_text, sweep_text
 from localspec.bench.report import Report, markdown
 from localspec.bench.tables import speed_table
+from localspec.bench.terminal import report_text, sweep_text
 from localspec.errors import LocalspecError
 from tests.bench.samples import NASTY, a_report
 
@@ -38,7 +38,7 @@ def test_other_json_is_refused(text: str) -> None:
 
 
 def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
-    lines = markdown(a_report(), [("A figure", "figure.png")]).splitlines()
+    lines = markdown(a_report(), [("A figure", "chart.png")]).splitlines()
     assert "| arm | story | copy | all | 95 % |" in lines
     assert "| model depth 2 | 2.00 | 2.00 | 2.00 | 2.00–2.00 |" in lines
     assert "| bound in hindsight | 2.50 | 2.50 | 2.50 |  |" in lines
@@ -48,7 +48,7 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
         " ".join(lines)
     )
     assert "Hardware bound, drafts free and always right: 3.25." in lines
-    assert "![A figure](figure.png)" in lines
+    assert "![A figure](chart.png)" in lines
     assert any("arm 'broken' failed" in line for line in lines)
     assert any("SHA-256 " + "ab" * 32 in line for line in lines)
     # Every table is rectangular.
@@ -106,10 +106,10 @@ def test_the_terminal_gets_80_columns_without_colour() -> None:
     assert all("█" in line for line in plot[2:])
 
 
-def test_figures_are_drawn_as_svg_and_png() -> None:
+def test_charts_are_drawn_as_svg_and_png() -> None:
     pytest.importorskip("matplotlib")
-    drawn = figures.draw(a_report().pairs[0])
-    assert [figure.name for figure in drawn] == [
+    drawn = charts.draw(a_report().pairs[0])
+    assert [chart.name for chart in drawn] == [
         "sweep-greedy",
         "speed-up-greedy",
         "sweep-t0.8",
@@ -117,21 +117,21 @@ def test_figures_are_drawn_as_svg_and_png() -> None:
         "reliability",
         "cost-curve",
     ]
-    for figure in drawn:
-        assert figure.png.startswith(b"\x89PNG")
-        ElementTree.fromstring(figure.svg)
+    for chart in drawn:
+        assert chart.png.startswith(b"\x89PNG")
+        ElementTree.fromstring(chart.svg)
     ElementTree.fromstring(html(a_report(), [(f.caption, f.svg) for f in drawn]))
 
 
 def test_nothing_to_draw() -> None:
     pair = a_report().pairs[0]
     pair.samples, pair.curve = [], {}
-    assert figures.draw(pair) == []
+    assert charts.draw(pair) == []
 
 
 def test_all_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "available", lambda: False)
-    names = [path.name for path in folder.write(a_report(), tmp_path)]
+    monkeypatch.setattr(charts, "available", lambda: False)
+    names = [path.name for path in report_folder.write(a_report(), tmp_path)]
     assert names == ["report.json", "report.md", "report.html"]
     assert Report.from_json((tmp_path / "report.json").read_text("utf-8")) == a_report()
 
@@ -139,14 +139,14 @@ def test_all_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(LocalspecError, match=r"cannot be written to .*file.*--output"):
-        folder.prepare(tmp_path / "file" / "below")
+        report_folder.prepare(tmp_path / "file" / "below")
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="has no full disk to write to")
 def test_a_full_disk(tmp_path: Path) -> None:
     (tmp_path / "report.json").symlink_to("/dev/full")
     with pytest.raises(LocalspecError, match="No space left on device"):
-        folder.write(a_report(), tmp_path)
+        report_folder.write(a_report(), tmp_path)
 
 
 def test_facts_about_files_and_the_machine(tmp_path: Path) -> None:

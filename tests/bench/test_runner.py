@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.bench.records import Arm, BenchPrompt, Sample
-from localspec.bench.runner import WARM_UP_TOKENS, Outcome, run
+from localspec.bench.runner import WARM_UP_TOKENS, RunOutcome, run
+from localspec.bench.samples import Arm, BenchPrompt, Sample
 from localspec.errors import NativeError
 from tests.bench.samples import sample
 
@@ -43,7 +43,7 @@ class Scripted:
         raise AssertionError("whoever opened it closes it")
 
 
-def outcome(*arms: Arm, turns: int = 1, temperatures: tuple[float, ...] = (0.0,)) -> Outcome:
+def outcome(*arms: Arm, turns: int = 1, temperatures: tuple[float, ...] = (0.0,)) -> RunOutcome:
     return run(arms, PROMPTS, temperatures, turns=turns, max_tokens=99, seed=1)
 
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from localspec import paths
-from localspec.bench import scale
-from localspec.bench.scale import PAIRS, Pair, Shape, scale_model, scaled_pair
+from localspec.bench import scaled_gguf
+from localspec.bench.scale import PAIRS, ModelShape, ScaledPair, scale_model, scaled_pair
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
@@ -65,7 +65,7 @@ def test_draft_says_the_same(tmp_path: Path, draft_path: Path) -> None:
 def small_pairs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Pair A of small shapes, in a cache folder of its own."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    pair = Pair(Shape(384, 7, 1024, "Q8_0"), Shape(192, 4, 512, "Q4_0"), "small")
+    pair = ScaledPair(ModelShape(384, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"), "small")
     monkeypatch.setitem(PAIRS, "A", pair)
     return paths.cache_folder() / "scale"
 
@@ -161,6 +161,6 @@ def test_without_gguf(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     def missing(name: str) -> object:
         raise ImportError(name)
 
-    monkeypatch.setattr(scale, "import_module", missing)
+    monkeypatch.setattr(scaled_gguf, "import_module", missing)
     with pytest.raises(UsageError, match=r"pip install 'localspec\[bench\]'"):
         scaled_pair("A")

@@ -6,9 +6,10 @@ import math
 
 import pytest
 
-from localspec.bench.calibration import calibration_of, held_back
+from localspec.bench.calibration_error import calibration_of_predictions, held_back
 from localspec.bench.equality import equalities
-from localspec.bench.summary import ALL, geometric_mean, summarise
+from localspec.bench.speed_ups import geometric_mean
+from localspec.bench.summary import ALL, summarise
 from tests.bench.samples import sample
 
 
@@ -119,15 +120,15 @@ def test_the_sweep_compares_theory_with_measurement() -> None:
 
 def test_calibration_of_perfect_and_of_wrong_predictions() -> None:
     perfect = [(0.25, i % 4 == 0) for i in range(400)]
-    found = calibration_of(perfect)
+    found = calibration_of_predictions(perfect)
     assert found is not None
     assert found.error == pytest.approx(0.0)
     assert [count for *_, count in found.bins] == [40] * 10
-    found = calibration_of([(0.9, False)] * 5 + [(0.2, True)] * 5)
+    found = calibration_of_predictions([(0.9, False)] * 5 + [(0.2, True)] * 5)
     assert found is not None
     assert found.error == pytest.approx((5 * 0.9 + 5 * 0.8) / 10)
     assert len(found.bins) == 10
-    assert calibration_of([]) is None
+    assert calibration_of_predictions([]) is None
 
 
 def test_only_every_second_prompt_is_judged() -> None:

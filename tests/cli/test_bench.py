@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import typer
 
-from localspec.bench import benchmark, figures
+from localspec.bench import benchmark, charts
 from localspec.bench.arms import GROUPS
-from localspec.bench.records import Sample
+from localspec.bench.peers import Peers
 from localspec.bench.report import Report
+from localspec.bench.samples import Sample
 from localspec.cli.main import app
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
@@ -25,7 +26,7 @@ TINY = ("bench", "--quick", "--suite", "story", "--suite", "copy", "-n", "16", "
 
 
 def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "available", lambda: False)
+    monkeypatch.setattr(charts, "available", lambda: False)
     output = tmp_path / "new" / "report"
     result = cli(
         *TINY, "--arms", "plain,planner,cold,trees", "--temp", "0", "--output", str(output)
@@ -89,7 +90,7 @@ def interrupting(after: int) -> Callable[..., Sample]:
 def test_an_interrupt_leaves_a_partial_report(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(figures, "available", lambda: False)
+    monkeypatch.setattr(charts, "available", lambda: False)
     monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=3))
     result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
     assert result.code == 130
@@ -111,9 +112,9 @@ def test_an_interrupt_before_anything_was_measured(
 
 
 def test_peers_without_the_server_say_so(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[benchmark.Settings] = []
+    seen: list[benchmark.BenchSettings] = []
 
-    def refused(_pair: object, settings: benchmark.Settings, _tell: object) -> None:
+    def refused(_pair: object, settings: benchmark.BenchSettings, _tell: object) -> None:
         seen.append(settings)
         raise KeyboardInterrupt
 
@@ -121,7 +122,7 @@ def test_peers_without_the_server_say_so(cli: Cli, monkeypatch: pytest.MonkeyPat
     result = cli(*TINY, "--peers")
     assert result.code == 130
     assert "llama-server is left out; name it with --llama-server PATH" in result.err
-    assert seen[0].peers == benchmark.Peers()
+    assert seen[0].peers == Peers()
 
 
 def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.drafters import REGISTRY
 from localspec.errors import NativeError
 from localspec.llama import library
-from localspec.text import TextAssembler
+from localspec.prompting.detokenizer import Detokenizer
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.pairing import pairs
@@ -260,14 +260,14 @@ def test_jsonl_has_errors_as_events_as_well(cli: Cli, tmp_path: Path) -> None:
 def test_an_error_in_the_middle_of_an_answer_ends_its_line(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    push, calls = TextAssembler.push, itertools.count()
+    push, calls = Detokenizer.push, itertools.count()
 
-    def failing(self: TextAssembler, tokens: list[int]) -> str:
+    def failing(self: Detokenizer, tokens: list[int]) -> str:
         if next(calls) == 3:
             raise NativeError("The fourth pass failed. Try again.")
         return push(self, tokens)
 
-    monkeypatch.setattr(TextAssembler, "push", failing)
+    monkeypatch.setattr(Detokenizer, "push", failing)
     result = cli("run", "--temp", "0", "Tell me a story.")
     assert result.code == 1
     assert result.sentence() == "The fourth pass failed. Try again."

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
+from localspec.history.connections import Connections
 from localspec.history.history import History
 from localspec.history.rows import Header
 
@@ -63,14 +64,20 @@ def steps_of(path: Path, count: int, question: Callable[[History], object]) -> i
         nonlocal steps
         steps += 1
 
-    disk = history._keeper._disk
-    assert disk is not None
-    disk.reader.connection.set_progress_handler(step, 1)
+    reader = connections_of(history).reader
+    reader.connection.set_progress_handler(step, 1)
     question(history)
-    disk.reader.connection.set_progress_handler(None, 1)
+    reader.connection.set_progress_handler(None, 1)
     history.close()
     assert steps
     return steps
+
+
+def connections_of(history: History) -> Connections:
+    """Those of a history whose file is open."""
+    connections = history._file._connections
+    assert connections is not None
+    return connections
 
 
 PATIENCE = 0.05

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec.errors import HistoryError
-from localspec.history.process import me
+from localspec.history.process import this_process
 from tests.history.histories import asides, damage, fill, holds, opened, rows, said, talk
 
 HOW = ["header", "text", "cut", "middle", "schema", "everywhere"]
@@ -140,7 +140,7 @@ def test_a_repair_that_another_process_began_is_waited_for(tmp_path: Path) -> No
     path = tmp_path / "history.db"
     path.write_bytes(b"no database " * 1000)
     mark = Path(f"{path}.repair")
-    mark.write_text(me())
+    mark.write_text(this_process())
     history = opened(path)
     assert history.trouble is not None
     assert history.trouble.kind == "corrupt"

@@ -25,7 +25,7 @@ from localspec.chat.conversation import (
 )
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
-from tests.history.histories import conversation_of, rows, steps_of
+from tests.history.histories import connections_of, conversation_of, rows, steps_of
 
 
 @pytest.fixture
@@ -327,7 +327,7 @@ def test_reading_does_not_wait_for_a_writer(history: History) -> None:
 
 
 def test_the_file_is_durable_and_private(history: History) -> None:
-    writer = history._keeper._disk.writer  # type: ignore[union-attr]
+    writer = connections_of(history).writer
     assert writer is not None
 
     def pragma(name: str) -> Any:

@@ -26,7 +26,7 @@ import sys
 from pathlib import Path
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
-from localspec.history.writer import Scribe
+from localspec.history.writer import HistoryWriter
 
 def say(*words):
     print(*words, flush=True)
@@ -59,23 +59,23 @@ say("done")
 CHAT = """
 # A chat that answers without end, and says what it was told is safe.
 history = History(Path(sys.argv[1]))
-scribe = Scribe(history, on_trouble=lambda text: say("trouble", text), interval=0.0)
+writer = HistoryWriter(history, on_trouble=lambda text: say("trouble", text), interval=0.0)
 conversation = Conversation()
 turn = 0
 while True:
     turn += 1
     message = conversation.add(USER, f"question {turn} " + "x" * 3000)
-    assert scribe.sent(conversation, message).result()
+    assert writer.sent(conversation, message).result()
     say("sent", message.id)
     answer = conversation.add(ASSISTANT, "", state=STREAMING, model="model")
     for step in range(12):
         answer.content += f"word {step} " * 50
-        scribe.streaming(conversation.id, answer)
+        writer.streaming(conversation.id, answer)
         if step % 4 == 3:
-            assert scribe.flush()
+            assert writer.flush()
             say("flushed", answer.id, len(answer.content))
     answer.state = "complete"
-    assert scribe.done(conversation, answer).result()
+    assert writer.done(conversation, answer).result()
     say("done", answer.id)
 """
 
@@ -249,13 +249,13 @@ def test_no_room_for_the_file(tmp_path: Path) -> None:
 import resource
 history = History(Path(sys.argv[1]), retry=0.0)
 told = []
-scribe = Scribe(history, on_trouble=told.append)
+writer = HistoryWriter(history, on_trouble=told.append)
 conversation = Conversation()
-assert scribe.sent(conversation, conversation.add(USER, "before")).result()
+assert writer.sent(conversation, conversation.add(USER, "before")).result()
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, limits[1]))
 kept = [
-    scribe.sent(conversation, conversation.add(USER, f"{n} " + "x" * 50_000)).result()
+    writer.sent(conversation, conversation.add(USER, f"{n} " + "x" * 50_000)).result()
     for n in range(10)
 ]
 assert kept[0] and not kept[-1], kept
@@ -264,9 +264,9 @@ assert len(told) == 1 and "cannot" in told[0] or "full" in told[0], told
 assert history.load(conversation.id) == conversation
 assert history.list()[0].messages == 11
 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-assert scribe.sent(conversation, conversation.add(USER, "after")).result()
+assert writer.sent(conversation, conversation.add(USER, "after")).result()
 assert len(told) == 2, told
-assert scribe.close()
+assert writer.close()
 history.close()
 say(conversation.id)
 """

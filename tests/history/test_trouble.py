@@ -21,6 +21,7 @@ from localspec.history.trouble import KEPT_AGAIN, READ_AGAIN, kind_of
 from tests.history.histories import (
     PATIENCE,
     as_nobody,
+    connections_of,
     fill,
     holds,
     locked,
@@ -304,7 +305,7 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
 def test_disk_full(tmp_path: Path) -> None:
     history = opened(tmp_path / "history.db")
     before, _ = talk(history, "before")
-    writer = history._keeper._disk.writer  # type: ignore[union-attr]
+    writer = connections_of(history).writer
     assert writer is not None
     (pages,) = writer.connection.execute("PRAGMA page_count").fetchone()
     writer.connection.execute(f"PRAGMA max_page_count = {pages}")

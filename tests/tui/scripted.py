@@ -21,7 +21,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.planning.planner import Plan
-from localspec.text import TextAssembler
+from localspec.prompting.detokenizer import Detokenizer
 from localspec.tui.control.events import Pair
 
 PLAIN = 0.05
@@ -232,7 +232,7 @@ class ScriptedEngine:
             self._measured = True
             return self._steps(said, ending, max_tokens, stats.prompt_tokens)
 
-        assembler = TextAssembler(self.token_bytes, ())
+        assembler = Detokenizer(self.token_bytes, ())
         return Stream(self, cast("Session", ending), assembler, stats, start)
 
     # As the holder of a stream

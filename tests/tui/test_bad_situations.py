@@ -47,7 +47,7 @@ def said(home: Path) -> list[str]:
     """What is in the history, oldest first."""
     with closing(History(history(home), repair=False)) as kept:
         assert kept.trouble is None
-        return list(kept.said())
+        return list(kept.recent_prompts())
 
 
 # Models

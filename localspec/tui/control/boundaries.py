@@ -38,7 +38,7 @@ class View(Protocol):
 
 
 class Keeper(Protocol):
-    """Who writes the history; see `localspec.history.writer.Scribe`."""
+    """Who writes the history; see `localspec.history.writer.HistoryWriter`."""
 
     def sent(self, conversation: Conversation, message: Message) -> Future[bool]: ...
 

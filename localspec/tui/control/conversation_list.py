@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
-    from localspec.history.history import Hit, Summary
+    from localspec.history.history import ConversationSummary, SearchHit
     from localspec.tui.app import ChatApp
 
 
@@ -60,13 +60,13 @@ class Shelf:
         self._back(partial(self._app.prompt.remember, self._app.records.sent_before()))
         self._back(self.list)
 
-    def _list(self, found: Sequence[Summary], offset: int) -> None:
+    def _list(self, found: Sequence[ConversationSummary], offset: int) -> None:
         sidebar = self._app.sidebar
         if not sidebar.searching:
             sidebar.current(self._app.conversing.conversation.id)
             sidebar.list(found, more=offset > 0)
 
-    def _found(self, query: str, hits: Sequence[Hit]) -> None:
+    def _found(self, query: str, hits: Sequence[SearchHit]) -> None:
         if self._app.sidebar.searching == query:
             self._app.sidebar.found(hits)
 

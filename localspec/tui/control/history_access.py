@@ -12,8 +12,8 @@ from localspec.errors import LocalspecError
 
 if TYPE_CHECKING:
     # SQLite is not needed before the first paint.
-    from localspec.history.history import History, Hit, Summary
-    from localspec.history.writer import Scribe
+    from localspec.history.history import ConversationSummary, History, SearchHit
+    from localspec.history.writer import HistoryWriter
 
 PAGE = 100
 """Conversations that are listed at a time."""
@@ -33,38 +33,38 @@ class Records:
         self._tell = tell
         self._make = make
         self._history: History | None = None
-        self._scribe: Scribe | None = None
+        self._writer: HistoryWriter | None = None
         self._lock = threading.Lock()
-        self._waiting: list[Callable[[Scribe], object]] = []
+        self._waiting: list[Callable[[HistoryWriter], object]] = []
 
     def open(self) -> None:
         """Open the store; takes long where it is locked. `tell` is told what is wrong with it."""
         from localspec.history.history import History
-        from localspec.history.writer import Scribe
+        from localspec.history.writer import HistoryWriter
 
         history = (self._make or History)()
-        scribe = Scribe(history, on_trouble=self._tell)
+        writer = HistoryWriter(history, on_trouble=self._tell)
         with self._lock:
-            self._history, self._scribe = history, scribe
+            self._history, self._writer = history, writer
             for write in self._waiting:
-                write(scribe)
+                write(writer)
             self._waiting.clear()
 
     def close(self) -> None:
         """Write what is still to be written."""
-        if self._scribe is not None:
-            self._scribe.close()
+        if self._writer is not None:
+            self._writer.close()
         if self._history is not None:
             self._history.close()
 
-    # Writing; see `Scribe`
+    # Writing; see `HistoryWriter`
 
     def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
-        """Done when the message is safe; see `Scribe.sent`."""
+        """Done when the message is safe; see `HistoryWriter.sent`."""
         kept: Future[bool] = Future()
 
-        def write(scribe: Scribe) -> None:
-            scribe.sent(conversation, message).add_done_callback(
+        def write(writer: HistoryWriter) -> None:
+            writer.sent(conversation, message).add_done_callback(
                 lambda written: kept.set_result(written.result())
             )
 
@@ -73,32 +73,32 @@ class Records:
 
     def streaming(self, conversation_id: str, message: Message) -> None:
         """The answer as it is now; written within half a second."""
-        self._write(lambda scribe: scribe.streaming(conversation_id, message))
+        self._write(lambda writer: writer.streaming(conversation_id, message))
 
     def done(self, conversation_id: str, message: Message) -> None:
         """The answer is complete."""
-        self._write(lambda scribe: scribe.done(conversation_id, message))
+        self._write(lambda writer: writer.done(conversation_id, message))
 
     def saved(self, conversation: Conversation) -> None:
         """Everything about a conversation but its messages."""
-        self._write(lambda scribe: scribe.saved(conversation))
+        self._write(lambda writer: writer.saved(conversation))
 
-    def _write(self, write: Callable[[Scribe], object]) -> None:
+    def _write(self, write: Callable[[HistoryWriter], object]) -> None:
         with self._lock:
-            if self._scribe is None:
+            if self._writer is None:
                 self._waiting.append(write)
                 return
-        write(self._scribe)
+        write(self._writer)
 
     # Reading; from a thread that may wait
 
-    def list(self, offset: int = 0) -> Sequence[Summary]:
+    def list(self, offset: int = 0) -> Sequence[ConversationSummary]:
         """A page of conversations, newest first; what was written just now is among them."""
-        if self._scribe is not None:
-            self._scribe.flush(timeout=1.0)
+        if self._writer is not None:
+            self._writer.flush(timeout=1.0)
         return [] if self._history is None else self._history.list(limit=PAGE, offset=offset)
 
-    def search(self, query: str) -> Sequence[Hit]:
+    def search(self, query: str) -> Sequence[SearchHit]:
         """What has all these words."""
         return [] if self._history is None else self._history.search(query)
 
@@ -111,18 +111,18 @@ class Records:
         return self._opened().load(conversation)
 
     def delete(self, conversation: str) -> Future[int]:
-        """Remove a conversation, its answer that still comes included; see `Scribe.delete`.
+        """Remove a conversation, its answer that still comes included; see `HistoryWriter.delete`.
 
         Raises:
             LocalspecError: the history is not open yet.
         """
         self._opened()
-        assert self._scribe is not None
-        return self._scribe.delete([conversation])
+        assert self._writer is not None
+        return self._writer.delete([conversation])
 
     def sent_before(self) -> Sequence[str]:
         """What the user wrote lately, oldest first."""
-        return [] if self._history is None else self._history.said(limit=PAGE)
+        return [] if self._history is None else self._history.recent_prompts(limit=PAGE)
 
     def _opened(self) -> History:
         if self._history is None:

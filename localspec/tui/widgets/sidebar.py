@@ -19,7 +19,7 @@ from localspec.text import harmless
 from localspec.tui.rendering.palette import Look
 
 if TYPE_CHECKING:
-    from localspec.history.history import Hit, Summary
+    from localspec.history.history import ConversationSummary, SearchHit
 
 
 class Sidebar(Vertical):
@@ -72,7 +72,7 @@ class Sidebar(Vertical):
         yield Input(placeholder="Search all", id="search", compact=True)
         yield OptionList(id="conversations", compact=True)
 
-    def list(self, summaries: Sequence[Summary], *, more: bool = False) -> None:
+    def list(self, summaries: Sequence[ConversationSummary], *, more: bool = False) -> None:
         """Show conversations; `more` appends them to those that are listed."""
         look = Look.of(self.app)
         options = self.query_one(OptionList)
@@ -90,7 +90,7 @@ class Sidebar(Vertical):
         if not self._places:
             options.add_option(Option(Text("No conversations yet", look.faint), disabled=True))
 
-    def found(self, hits: Sequence[Hit]) -> None:
+    def found(self, hits: Sequence[SearchHit]) -> None:
         """Show what a search found."""
         look = Look.of(self.app)
         options = self.query_one(OptionList)
@@ -182,7 +182,7 @@ def _titled(title: str, updated: float, current: bool, look: Look) -> Text:
     return text
 
 
-def _hit(hit: Hit, look: Look) -> Text:
+def _hit(hit: SearchHit, look: Look) -> Text:
     text = Text(no_wrap=False)
     text.append(harmless(hit.title), look.style("primary", bold=True))
     text.append("\n")

@@ -7,7 +7,7 @@ import re
 import tempfile
 from pathlib import Path
 
-from localspec.bench import figures
+from localspec.bench import charts
 from localspec.bench.html import html
 from localspec.bench.report import Report, markdown
 from localspec.errors import LocalspecError
@@ -28,7 +28,7 @@ def prepare(folder: Path) -> None:
 
 
 def write(report: Report, folder: Path) -> list[Path]:
-    """Write report.json, report.md, report.html and the figures.
+    """Write report.json, report.md, report.html and the charts.
 
     The samples go first: from them everything else can be made again.
 
@@ -46,16 +46,16 @@ def write(report: Report, folder: Path) -> list[Path]:
         written.append(path)
 
     save("report.json", report.to_json().encode())
-    drawn: list[figures.Figure] = []
-    if figures.available():
+    drawn: list[charts.Chart] = []
+    if charts.available():
         for pair in report.pairs:
             prefix = f"{_slug(pair.name)}-" if len(report.pairs) > 1 else ""
-            drawn += figures.draw(pair, prefix)
+            drawn += charts.draw(pair, prefix)
     save("report.md", markdown(report, [(f.caption, f"{f.name}.png") for f in drawn]).encode())
     save("report.html", html(report, [(f.caption, f.svg) for f in drawn]).encode())
-    for figure in drawn:
-        save(f"{figure.name}.svg", figure.svg.encode())
-        save(f"{figure.name}.png", figure.png)
+    for chart in drawn:
+        save(f"{chart.name}.svg", chart.svg.encode())
+        save(f"{chart.name}.png", chart.png)
     return written
 
 

@@ -1,10 +1,10 @@
 """What drafting across vocabularies brings: a pair of realistic size, its draft re-tokenised.
 
-    python -m tools.crossing [--scale NAME] [--per-suite N] [-n N] [--turns N]
+    python -m tools.cross_vocabulary [--scale NAME] [--per-suite N] [-n N] [--turns N]
 
 The draft model keeps its weights and is given other tokens: the same ones under other ids, a part
 of them gone, a SentencePiece vocabulary. What is lost against its own vocabulary is the price of
-crossing. Greedy; plain decoding, the planner, and the draft model at its default depth.
+the translation. Greedy; plain decoding, the planner, and the draft model at its default depth.
 
 Run it on a quiet machine.
 """
@@ -18,10 +18,10 @@ import tempfile
 from pathlib import Path
 
 from localspec import ModelOptions
-from localspec.bench.benchmark import Pair, Settings, benchmark
-from localspec.bench.plot import report_text
+from localspec.bench.benchmark import BenchPair, BenchSettings, benchmark
 from localspec.bench.scale import scaled_pair
 from localspec.bench.suites import load_suites
+from localspec.bench.terminal import report_text
 from tests.support import retokenised
 
 
@@ -34,7 +34,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3, help="repetitions, for medians")
     said = parser.parse_args()
     target, draft = scaled_pair(said.scale)
-    settings = Settings(
+    settings = BenchSettings(
         options=ModelOptions(context=1024),
         prompts=load_suites(per_suite=said.per_suite),
         temperatures=(0.0,),
@@ -52,9 +52,12 @@ def main() -> None:
             "SentencePiece": retokenised.sentencepiece(made / "pieces.gguf", draft),
         }
         report = benchmark(
-            [Pair(name=name, target=str(target), draft=str(path)) for name, path in drafts.items()],
+            [
+                BenchPair(name=name, target=str(target), draft=str(path))
+                for name, path in drafts.items()
+            ],
             settings,
-            command=shlex.join(["python", "-m", "tools.crossing", *sys.argv[1:]]),
+            command=shlex.join(["python", "-m", "tools.cross_vocabulary", *sys.argv[1:]]),
             tell=lambda _text: None,
             notices=[],
         )

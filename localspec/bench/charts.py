@@ -1,4 +1,4 @@
-"""The figures of the report; the only module that imports matplotlib."""
+"""The charts of the report; the only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from localspec.bench.arms import PLANNER
-from localspec.bench.summary import ALL, Summary
+from localspec.bench.summary import ALL, PairSummary
 from localspec.bench.table import kind
 
 if TYPE_CHECKING:
-    from localspec.bench.report import PairReport
+    from localspec.bench.report import PairResults
 
 MISSING = (
     "Figures are left out: they need matplotlib. Install it with pip install 'localspec[bench]'."
@@ -26,7 +26,7 @@ _MOST_BARS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class Chart:
     """One drawing.
 
     Attributes:
@@ -40,33 +40,33 @@ class Figure:
 
 
 def available() -> bool:
-    """Whether figures can be drawn here."""
+    """Whether charts can be drawn here."""
     return find_spec("matplotlib") is not None
 
 
-def draw(pair: PairReport, prefix: str = "") -> list[Figure]:
-    """All figures that the samples of a pair allow.
+def draw(pair: PairResults, prefix: str = "") -> list[Chart]:
+    """All charts that the samples of a pair allow.
 
     Args:
         prefix: of the names, to tell several pairs apart.
     """
     summary = pair.summary
-    figures: list[Figure | None] = []
+    charts: list[Chart | None] = []
     for temperature in summary.temperatures:
         end = "greedy" if temperature == 0 else f"t{temperature:g}"
         words = f"{pair.name}, {kind(temperature)}"
-        figures += [
+        charts += [
             _sweep(summary, temperature, f"{prefix}sweep-{end}", words),
             _bars(summary, temperature, f"{prefix}speed-up-{end}", words),
         ]
-    figures += [
+    charts += [
         _reliability(summary, f"{prefix}reliability", pair.name),
         _curve(pair.curve, f"{prefix}cost-curve", pair.name),
     ]
-    return [figure for figure in figures if figure is not None]
+    return [chart for chart in charts if chart is not None]
 
 
-def _sweep(summary: Summary, temperature: float, name: str, words: str) -> Figure | None:
+def _sweep(summary: PairSummary, temperature: float, name: str, words: str) -> Chart | None:
     rows = [row for row in summary.sweep if row.temperature == temperature]
     if len(rows) < 2:
         return None
@@ -87,10 +87,10 @@ def _sweep(summary: Summary, temperature: float, name: str, words: str) -> Figur
         speed.set_ylim(bottom=0)
 
     caption = f"Draft tokens against acceptance and speed (dotted: plain): {words}"
-    return _figure(name, caption, paint)
+    return _chart(name, caption, paint)
 
 
-def _bars(summary: Summary, temperature: float, name: str, words: str) -> Figure | None:
+def _bars(summary: PairSummary, temperature: float, name: str, words: str) -> Chart | None:
     cells = [c for c in summary.cells if c.temperature == temperature and c.speed_up is not None]
     best = sorted(
         (c for c in cells if c.suite == ALL and c.arm != summary.baseline),
@@ -116,10 +116,10 @@ def _bars(summary: Summary, temperature: float, name: str, words: str) -> Figure
         axes.set_ylabel(f"× {_literal(summary.baseline)}")
         axes.legend(fontsize="small", ncols=2)
 
-    return _figure(name, f"Speed-up by suite: {words}", paint)
+    return _chart(name, f"Speed-up by suite: {words}", paint)
 
 
-def _reliability(summary: Summary, name: str, words: str) -> Figure | None:
+def _reliability(summary: PairSummary, name: str, words: str) -> Chart | None:
     if not summary.calibrations:
         return None
 
@@ -136,10 +136,10 @@ def _reliability(summary: Summary, name: str, words: str) -> Figure | None:
         axes.set_ylim(0, 1)
         axes.legend(fontsize="small")
 
-    return _figure(name, f"Reliability on the held-back prompts: {words}", paint)
+    return _chart(name, f"Reliability on the held-back prompts: {words}", paint)
 
 
-def _curve(curve: dict[int, float], name: str, words: str) -> Figure | None:
+def _curve(curve: dict[int, float], name: str, words: str) -> Chart | None:
     if len(curve) < 2:
         return None
 
@@ -149,10 +149,10 @@ def _curve(curve: dict[int, float], name: str, words: str) -> Figure | None:
         axes.set_ylabel("milliseconds")
         axes.set_ylim(bottom=0)
 
-    return _figure(name, f"Cost of a target pass: {words}", paint)
+    return _chart(name, f"Cost of a target pass: {words}", paint)
 
 
-def _figure(name: str, caption: str, paint: Callable[[Any], None]) -> Figure:
+def _chart(name: str, caption: str, paint: Callable[[Any], None]) -> Chart:
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
@@ -165,7 +165,7 @@ def _figure(name: str, caption: str, paint: Callable[[Any], None]) -> Figure:
         svg, png = io.StringIO(), io.BytesIO()
         canvas.savefig(svg, format="svg", metadata={"Date": None})
         canvas.savefig(png, format="png", dpi=_DOTS_PER_INCH)
-    return Figure(name, caption, svg.getvalue(), png.getvalue())
+    return Chart(name, caption, svg.getvalue(), png.getvalue())
 
 
 def _literal(text: str) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from localspec.bench.bound import Bound
-from localspec.bench.records import Sample
+from localspec.bench.comparison import comparison_table
+from localspec.bench.samples import Sample
 from localspec.bench.summary import summarise
-from localspec.bench.verdict import verdict_table
 from tests.bench.samples import sample
 
 SECONDS = {
@@ -28,7 +28,7 @@ def samples() -> list[Sample]:
 
 def test_ratios_suite_by_suite_with_their_mean_and_the_lowest() -> None:
     bounds = [Bound("story", 4.0, 10, 0.25), Bound("copy", 5.0, 10, 0.2)]
-    table = verdict_table(summarise(samples()), 0.0, bounds)
+    table = comparison_table(summarise(samples()), 0.0, bounds)
     assert table.header == ["", "story", "copy", "all", "lowest"]
     assert table.rows == [
         ["planner ÷ plain", "2.00", "1.25", "1.58", "1.25"],
@@ -42,11 +42,11 @@ def test_ratios_suite_by_suite_with_their_mean_and_the_lowest() -> None:
 
 def test_without_peers_and_bounds_only_plain_decoding_is_left() -> None:
     only = [s for s in samples() if s.arm in ("plain", "planner")]
-    table = verdict_table(summarise(only), 0.0)
+    table = comparison_table(summarise(only), 0.0)
     assert [row[0] for row in table.rows] == ["planner ÷ plain"]
 
 
 def test_without_a_planner_there_is_nothing_to_say() -> None:
     only = [s for s in samples() if s.arm != "planner"]
-    table = verdict_table(summarise(only), 0.0)
+    table = comparison_table(summarise(only), 0.0)
     assert (table.rows, table.notes) == ([], [])

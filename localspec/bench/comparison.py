@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from localspec.bench.arms import COLD, PLANNER
 from localspec.bench.bound import Bound
-from localspec.bench.summary import Summary, geometric_mean
+from localspec.bench.speed_ups import geometric_mean
+from localspec.bench.summary import PairSummary
 from localspec.bench.table import Table, kind
 
 SERVER = "llama-server "
@@ -18,7 +19,9 @@ _Speeds = Mapping[str, float]
 """Speed-up over plain decoding by suite."""
 
 
-def verdict_table(summary: Summary, temperature: float, bounds: Sequence[Bound] = ()) -> Table:
+def comparison_table(
+    summary: PairSummary, temperature: float, bounds: Sequence[Bound] = ()
+) -> Table:
     """The planner's speed ÷ another's, suite by suite and as a geometric mean."""
     suites = summary.suites
     speeds = {arm: _speeds(summary, arm, temperature) for arm in summary.arms}
@@ -52,7 +55,7 @@ def verdict_table(summary: Summary, temperature: float, bounds: Sequence[Bound] 
     )
 
 
-def _speeds(summary: Summary, arm: str, temperature: float) -> dict[str, float]:
+def _speeds(summary: PairSummary, arm: str, temperature: float) -> dict[str, float]:
     found = {}
     for suite in summary.suites:
         cell = summary.cell(arm, suite, temperature)

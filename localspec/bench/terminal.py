@@ -10,10 +10,10 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from localspec.bench.comparison import comparison_table
 from localspec.bench.summary import SweepRow
 from localspec.bench.table import Table, kind
 from localspec.bench.tables import detail_table, speed_table
-from localspec.bench.verdict import verdict_table
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,9 +34,9 @@ def report_text(report: Report, width: int) -> str:
         for temperature in summary.temperatures:
             speeds = speed_table(summary, temperature, pair.bounds, pair.hardware)
             parts.append(table_text(speeds, width))
-            verdict = verdict_table(summary, temperature, pair.bounds)
-            if len(verdict.rows) > 1:
-                parts.append(table_text(verdict, width))
+            comparison = comparison_table(summary, temperature, pair.bounds)
+            if len(comparison.rows) > 1:
+                parts.append(table_text(comparison, width))
             parts.append(table_text(detail_table(summary, temperature), width))
             rows = [row for row in summary.sweep if row.temperature == temperature]
             if len(rows) > 1:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from localspec.bench.records import Sample
+from localspec.bench.samples import Sample
 
 BINS = 10
 
@@ -16,7 +16,7 @@ PromptKey = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Calibration:
+class AcceptanceCalibration:
     """Predicted against observed acceptance.
 
     Attributes:
@@ -42,9 +42,11 @@ def held_back(samples: Iterable[Sample]) -> set[PromptKey]:
     }
 
 
-def calibrate(samples: Iterable[Sample], among: Collection[PromptKey]) -> Calibration | None:
+def calibration_of_samples(
+    samples: Iterable[Sample], among: Collection[PromptKey]
+) -> AcceptanceCalibration | None:
     """Of the predictions on the prompts `among`; None where there are none."""
-    return calibration_of(
+    return calibration_of_predictions(
         [
             prediction
             for sample in samples
@@ -54,7 +56,9 @@ def calibrate(samples: Iterable[Sample], among: Collection[PromptKey]) -> Calibr
     )
 
 
-def calibration_of(predictions: Iterable[tuple[float, bool]]) -> Calibration | None:
+def calibration_of_predictions(
+    predictions: Iterable[tuple[float, bool]],
+) -> AcceptanceCalibration | None:
     """Of (predicted chance, accepted) pairs."""
     table = np.array(list(predictions), dtype=np.float64).reshape(-1, 2)
     if not len(table):
@@ -63,7 +67,7 @@ def calibration_of(predictions: Iterable[tuple[float, bool]]) -> Calibration | N
     bins = [part for part in np.array_split(table, BINS) if len(part)]
     means = [part.mean(axis=0) for part in bins]
     gaps = [len(part) * abs(mean[0] - mean[1]) for part, mean in zip(bins, means, strict=True)]
-    return Calibration(
+    return AcceptanceCalibration(
         float(sum(gaps) / len(table)),
         tuple(
             (float(mean[0]), float(mean[1]), len(part))
