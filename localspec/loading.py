@@ -12,9 +12,10 @@ from localspec import paths
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import reference
+from localspec.identity import file_identity, machine
 from localspec.llama.options import ModelOptions
 from localspec.planning.drafting import Drafting
-from localspec.planning.profile_store import KnowledgeStore, file_identity, machine
+from localspec.planning.profile_store import KnowledgeStore
 
 if TYPE_CHECKING:
     from pathlib import Path

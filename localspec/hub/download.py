@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
+from localspec.files import write_atomically
 from localspec.gguf.names import (
     DEFAULT_QUANT,
     Weights,
@@ -329,11 +330,7 @@ def _point(pointer: Path, blob: Path) -> None:
 def _write_ref(folder: Path, revision: str, commit: str) -> None:
     if revision == commit:
         return
-    path = folder / "refs" / revision
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    partial.write_text(commit, encoding="ascii")
-    partial.replace(path)
+    write_atomically(folder / "refs" / revision, commit)
 
 
 def _require_room(folder: Path, files: list[RemoteFile]) -> None:

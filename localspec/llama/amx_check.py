@@ -19,6 +19,7 @@ from pathlib import Path
 import llama_cpp
 
 from localspec import paths
+from localspec.files import write_atomically
 from localspec.llama.library import logger
 
 
@@ -41,8 +42,7 @@ def weight_buffers_work() -> bool:
             )
         known = {"build": build, "works": works}
         try:
-            store.parent.mkdir(parents=True, exist_ok=True)
-            store.write_text(json.dumps(known))
+            write_atomically(store, json.dumps(known))
         except OSError as error:
             logger.info("could not keep the answer of the AMX probe: %s", error)
     return bool(known["works"])
