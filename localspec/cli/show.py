@@ -73,7 +73,7 @@ def show(
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)
     from localspec.gguf.reader import read_gguf
-    from localspec.hub import reference as references
+    from localspec.hub import resolution
     from localspec.hub.local import local_models
     from localspec.llama.options import ModelOptions
     from localspec.pairing.drafts import candidates
@@ -81,7 +81,7 @@ def show(
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
     if template and json:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
-    meant = references.find(reference)
+    meant = resolution.find(reference)
     for notice in meant.notices:
         console.notice(notice)
     file = read_gguf(meant.path)

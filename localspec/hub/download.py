@@ -32,7 +32,8 @@ from localspec.gguf.names import (
     weights_among,
 )
 from localspec.hub import cache
-from localspec.hub.reference import Repository, find, parse
+from localspec.hub.reference import Repository
+from localspec.hub.resolution import find, identify
 
 if TYPE_CHECKING:
     from localspec.hub.remote import Listing, Patience, RemoteFile
@@ -106,7 +107,7 @@ def pull(
         LocalspecError: no permission, no network, no room on the disk, or what arrived is not what
             was announced and is removed.
     """
-    wanted = parse(reference)
+    wanted = identify(reference)
     offline = cache.offline_by_environment() if offline is None else offline
     if not isinstance(wanted, Repository) or offline:
         return _already_here(reference, notify, offline=offline)
