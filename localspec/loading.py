@@ -12,9 +12,10 @@ from localspec import paths
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
-from localspec.hub import reference
+from localspec.hub import resolution
+from localspec.identity import file_identity, machine
 from localspec.llama.options import ModelOptions
-from localspec.planning.profile_store import KnowledgeStore, file_identity, machine
+from localspec.planning.profile_store import ProfileStore
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -61,7 +62,7 @@ def load(
     from localspec.llama.model import Model
 
     options = options or ModelOptions()
-    found = [reference.find(model, offline=offline)]
+    found = [resolution.find(model, offline=offline)]
     path = found[0].path
     why_no_draft: str | None = None
     why_draft: str | None = None
@@ -76,7 +77,7 @@ def load(
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
     if draft is not None:
-        found.append(reference.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT))
+        found.append(resolution.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT))
 
     reports = _shares(progress, [one.path for one in found])
     with ExitStack() as opened:
@@ -102,7 +103,7 @@ def load(
         draft_path=draft_path,
         crossed=crossed,
         cross_vocabulary=options.cross_vocabulary,
-        store=KnowledgeStore(
+        store=ProfileStore(
             _identity([target, draft_context], options)
             | ({} if crossed is None else {"vocabulary": options.cross_vocabulary})
         ),

@@ -15,8 +15,11 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from localspec import Drafting, ModelOptions, SamplingParams, paths
+from localspec import paths
+from localspec.decoding.params import SamplingParams
 from localspec.errors import UsageError
+from localspec.llama.options import ModelOptions
+from localspec.planning.drafting import Drafting
 
 PREFIX = "LOCALSPEC_"
 """LOCALSPEC_MODEL sets `model`, and so on. An empty variable sets nothing."""

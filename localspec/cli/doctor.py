@@ -91,7 +91,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.gguf.description import why_not
     from localspec.gguf.names import printable
     from localspec.gguf.reader import read_gguf
-    from localspec.hub import reference
+    from localspec.hub import resolution
     from localspec.llama import devices, library
     from localspec.pairing.memory import Use
     from localspec.pairing.rules import judge_files
@@ -100,7 +100,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     library.on_abort(console.last_words)
     console.progress("looking at the files")
     options = models.options
-    found = [reference.find(models.model, offline=models.offline)]
+    found = [resolution.find(models.model, offline=models.offline)]
     target = read_gguf(found[0].path)
     problem = why_not(target)
     if problem is not None:
@@ -110,7 +110,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
         )
     draft_path, why = _draft(models, found[0].path)
     if draft_path is None and models.draft not in ("auto", "none"):
-        found.append(reference.find(models.draft, offline=models.offline, embedded=EMBEDDED_DRAFT))
+        found.append(resolution.find(models.draft, offline=models.offline, embedded=EMBEDDED_DRAFT))
         draft_path = found[1].path
     for notice in (notice for one in found for notice in one.notices):
         console.notice(notice)

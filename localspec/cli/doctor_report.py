@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.bench.machine import Machine
-from localspec.cli.tables import count, facts, table
+from localspec.cli.tables import beside, count, facts, table, unbroken
 from localspec.doctor.checkup import Calibration
 from localspec.gguf.description import quantization
 from localspec.gguf.names import printable
@@ -157,7 +157,7 @@ def _pair(found: Findings) -> str:
     def told(file: GGUFFile) -> str:
         return (
             f"{_name(file)}, {count(file.n_parameters)} {quantization(file)}: "
-            f"{printable(str(file.path), 1000)}"
+            f"{unbroken(printable(str(file.path), 1000))}"
         )
 
     rows = [("target", told(found.target))]
@@ -171,10 +171,10 @@ def _checks(checks: list[Check]) -> str:
     lines = []
     width = 2 + max(len(check.rule) for check in checks)
     for check in checks:
-        lines.append(f"{_MARKS[check.verdict]}  {check.rule:<{width}}{check.evidence}")
+        lines.append(beside(f"{_MARKS[check.verdict]}  {check.rule:<{width}}", check.evidence))
         if check.next_step:
-            lines.append(" " * (6 + width) + f"→ {check.next_step}")
-    return "\n".join(lines) + "\n"
+            lines.append(beside(" " * (6 + width) + "→ ", check.next_step))
+    return "".join(lines)
 
 
 def _measured(found: Calibration) -> str:

@@ -112,4 +112,4 @@ def _problems(models: list[LocalModel]) -> str:
     from localspec.gguf.names import printable
 
     rows = [(printable(str(model.path), 4096), model.problem or "") for model in models]
-    return table(("NOT USABLE", "WHY"), rows)
+    return table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))

@@ -28,7 +28,11 @@ class OutputLost(LocalspecError):
 
 
 class ReaderGone(OutputLost):
-    """Whoever read standard output closed it, as `head` does when it has enough."""
+    """Whoever read standard output closed it, as `head` does when it has enough.
+
+    Usually that is how it was meant, so nothing is said about it; `run`, which stops an answer over
+    it, does.
+    """
 
     exit_code = 141
 
@@ -127,7 +131,7 @@ class Console:
         sentence, code = describe(error)
         if isinstance(error, Cancelled) and _is_terminal(sys.stderr) and _can_go_back():
             self._write_aside("\r\x1b[K")  # over the ^C that the terminal shows
-        if not (isinstance(error, ReaderGone) and self.quiet):
+        if not isinstance(error, ReaderGone):
             self.say(f"localspec: {sentence}")
         if self.verbosity and not isinstance(error, LocalspecError):
             self.say("".join(traceback.format_exception(error)).rstrip())
@@ -193,7 +197,7 @@ class _LogToConsole(logging.Handler):
 def lost(error: OSError) -> OutputLost:
     """What a failed write to standard output means."""
     if isinstance(error, BrokenPipeError):
-        return ReaderGone("The reader of standard output is gone, so the answer stops here.")
+        return ReaderGone("The reader of standard output is gone.")
     code = errno.errorcode.get(error.errno or 0, "unknown error")
     return OutputLost(
         f"Standard output cannot be written: {error.strerror} ({code}). "

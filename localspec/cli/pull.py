@@ -63,13 +63,13 @@ def pull(
     try:
         from localspec.cli.pull_display import Display, client_speaks_through
         from localspec.hub import download
-        from localspec.hub import reference as names
+        from localspec.hub.resolution import identify
 
-        names.parse(reference)  # whatever is wrong with either is told before gigabytes are fetched
+        identify(reference)  # whatever is wrong with either is told before gigabytes are fetched
         if draft is not None:
             second = _draft(reference, console) if draft == "auto" else draft
             if second is not None:
-                names.parse(second)
+                identify(second)
                 references.append(second)
         with Display(console) as display, client_speaks_through(console):
             pulled = [

@@ -12,7 +12,7 @@ from localspec.cli.answer_options import ANSWER, SAMPLING
 from localspec.cli.drafting_options import DRAFTING
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
-from localspec.cli.output import Console, OutputLost
+from localspec.cli.output import Console, OutputLost, ReaderGone
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -79,6 +79,10 @@ def run(
 
         worker = Worker(read_request(said), shows_progress=console.shows_progress)
         ready, finished = _follow(worker, form, console)
+    except ReaderGone as gone:
+        if not quiet:
+            console.say(f"localspec: {str(gone).rstrip('.')}, so the answer stops here.")
+        raise
     except OutputLost:
         raise
     except KeyboardInterrupt:

@@ -73,7 +73,7 @@ def show(
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)
     from localspec.gguf.reader import read_gguf
-    from localspec.hub import reference as references
+    from localspec.hub import resolution
     from localspec.hub.local import local_models
     from localspec.llama.options import ModelOptions
     from localspec.pairing.drafts import candidates
@@ -81,7 +81,7 @@ def show(
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
     if template and json:
         raise UsageError("--template and --json exclude each other. Leave out one of them.")
-    meant = references.find(reference)
+    meant = resolution.find(reference)
     for notice in meant.notices:
         console.notice(notice)
     file = read_gguf(meant.path)
@@ -167,7 +167,7 @@ def _draft(candidate: Candidate) -> dict[str, Any]:
 
 
 def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
-    from localspec.cli.tables import count, facts
+    from localspec.cli.tables import count, facts, unbroken
     from localspec.gguf.names import gigabytes, printable
 
     active = told["active_parameters"]
@@ -178,7 +178,7 @@ def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
     parts = f" in {told['parts']} parts" if told["parts"] > 1 else ""
     rows = [
         ("model", told["name"]),
-        ("file", f"{printable(told['path'], 4096)} ({gigabytes(told['size'])}{parts})"),
+        ("file", f"{unbroken(printable(told['path'], 4096))} ({gigabytes(told['size'])}{parts})"),
         ("architecture", told["architecture"]),
         ("parameters", parameters),
         ("quantization", told["quantization"] or "none"),
@@ -219,18 +219,36 @@ def _drafts(found: list[Candidate]) -> str:
                 candidate.model.name,
                 count(candidate.model.parameters),
                 f"{candidate.forecast.speed_up:.2f} ×" if candidate.forecast else "",
-                "; ".join(c.evidence for c in candidate.report.warnings)
-                if candidate.report
-                else "",
                 printable(candidate.reference, 4096),
             )
             for candidate in fitting
         ]
-        header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "BUT", "REFERENCE")
+        header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "REFERENCE")
         text += table(header, rows, right=("PARAMETERS", "EXPECTED"))
     else:
         text += "No model on this machine drafts for it.\n"
+    doubts = [doubt for candidate in fitting for doubt in _doubts(candidate)]
+    if doubts:
+        text += "\n" + table(("OF THESE", "RULE", "BUT"), doubts, sentences=("BUT",))
     if others:
         reasons = [(c.model.name, c.why_not or "") for c in others]
-        text += "\n" + table(("NO DRAFTS FOR IT", "WHY"), reasons)
+        text += "\n" + table(("NO DRAFTS FOR IT", "WHY"), reasons, sentences=("WHY",))
     return text
+
+
+def _doubts(candidate: Candidate) -> list[tuple[str, str, str]]:
+    """What speaks against a draft that fits: its name (once), the rule, a sentence."""
+    found = [] if candidate.report is None else candidate.report.warnings
+    doubts = [(check.rule, check.evidence) for check in found]
+    if candidate.forecast is not None and not candidate.forecast.pays:
+        doubts.insert(
+            0,
+            (
+                "speed",
+                "It promises no gain; '-d auto' takes it only if localspec doctor measures one",
+            ),
+        )
+    return [
+        (candidate.model.name if number == 0 else "", rule, evidence)
+        for number, (rule, evidence) in enumerate(doubts)
+    ]

@@ -1,48 +1,89 @@
-"""Tables on standard output: as wide as the terminal, or as they need to be in a pipe."""
+"""Tables and lists on standard output: as wide as a terminal, whole where a program reads them."""
 
 from __future__ import annotations
 
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from io import StringIO
+from typing import Literal
 
 _WIDEST = 100_000
-"""Columns of a pipe: whoever reads it there wants whole paths."""
+_SENTENCE = 40
+"""Columns of a cell with sentences at least, however long the names beside it are."""
+_GLUE = "\0"
 
 
 def table(
-    header: Sequence[str], rows: Iterable[Sequence[str]], *, right: Sequence[str] = ()
+    header: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Sequence[str] = (),
+    sentences: Sequence[str] = (),
 ) -> str:
-    """Text of a table.
+    """Text of a table, as wide as the terminal.
+
+    Where there is none, only sentences go on in a further line: whoever reads a pipe wants whole
+    names and paths.
 
     Args:
         rows: cells, fit for a terminal already.
         right: columns of the header whose cells stand to the right.
+        sentences: columns of the header that hold sentences.
     """
     from rich import box
+    from rich.cells import cell_len
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    terminal = sys.stdout.isatty()
+    rows = list(rows)
     shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title in header:
-        shown.add_column(title, justify="right" if title in right else "left", overflow="fold")
+    for title, *cells in zip(header, *rows, strict=True):
+        least = None
+        if not terminal:
+            least = max(map(cell_len, (title, *cells)))
+            least = min(least, _SENTENCE) if title in sentences else least
+        justify: Literal["left", "right"] = "right" if title in right else "left"
+        shown.add_column(title, justify=justify, overflow="fold", min_width=least)
     for row in rows:
         shown.add_row(*map(Text, row))
     page = StringIO()
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDEST
-    Console(file=page, width=width, color_system=None).print(shown)
+    console = Console(file=page, width=_WIDEST, color_system=None)
+    console.width = max(_width(), 0 if terminal else console.measure(shown).minimum)
+    console.print(shown)
     lines = (line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines())
     return "\n".join(line for line in lines if line) + "\n"
 
 
 def facts(rows: Iterable[tuple[str, str]], *, width: int = 16) -> str:
     """Lines of a name and a value each; further lines of a value stand below its first."""
-    return "".join(
-        f"{name:<{width}}{value}".replace("\n", "\n" + " " * width).rstrip() + "\n"
-        for name, value in rows
-    )
+    return "".join(beside(f"{name:<{width}}", value) for name, value in rows)
+
+
+def beside(start: str, text: str) -> str:
+    """Text behind the start of a line; what does not fit goes on below itself."""
+    room = max(_SENTENCE, _width() - len(start))
+    lines = [
+        line
+        for paragraph in text.split("\n")
+        for line in textwrap.wrap(paragraph, room, break_long_words=False, break_on_hyphens=False)
+        or [""]
+    ]
+    whole = ("\n" + " " * len(start)).join(lines)
+    return f"{start}{whole}".replace(_GLUE, " ").rstrip() + "\n"
+
+
+def unbroken(text: str) -> str:
+    """Text, a path say, whose blanks are no places for `facts` to break it."""
+    return text.replace(" ", _GLUE)
+
+
+def _width() -> int:
+    """Columns of the terminal; without one those that COLUMNS says, else 80."""
+    return shutil.get_terminal_size().columns
 
 
 def count(number: int | None) -> str:

@@ -15,8 +15,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from localspec import paths
-from localspec.errors import UsageError
+from localspec.errors import ModelNotFound, UsageError
 from localspec.gguf.names import is_repository, printable, stays_inside
+from localspec.hub.reference import CatalogName, Repository, parse
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -164,18 +165,43 @@ class Catalog:
                 return entry
         return None
 
+    def require(self, name: CatalogName) -> Entry:
+        """The entry that somebody asked for.
+
+        Raises:
+            ModelNotFound: there is none; the message says what may have been meant.
+        """
+        entry = self.find(name.name)
+        if entry is None:
+            close = self.similar(name.name)
+            hint = f" Did you mean {' or '.join(close)}?" if close else ""
+            raise ModelNotFound(
+                f"There is no file '{name}', and no model of that name in the catalogue.{hint} "
+                "Give a path or user/repo, or look at 'localspec models'."
+            )
+        return entry
+
+    def repository(self, name: CatalogName) -> Repository:
+        """Where the model of that name is, and which of its files to take.
+
+        Raises:
+            ModelNotFound: as `require`.
+        """
+        entry = self.require(name)
+        if name.quant is None:
+            return Repository(entry.repo, entry.quant, entry.file)
+        return Repository(entry.repo, name.quant)
+
     def meant_by(self, reference: str) -> Entry | None:
-        """The entry that a reference is about: by its name, or by the repository.
+        """The entry that a reference is about, by its name or by the repository; None for none.
 
         Raises:
             ModelNotFound, UsageError: the reference names nothing.
         """
-        from localspec.hub.reference import Repository, parse
-
-        wanted = parse(reference)
-        if not isinstance(wanted, Repository):
-            return None
-        return self.find(reference.partition(":")[0]) or self.of_repository(wanted.id)
+        meant = parse(reference)
+        if isinstance(meant, CatalogName):
+            return self.require(meant)
+        return self.of_repository(meant.id) if isinstance(meant, Repository) else None
 
 
 def shipped_file() -> Path:

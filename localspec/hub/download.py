@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
+from localspec.files import write_atomically
 from localspec.gguf.names import (
     DEFAULT_QUANT,
     Weights,
@@ -31,7 +32,8 @@ from localspec.gguf.names import (
     weights_among,
 )
 from localspec.hub import cache
-from localspec.hub.reference import Repository, find, parse
+from localspec.hub.reference import Repository
+from localspec.hub.resolution import find, identify
 
 if TYPE_CHECKING:
     from localspec.hub.remote import Listing, Patience, RemoteFile
@@ -105,7 +107,7 @@ def pull(
         LocalspecError: no permission, no network, no room on the disk, or what arrived is not what
             was announced and is removed.
     """
-    wanted = parse(reference)
+    wanted = identify(reference)
     offline = cache.offline_by_environment() if offline is None else offline
     if not isinstance(wanted, Repository) or offline:
         return _already_here(reference, notify, offline=offline)
@@ -329,11 +331,7 @@ def _point(pointer: Path, blob: Path) -> None:
 def _write_ref(folder: Path, revision: str, commit: str) -> None:
     if revision == commit:
         return
-    path = folder / "refs" / revision
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    partial.write_text(commit, encoding="ascii")
-    partial.replace(path)
+    write_atomically(folder / "refs" / revision, commit)
 
 
 def _require_room(folder: Path, files: list[RemoteFile]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -14,6 +13,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.errors import LocalspecError
+from localspec.files import write_atomically
 from localspec.gguf.description import Facts, describe
 from localspec.gguf.reader import MOST_PARTS, part_number, part_path
 from localspec.hub import places
@@ -161,14 +161,9 @@ class _Index:
         if not self._changed:
             return
         latest = dict(list(self._kept.items())[-MOST_KEPT:])
-        partial = self._path.with_name(f"{self._path.name}.{os.getpid()}.partial")
         try:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            partial.write_text(json.dumps({"format": FORMAT, "files": latest}), encoding="utf-8")
-            partial.replace(self._path)
+            write_atomically(self._path, json.dumps({"format": FORMAT, "files": latest}))
         except (OSError, ValueError) as error:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
             logger.info("the index %s cannot be kept: %s", self._path, error)
 
 

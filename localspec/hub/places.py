@@ -17,6 +17,8 @@ from pathlib import Path
 from localspec import paths
 from localspec.gguf.names import choose, parts_of, printable, stays_inside, weights_among
 
+EMBEDDED = "embedded"
+"""The source of the pair that comes with localspec."""
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""
 DEEP, SHALLOW = 6, 2
@@ -49,9 +51,9 @@ class Place:
 def embedded() -> Iterator[Place]:
     """The pair that comes with localspec."""
     target = paths.embedded(paths.EMBEDDED_TARGET)
-    yield Place(target, "demo", "demo (tale-13m)", "embedded")
+    yield Place(target, "demo", "demo (tale-13m)", EMBEDDED)
     draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    yield Place(draft, str(draft), "demo draft (tale-3m)", "embedded")
+    yield Place(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
 
 
 def huggingface() -> Iterator[Place]:

@@ -1,4 +1,4 @@
-"""What people type for a model, and which file on this machine it means.
+"""What people type for a model.
 
     model.gguf, any part of a split one       a file
     user/repo, user/repo:Q8_0                 a repository of Hugging Face, in the cache
@@ -7,7 +7,7 @@
     qwen3-8b, qwen3-8b:Q8_0                   a name in the catalogue
     demo                                      the embedded pair
 
-Nothing here asks the network: `localspec.hub.download` does.
+Which file on this machine that means is `localspec.hub.resolution`'s business.
 """
 
 from __future__ import annotations
@@ -18,20 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from localspec import paths
-from localspec.errors import ModelNotFound, UsageError
-from localspec.gguf.names import (
-    DEFAULT_QUANT,
-    Weights,
-    choose,
-    is_repository,
-    listed,
-    parts_of,
-    printable,
-    stays_inside,
-    weights_among,
-)
-from localspec.hub import cache
+from localspec.errors import UsageError
+from localspec.gguf.names import is_repository, printable, stays_inside
 
 DEMO = "demo"
 
@@ -62,64 +50,27 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """What a reference means here.
+class CatalogName:
+    """A name that only the catalogue can know.
 
     Attributes:
-        path: the file to open; the first part of a split model.
-        repository: where it comes from, None for a plain file.
-        notices: what the user should know about the choice, sentences.
+        name: as typed.
+        quant: quantization as typed, None for the catalogue's choice.
     """
 
-    path: Path
-    repository: Repository | None = None
-    notices: tuple[str, ...] = ()
+    name: str
+    quant: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}:{self.quant}" if self.quant else self.name
 
 
-def resolve(
-    reference: str | os.PathLike[str] | None,
-    *,
-    offline: bool | None = None,
-    embedded: str = paths.EMBEDDED_TARGET,
-) -> Path:
-    """The file that a reference means.
-
-    Args:
-        reference: see above; None is the embedded model.
-        offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE.
-        embedded: which of the embedded pair `demo` and None mean.
-
-    Raises:
-        ModelNotFound: no such file, or not in the cache; the message says how to get it.
-        UsageError: nothing that could name a model.
-    """
-    return find(reference, offline=offline, embedded=embedded).path
-
-
-def find(
-    reference: str | os.PathLike[str] | None,
-    *,
-    offline: bool | None = None,
-    embedded: str = paths.EMBEDDED_TARGET,
-) -> Found:
-    """As `resolve`, with where the file comes from and what there is to say about it."""
-    meant = parse(reference)
-    if meant is None:
-        return Found(paths.embedded(embedded))
-    if isinstance(meant, Path):
-        return Found(_whole(meant))
-    if offline is None:
-        offline = cache.offline_by_environment()
-    return _cached(meant, str(reference), offline)
-
-
-def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | None:
-    """What kind of reference it is: a path, a repository, or (None) the embedded model.
+def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | CatalogName | None:
+    """What kind of reference it is; None for the embedded model.
 
     A file that exists wins over everything that its name could mean otherwise.
 
     Raises:
-        ModelNotFound: neither a file nor a name in the catalogue.
         UsageError: nothing that could name a model.
     """
     if not reference or reference == DEMO:
@@ -143,7 +94,7 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | None:
         return _repository(name, which if colon else None, text)
     if "/" in text or text.lower().endswith(".gguf") or path.exists():
         return path
-    return _catalogued(name, which if colon else None, text)
+    return CatalogName(name, _quant(which, text) if colon else None)
 
 
 def _expanded(text: str) -> Path:
@@ -195,105 +146,17 @@ def _repository(name: str, which: str | None, text: str) -> Repository:
         if not stays_inside(which):
             raise _nonsense(text)
         return Repository(name, file=which)
+    return Repository(name, quant=_quant(which, text))
+
+
+def _quant(which: str, text: str) -> str:
     if not _QUANT.fullmatch(which):
         raise _nonsense(text)
-    return Repository(name, quant=which)
+    return which
 
 
 def _nonsense(text: str) -> UsageError:
     return UsageError(
         f"'{printable(text)}' names no model. Give a path, user/repo with or without :quant, "
         "or a name that 'localspec models' lists."
-    )
-
-
-def _catalogued(name: str, which: str | None, text: str) -> Repository:
-    from localspec.hub import catalog
-
-    entry = catalog.load().find(name)
-    if entry is None:
-        close = catalog.load().similar(name)
-        hint = f" Did you mean {' or '.join(close)}?" if close else ""
-        raise ModelNotFound(
-            f"There is no file '{text}', and no model of that name in the catalogue.{hint} "
-            "Give a path or user/repo, or look at 'localspec models'."
-        )
-    if which is None:
-        return Repository(entry.repo, quant=entry.quant, file=entry.file)
-    return _repository(entry.repo, which, text)
-
-
-def _whole(path: Path) -> Path:
-    """The file to open for a path: the first part, if all the others are beside it."""
-    if path.is_dir():
-        raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
-    parts = [path.with_name(name) for name in parts_of(path.name)]
-    if len(parts) == 1:
-        if not path.exists():
-            raise ModelNotFound(
-                f"There is no file {_shown(path)}. Check the path, or leave out -m to use the "
-                "embedded model."
-            )
-        return path
-    missing = [part for part in parts if not part.is_file()]
-    if len(missing) == len(parts):
-        raise ModelNotFound(f"There is no file {_shown(path)}. Check the path.")
-    if missing:
-        raise ModelNotFound(
-            f"Of the {len(parts)} parts of this model, {listed([p.name for p in missing])} "
-            f"{'is' if len(missing) == 1 else 'are'} not in {_shown(path.parent)}. "
-            "Put all parts into one folder."
-        )
-    return parts[0]
-
-
-def _shown(path: Path) -> str:
-    return printable(str(path), 1000)
-
-
-def _cached(wanted: Repository, typed: str, offline: bool) -> Found:
-    """The cached file of a repository."""
-    folders = cache.snapshots(wanted.id, wanted.revision)
-    models = [(folder, weights_among(cache.files_in(folder))) for folder in folders]
-    # Exactly what was asked for in any revision comes before something else in the right one.
-    strict = wanted if wanted.file else Repository(wanted.id, wanted.quant or DEFAULT_QUANT)
-    broken: Weights | None = None
-    for attempt in (strict, wanted):
-        for folder, choice in models:
-            chosen = choose(choice, quant=attempt.quant, file=attempt.file)
-            if chosen is None:
-                continue
-            if chosen.missing:
-                broken = broken or chosen
-                continue
-            commit = cache.cached_commit(wanted.id, wanted.revision)
-            notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
-            return Found(folder / chosen.name, wanted, notices)
-    raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
-
-
-def _notices(wanted: Repository, chosen: Weights, *, older: bool) -> tuple[str, ...]:
-    notices = []
-    if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
-        notices.append(
-            f"{DEFAULT_QUANT} of {wanted.id} is not in the cache; {chosen.name} is taken."
-        )
-    if older:
-        notices.append(f"{chosen.name} is from an older revision of {wanted.id}.")
-    return tuple(notices)
-
-
-def _not_cached(
-    wanted: Repository, typed: str, there: list[Weights], broken: Weights | None, offline: bool
-) -> ModelNotFound:
-    if broken is not None:
-        missing = broken.missing
-        what = f"{listed(missing)} of {wanted.id} {'is' if len(missing) == 1 else 'are'} missing"
-    else:
-        what = f"{wanted} is not here"
-    has = list(dict.fromkeys(model.quant or model.name for model in there if not model.missing))
-    instead = f"; the cache has {listed(has)} of it" if has and broken is None else ""
-    get = "Get it with" if not offline else "Get it, without --offline and HF_HUB_OFFLINE, with"
-    return ModelNotFound(
-        f"{what} (in {_shown(cache.cache_folder())}){instead}. {get} 'localspec pull {typed}'."
     )

@@ -13,7 +13,8 @@ from localspec import paths
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.gguf.names import choose, parts_of, printable, weights_among
 from localspec.hub import cache
-from localspec.hub.reference import Repository, parse
+from localspec.hub.reference import Repository
+from localspec.hub.resolution import identify
 
 if TYPE_CHECKING:
     from huggingface_hub import CachedFileInfo, CachedRepoInfo, DeleteCacheStrategy, HFCacheInfo
@@ -68,7 +69,7 @@ def plan(reference: str) -> Removal:
         ModelNotFound: there is nothing of it.
         UsageError: it is not in a cache of localspec's or huggingface-hub's.
     """
-    wanted = parse(reference)
+    wanted = identify(reference)
     if wanted is None:
         raise UsageError("The embedded pair is a part of localspec. Choose another model.")
     if isinstance(wanted, Path):

@@ -17,6 +17,7 @@ from pathlib import Path
 import llama_cpp
 
 from localspec import paths
+from localspec.files import write_atomically
 from localspec.llama import child_process
 from localspec.llama.library import logger
 
@@ -45,8 +46,7 @@ def weight_buffers_work() -> bool:
             )
         known = {"build": build, "works": works}
         try:
-            store.parent.mkdir(parents=True, exist_ok=True)
-            store.write_text(json.dumps(known))
+            write_atomically(store, json.dumps(known))
         except OSError as error:
             logger.info("could not keep the outcome of the AMX check: %s", error)
     return bool(known["works"])

@@ -18,8 +18,9 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import ModelInvalid
+from localspec.files import write_atomically
+from localspec.identity import file_identity, fingerprint
 from localspec.llama import child_process, library
-from localspec.planning.profile_store import file_identity, fingerprint
 
 logger = logging.getLogger("localspec.llama")
 
@@ -88,10 +89,7 @@ def _known() -> set[str]:
 
 def _remember(key: str) -> None:
     store = _store()
-    partial = store.with_name(f"{store.name}.{os.getpid()}.partial")
     try:
-        store.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(sorted({*_known(), key})), encoding="utf-8")
-        partial.replace(store)
+        write_atomically(store, json.dumps(sorted({*_known(), key})))
     except OSError as error:
         logger.info("could not keep the outcome of a trial: %s", error)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 import shutil
 import statistics
 from pathlib import Path
@@ -21,12 +20,13 @@ import llama_cpp
 
 from localspec import paths
 from localspec.errors import LocalspecError
+from localspec.files import replacing, write_atomically
+from localspec.identity import file_identity, fingerprint, machine
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
-from localspec.planning.profile_store import file_identity, fingerprint, machine
 
 QUANT = "Q4_0"
 HEAVY = ("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q5_1")
@@ -70,17 +70,13 @@ def lighter(model: Model, options: ModelOptions) -> Path | None:
         if shutil.disk_usage(copy.parent).free < 4 * size:
             return None
         logger.info("making a %s copy of the draft model %s", QUANT, model.path.name)
-        partial = copy.with_suffix(f".{os.getpid()}.partial")
-        try:
+        with replacing(copy) as partial:
             quantize(model.path, partial, QUANT, options.threads, again=True)
-            partial.replace(copy)
-        finally:
-            partial.unlink(missing_ok=True)
         ratio = _time_ratio(model, copy, options)
         faster = ratio <= WORTHWHILE
         verdict = json.dumps({"faster": faster, "ratio": ratio})
         logger.info("the copy takes %.2f of the original's time", ratio)
-        copy.with_suffix(".json").write_text(verdict, encoding="utf-8")
+        write_atomically(copy.with_suffix(".json"), verdict)
         if not faster:
             copy.unlink()
         return copy if faster else None

@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from localspec import paths
 from localspec.errors import LocalspecError
+from localspec.files import write_atomically
 from localspec.gguf.names import printable
 from localspec.gguf.reader import GGUFFile, read_gguf
 from localspec.hub.local import LocalModel, local_models
+from localspec.identity import file_identity, fingerprint
 from localspec.llama.options import ModelOptions
 from localspec.pairing.choice import Choice
 from localspec.pairing.drafts import Candidate, candidates
 from localspec.pairing.forecast import Forecast
 from localspec.pairing.recommendations import Recommendation, of_target
-from localspec.planning.profile_store import file_identity, fingerprint
 
 FORMAT = 1
 
@@ -193,14 +192,9 @@ def _remembered(target: Path, signature: str) -> Choice | None:
 
 def _remember(target: Path, signature: str, choice: Choice) -> None:
     path = _file(target)
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     draft = None if choice.draft is None else str(choice.draft)
     record = {"signature": signature, "draft": draft, "why": choice.why}
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(record), encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, json.dumps(record))
     except (OSError, ValueError) as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         logger.info("the choice cannot be kept in %s: %s", path, error)

@@ -9,7 +9,9 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.gguf.names import printable
 from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.hub.local import LocalModel
+from localspec.hub.places import EMBEDDED
 from localspec.hub.reference import DEMO
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.rules import PairReport, judge_files
@@ -51,7 +53,8 @@ def candidates(
     """Judge every local model as a draft for the target; the most promising come first.
 
     Args:
-        models: files of the target itself among them are passed over.
+        models: files of the target itself among them are passed over, and so is the embedded pair
+            where the target has another vocabulary than its own.
         context: as for `judge`.
         accelerated: whether the models run on a GPU.
         through_text: whether drafts of another vocabulary may be used.
@@ -61,9 +64,22 @@ def candidates(
     found = [
         _candidate(target, parameters, model, context, accelerated, through_text)
         for model in models
-        if _real(model.path) not in own
+        if _real(model.path) not in own and not _is_foreign_demo(target, model)
     ]
     return sorted(found, key=_order)
+
+
+def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
+    """Whether it is of the embedded pair, and the target is not: its small vocabulary and small
+    world of stories serve each other alone, through text least of all."""
+    if model.source != EMBEDDED:
+        return False
+    try:
+        draft = read_gguf(model.path)
+    except LocalspecError:
+        return True
+    vocabularies = VocabularyFacts(target), VocabularyFacts(draft)
+    return compare(*vocabularies).different is not None
 
 
 def _order(candidate: Candidate) -> tuple[bool, float, str]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import math
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from localspec import paths
+from localspec.files import write_atomically
+from localspec.identity import file_identity, fingerprint, machine
 from localspec.llama.options import ModelOptions
-from localspec.planning.profile_store import file_identity, fingerprint, machine
 
 FORMAT = 1
 MOST_FILES = 2_000
@@ -59,14 +58,9 @@ def store(found: Recommendation, options: ModelOptions) -> None:
         "when": found.when,
     }
     path = folder() / f"{fingerprint(identity)[:24]}.json"
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(json.dumps(record), encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, json.dumps(record))
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         logger.warning("the recommendation cannot be kept in %s: %s", path, error)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from localspec import paths
+from localspec.files import write_atomically
 from localspec.tui.control.commands import checked
 
 
@@ -88,15 +87,9 @@ def _read(text: str) -> Preferences:
 def save(preferences: Preferences) -> str | None:
     """Replace the file in one go; returns a sentence where that fails."""
     path = file()
-    partial = path.with_name(f"{path.name}.{os.getpid()}.partial")
     try:
         # With the system prompt in it, it is nobody else's business.
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial.touch(mode=0o600)
-        partial.write_text(json.dumps(asdict(preferences)), encoding="utf-8")
-        partial.replace(path)
+        write_atomically(path, json.dumps(asdict(preferences)), private=True)
     except OSError as error:
-        with suppress(OSError):
-            partial.unlink(missing_ok=True)
         return f"The settings of the chat are not kept: {error.strerror}. Make room for {path}."
     return None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -117,6 +118,58 @@ def test_the_embedded_target_is_no_demo_as_a_draft(cli: Cli, here: Path) -> None
         "demo draft (tale-3m)",
     }
     assert "demo" not in {draft["reference"] for draft in drafts}
+
+
+def longest(text: str) -> int:
+    return max(map(len, text.splitlines()))
+
+
+def test_what_does_not_fit_goes_on_below_itself_in_a_pipe(
+    cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line of 500 columns because a draft has much against it."""
+    model(here / "a.gguf", width=512)
+    model(here / "b.gguf", name="Bear", context=64, template=None, tokenizer="llama")
+    text = cli("show", "a.gguf").out
+    references = [line for line in text.splitlines() if str(here / "b.gguf") in line]
+    assert len(references) == 1, "whole, whatever its length"
+    assert longest(text.replace(references[0], "").replace("─", "")) <= 100
+    assert re.search(r"\nmemory {10}\S.*\n {16}\S", text), "below the beginning of the value"
+    said = " ".join(text.split())
+    (draft,) = cli("show", "a.gguf", "--json").json["drafts"]
+    assert len(" ".join(draft["warnings"])) > 200
+    for warning in draft["warnings"]:
+        words = warning.split()
+        assert all(word in said for word in words)
+    monkeypatch.setenv("COLUMNS", "1000")
+    wide = cli("show", "a.gguf").out
+    assert all(warning in wide for warning in draft["warnings"])
+    monkeypatch.delenv("COLUMNS")
+    narrow = cli("show", "a.gguf").out
+    assert longest(narrow.replace(references[0], "").replace("─", "")) <= 80
+    assert str(here / "b.gguf") in narrow
+
+
+def test_a_path_with_blanks_is_not_broken_at_them(cli: Cli, here: Path) -> None:
+    path = model(here / ("a long name " * 15 + ".gguf"))
+    assert f"file            {path}" in cli("show", str(path)).out
+
+
+def test_the_embedded_pair_drafts_for_its_own_vocabulary_only(cli: Cli, here: Path) -> None:
+    model(here / "target.gguf", width=4096)
+    model(here / "draft.gguf", width=64)
+    told = cli("show", "target.gguf", "--json").json
+    assert told["parameters"] > 2e7, "the embedded models are smaller"
+    assert [draft["name"] for draft in told["drafts"]] == ["draft.gguf"]
+    assert "demo" not in cli("show", "target.gguf").out
+
+
+def test_a_draft_that_promises_nothing_says_so(cli: Cli, here: Path) -> None:
+    model(here / "target.gguf", width=128)
+    model(here / "draft.gguf", width=120)
+    (draft,) = cli("show", "target.gguf", "--json").json["drafts"]
+    assert (draft["usable"], draft["expected_speed_up"]) == (True, 1.0)
+    assert "It promises no gain; '-d auto' takes it only" in cli("show", "target.gguf").out
 
 
 def test_show_prints_a_template_and_nothing_else(cli: Cli) -> None:

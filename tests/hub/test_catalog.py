@@ -10,7 +10,8 @@ import pytest
 from localspec import UsageError
 from localspec.gguf.names import is_repository
 from localspec.hub import catalog
-from localspec.hub.reference import Repository, parse
+from localspec.hub.reference import Repository
+from localspec.hub.resolution import identify
 
 ENTRY = {
     "name": '"mine"',
@@ -47,7 +48,7 @@ def test_the_families_that_people_use_are_there() -> None:
 
 def test_every_entry_can_be_pulled_by_its_name() -> None:
     for one in catalog.load().entries:
-        assert parse(one.name) == Repository(one.repo, one.quant, one.file)
+        assert identify(one.name) == Repository(one.repo, one.quant, one.file)
         assert all(is_repository(repo) for repo in one.repositories)
 
 

@@ -16,7 +16,7 @@ from huggingface_hub import (
 
 from localspec import LocalspecError, ModelNotFound
 from localspec.hub.download import Progress, pull
-from localspec.hub.reference import resolve
+from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
 from tests.hub.pulled import SIZE, content, finished_files, unfinished
 from tests.hub.server import COMMIT, TOKEN, Hub, Repo

@@ -110,7 +110,7 @@ def test_a_write_that_fails_leaves_the_old_ones(monkeypatch: pytest.MonkeyPatch)
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(Path, "write_text", full)
+    monkeypatch.setattr(Path, "write_bytes", full)
     told = preferences.save(Preferences(theme="gruvbox"))
     assert told is not None
     assert "No space left on device" in told

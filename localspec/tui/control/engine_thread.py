@@ -217,7 +217,7 @@ class EngineThread:
         """Let a child process meet a file first that nobody has opened here yet."""
         if self._loader is not None:
             return
-        from localspec.hub.reference import resolve
+        from localspec.hub.resolution import resolve
         from localspec.llama.crash_test import require_survivable
 
         for reference in (pair.model, pair.draft):

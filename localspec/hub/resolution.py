@@ -1,0 +1,167 @@
+"""Which file on this machine a reference means.
+
+Nothing here asks the network: `localspec.hub.download` does.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec import paths
+from localspec.errors import ModelNotFound
+from localspec.gguf.names import (
+    DEFAULT_QUANT,
+    Weights,
+    choose,
+    listed,
+    parts_of,
+    printable,
+    weights_among,
+)
+from localspec.hub import cache
+from localspec.hub.reference import CatalogName, Repository, parse
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a reference means here.
+
+    Attributes:
+        path: the file to open; the first part of a split model.
+        repository: where it comes from, None for a plain file.
+        notices: what the user should know about the choice, sentences.
+    """
+
+    path: Path
+    repository: Repository | None = None
+    notices: tuple[str, ...] = ()
+
+
+def resolve(
+    reference: str | os.PathLike[str] | None,
+    *,
+    offline: bool | None = None,
+    embedded: str = paths.EMBEDDED_TARGET,
+) -> Path:
+    """The file that a reference means.
+
+    Args:
+        reference: see `localspec.hub.reference`; None is the embedded model.
+        offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE.
+        embedded: which of the embedded pair `demo` and None mean.
+
+    Raises:
+        ModelNotFound: no such file, or not in the cache; the message says how to get it.
+        UsageError: nothing that could name a model.
+    """
+    return find(reference, offline=offline, embedded=embedded).path
+
+
+def find(
+    reference: str | os.PathLike[str] | None,
+    *,
+    offline: bool | None = None,
+    embedded: str = paths.EMBEDDED_TARGET,
+) -> Found:
+    """As `resolve`, with where the file comes from and what there is to say about it."""
+    meant = identify(reference)
+    if meant is None:
+        return Found(paths.embedded(embedded))
+    if isinstance(meant, Path):
+        return Found(_whole(meant))
+    if offline is None:
+        offline = cache.offline_by_environment()
+    return _cached(meant, str(reference), offline)
+
+
+def identify(reference: str | os.PathLike[str] | None) -> Path | Repository | None:
+    """What a reference names: a path, a repository, or (None) the embedded model.
+
+    Raises:
+        ModelNotFound: neither a file nor a name in the catalogue.
+        UsageError: nothing that could name a model.
+    """
+    meant = parse(reference)
+    if not isinstance(meant, CatalogName):
+        return meant
+    from localspec.hub import catalog
+
+    return catalog.load().repository(meant)
+
+
+def _whole(path: Path) -> Path:
+    """The file to open for a path: the first part, if all the others are beside it."""
+    if path.is_dir():
+        raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
+    parts = [path.with_name(name) for name in parts_of(path.name)]
+    if len(parts) == 1:
+        if not path.exists():
+            raise ModelNotFound(
+                f"There is no file {_shown(path)}. Check the path, or leave out -m to use the "
+                "embedded model."
+            )
+        return path
+    missing = [part for part in parts if not part.is_file()]
+    if len(missing) == len(parts):
+        raise ModelNotFound(f"There is no file {_shown(path)}. Check the path.")
+    if missing:
+        raise ModelNotFound(
+            f"Of the {len(parts)} parts of this model, {listed([p.name for p in missing])} "
+            f"{'is' if len(missing) == 1 else 'are'} not in {_shown(path.parent)}. "
+            "Put all parts into one folder."
+        )
+    return parts[0]
+
+
+def _shown(path: Path) -> str:
+    return printable(str(path), 1000)
+
+
+def _cached(wanted: Repository, typed: str, offline: bool) -> Found:
+    """The cached file of a repository."""
+    folders = cache.snapshots(wanted.id, wanted.revision)
+    models = [(folder, weights_among(cache.files_in(folder))) for folder in folders]
+    # Exactly what was asked for in any revision comes before something else in the right one.
+    strict = wanted if wanted.file else Repository(wanted.id, wanted.quant or DEFAULT_QUANT)
+    broken: Weights | None = None
+    for attempt in (strict, wanted):
+        for folder, choice in models:
+            chosen = choose(choice, quant=attempt.quant, file=attempt.file)
+            if chosen is None:
+                continue
+            if chosen.missing:
+                broken = broken or chosen
+                continue
+            commit = cache.cached_commit(wanted.id, wanted.revision)
+            notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
+            return Found(folder / chosen.name, wanted, notices)
+    raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
+
+
+def _notices(wanted: Repository, chosen: Weights, *, older: bool) -> tuple[str, ...]:
+    notices = []
+    if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
+        notices.append(
+            f"{DEFAULT_QUANT} of {wanted.id} is not in the cache; {chosen.name} is taken."
+        )
+    if older:
+        notices.append(f"{chosen.name} is from an older revision of {wanted.id}.")
+    return tuple(notices)
+
+
+def _not_cached(
+    wanted: Repository, typed: str, there: list[Weights], broken: Weights | None, offline: bool
+) -> ModelNotFound:
+    if broken is not None:
+        missing = broken.missing
+        what = f"{listed(missing)} of {wanted.id} {'is' if len(missing) == 1 else 'are'} missing"
+    else:
+        what = f"{wanted} is not here"
+    has = list(dict.fromkeys(model.quant or model.name for model in there if not model.missing))
+    instead = f"; the cache has {listed(has)} of it" if has and broken is None else ""
+    get = "Get it with" if not offline else "Get it, without --offline and HF_HUB_OFFLINE, with"
+    return ModelNotFound(
+        f"{what} (in {_shown(cache.cache_folder())}){instead}. {get} 'localspec pull {typed}'."
+    )

@@ -1,0 +1,152 @@
+"""From what people type to the file that is meant."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import ModelNotFound, paths
+from localspec.hub.resolution import find, resolve
+from tests.hub.conftest import COMMIT, OLDER, Cached
+
+
+def test_the_embedded_pair() -> None:
+    target, draft = paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT
+    assert resolve(None) == resolve("demo") == resolve("") == paths.embedded(target)
+    assert resolve("demo", embedded=draft) == paths.embedded(draft)
+
+
+def test_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "a model.gguf"
+    file.touch()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert resolve(file) == resolve(str(file)) == resolve("~/a model.gguf") == file
+
+
+def test_a_path_that_is_none(tmp_path: Path) -> None:
+    for missing in (tmp_path / "x.gguf", f"{tmp_path}/x", "./x", "dir/x.gguf", "C:\\x", "x.gguf"):
+        with pytest.raises(ModelNotFound, match=r"There is no file .*Check the path"):
+            resolve(missing)
+    with pytest.raises(ModelNotFound, match="is a folder"):
+        resolve(str(tmp_path))
+
+
+def test_a_file_wins_over_the_repository_of_that_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: Cached
+) -> None:
+    cached("user/repo", "m-Q4_K_M.gguf")
+    monkeypatch.chdir(tmp_path)
+    Path("user").mkdir()
+    Path("user/repo").touch()
+    assert resolve("user/repo") == Path("user/repo")
+    Path("user/repo").unlink()
+    assert resolve("user/repo").name == "m-Q4_K_M.gguf"
+
+
+def test_any_part_names_the_whole(tmp_path: Path) -> None:
+    parts = [tmp_path / f"m-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    for part in parts:
+        part.touch()
+    assert [resolve(part) for part in parts] == [parts[0]] * 3
+    parts[1].unlink()
+    for part in parts:  # also the one that is not there
+        with pytest.raises(
+            ModelNotFound, match=r"Of the 3 parts .*m-00002-of-00003.gguf is not in"
+        ):
+            resolve(str(part))
+
+
+def test_the_cached_file(cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "sub/m-Q2_K.gguf")
+    assert find("user/repo").path == snapshot / "m-Q4_K_M.gguf"
+    assert find("user/repo").notices == ()
+    assert resolve("user/repo:q8_0") == resolve("hf.co/user/repo:Q8_0") == snapshot / "m-Q8_0.gguf"
+    assert resolve("user/repo:sub/m-Q2_K.gguf") == snapshot / "sub/m-Q2_K.gguf"
+
+
+def test_another_quantization_is_taken_aloud(cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q8_0.gguf", "m-Q6_K.gguf", "mmproj.gguf")
+    found = find("user/repo")
+    assert found.path == snapshot / "m-Q6_K.gguf"
+    assert found.notices == ("Q4_K_M of user/repo is not in the cache; m-Q6_K.gguf is taken.",)
+
+
+def test_an_older_revision_is_taken_aloud(cached: Cached) -> None:
+    older = cached("user/repo", "m-Q4_K_M.gguf", commit=OLDER)
+    cached("user/repo", "m-Q8_0.gguf", commit=COMMIT)
+    found = find("user/repo")
+    assert found.path == older / "m-Q4_K_M.gguf"
+    assert found.notices == ("m-Q4_K_M.gguf is from an older revision of user/repo.",)
+    assert find("user/repo:Q8_0").notices == ()
+
+
+def test_a_download_that_ended_before_its_ref_was_written_is_found(cached: Cached) -> None:
+    snapshot = cached("user/repo", "m-Q4_K_M.gguf", ref=None)
+    assert find("user/repo").path == snapshot / "m-Q4_K_M.gguf"
+
+
+def test_a_split_model_in_the_cache(cached: Cached) -> None:
+    parts = [f"m-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
+    snapshot = cached("user/repo", *parts)
+    assert resolve("user/repo") == snapshot / parts[0]
+    assert resolve(f"user/repo:{parts[2]}") == snapshot / parts[0]
+    os.remove((snapshot / parts[1]).resolve())  # the link stays, and leads nowhere
+    with pytest.raises(
+        ModelNotFound, match=r"m-Q4_K_M-00002-of-00003.gguf of user/repo is missing"
+    ):
+        resolve("user/repo")
+
+
+def test_what_is_not_cached_says_how_to_get_it(cache: Path, cached: Cached) -> None:
+    with pytest.raises(ModelNotFound) as nothing:
+        resolve("user/repo:Q8_0", offline=False)
+    assert str(nothing.value) == (
+        f"user/repo:Q8_0 is not here (in {cache}). Get it with 'localspec pull user/repo:Q8_0'."
+    )
+    cached("user/repo", "m-Q4_K_M.gguf", "m-Q6_K.gguf")
+    with pytest.raises(ModelNotFound, match=r"; the cache has Q4_K_M and Q6_K of it. Get it with"):
+        resolve("user/repo:Q8_0")
+
+
+def test_offline_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    without = "Get it, without --offline and HF_HUB_OFFLINE, with 'localspec pull user/repo'"
+    with pytest.raises(ModelNotFound, match=without):
+        resolve("user/repo", offline=True)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    with pytest.raises(ModelNotFound, match=without):
+        resolve("user/repo")
+
+
+def test_a_ref_that_is_no_commit_is_not_followed(cache: Path, cached: Cached) -> None:
+    cached("user/repo", "m-Q4_K_M.gguf")
+    (cache / "models--user--repo/refs/main").write_text("../../../elsewhere")
+    assert resolve("user/repo").parent.name == COMMIT
+
+
+def test_a_name_of_the_catalogue(cached: Cached) -> None:
+    snapshot = cached("Qwen/Qwen3-0.6B-GGUF", "Qwen3-0.6B-Q8_0.gguf", "Qwen3-0.6B-Q4_K_M.gguf")
+    assert resolve("Qwen3-0.6b") == snapshot / "Qwen3-0.6B-Q8_0.gguf"
+    assert resolve("qwen3-0.6b:q4_k_m") == snapshot / "Qwen3-0.6B-Q4_K_M.gguf"
+
+
+def test_an_unknown_name() -> None:
+    with pytest.raises(ModelNotFound, match=r"no file 'qwen3-06b'.* Did you mean qwen3-0.6b"):
+        resolve("qwen3-06b")
+
+
+def test_load_takes_references(cached: Cached) -> None:
+    with pytest.raises(ModelNotFound, match="'localspec pull user/repo'"):
+        localspec.load("user/repo", offline=False)
+    with pytest.raises(ModelNotFound, match="'localspec pull user/draft'"):
+        localspec.load(draft="user/draft")
+
+
+def test_load_says_what_was_chosen(cached: Cached, target_path: Path) -> None:
+    snapshot = cached("user/repo", "m-Q8_0.gguf")
+    (snapshot / "m-Q8_0.gguf").resolve().write_bytes(target_path.read_bytes())
+    with localspec.load("user/repo", draft=None) as engine:
+        assert engine.model.path == snapshot / "m-Q8_0.gguf"
+        assert engine.notices == ("Q4_K_M of user/repo is not in the cache; m-Q8_0.gguf is taken.",)
