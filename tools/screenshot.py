@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 
 from localspec.bench.scale import scaled_pair
 from localspec.tui.app import ChatApp
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import Pair
 
 PROMPTS = (
     "Tell me a story about a fox and a hen.",

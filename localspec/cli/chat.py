@@ -54,7 +54,7 @@ def _shown(said: dict[str, Any]) -> int:
     """The chat until the user leaves it; the exit code."""
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
-    from localspec.tui.control.events import Pair
+    from localspec.tui.session.events import Pair
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening(said)

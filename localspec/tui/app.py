@@ -20,19 +20,19 @@ from textual.widgets import Footer, Static, TextArea
 from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.tui import preferences
-from localspec.tui.control import commands
 from localspec.tui.control.command_actions import CommandActions
+from localspec.tui.control.conversation_display import Display
 from localspec.tui.control.conversation_list import Shelf
-from localspec.tui.control.conversing import Conversing
 from localspec.tui.control.dialogs import Dialogs
-from localspec.tui.control.display import Display
-from localspec.tui.control.engine_thread import EngineThread, Loader
-from localspec.tui.control.events import Event, Opened, Pair, event_id
-from localspec.tui.control.history_access import Records
 from localspec.tui.control.panels import Panels
-from localspec.tui.control.titling import TITLE
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Look
+from localspec.tui.session import commands
+from localspec.tui.session.background_engine import EngineThread, Loader
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.events import Event, Opened, Pair, event_id
+from localspec.tui.session.history_access import Records
+from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput

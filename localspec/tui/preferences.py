@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.tui.control.commands import checked
+from localspec.tui.session.commands import checked
 
 
 # No pydantic: to import it takes a tenth of the time to the first paint.

@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 
 from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import Pair
 from tests.tui.scripted import Scripted
 
 PATIENCE = 700

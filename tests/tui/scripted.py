@@ -22,7 +22,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.planning.planner import Plan
 from localspec.text import TextAssembler
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import Pair
 
 PLAIN = 0.05
 """Seconds of a plain pass."""

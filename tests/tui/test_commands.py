@@ -9,9 +9,9 @@ import pytest
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.tui.control import commands
 from localspec.tui.control.command_actions import CommandActions
-from localspec.tui.control.commands import (
+from localspec.tui.session import commands
+from localspec.tui.session.commands import (
     BY_NAME,
     COMMANDS,
     Completion,

@@ -24,9 +24,9 @@ from localspec.decoding.loop import TARGET, Step
 from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
 from localspec.planning.planner import Plan
-from localspec.tui.control.answer import Answer
-from localspec.tui.control.conversing import Conversing
-from localspec.tui.control.events import (
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.events import (
     Began,
     Ended,
     Failed,

@@ -6,7 +6,7 @@ from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import Pair
 from tests.tui.pilots import chat
 from tests.tui.scripted import Hold, Says, Scripted
 

@@ -11,7 +11,7 @@ from localspec import Chunk, Drafting, ModelOptions
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.control.answer import Answer
+from localspec.tui.session.answer import Answer
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold
 

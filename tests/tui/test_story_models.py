@@ -13,8 +13,8 @@ from localspec.hub import local
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, WARN, Check, PairReport
-from localspec.tui.control.events import Pair
 from localspec.tui.screens.model_picker import ModelPicker
+from localspec.tui.session.events import Pair
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 

@@ -14,10 +14,10 @@ from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, OK, Check, PairReport
 from localspec.tui.app import ChatApp
-from localspec.tui.control.events import Pair
 from localspec.tui.rendering import message_lines
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.model_picker import ModelPicker
+from localspec.tui.session.events import Pair
 from localspec.tui.widgets import sidebar
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Scripted

@@ -12,9 +12,9 @@ from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
-from localspec.tui.control import commands
-from localspec.tui.control.commands import MAX_TOKENS, Command
-from localspec.tui.control.events import Pair
+from localspec.tui.session import commands
+from localspec.tui.session.commands import MAX_TOKENS, Command
+from localspec.tui.session.events import Pair
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from localspec.tui.control.commands import COMMANDS
 from localspec.tui.rendering.palette import Look
+from localspec.tui.session.commands import COMMANDS
 
 Keys = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 """By place: its name, and (key, what it does) for each."""

@@ -18,8 +18,8 @@ from textual.widgets.option_list import Option
 from localspec.chat import words
 from localspec.errors import describe
 from localspec.text import harmless
-from localspec.tui.control.events import Pair
 from localspec.tui.rendering.palette import Look
+from localspec.tui.session.events import Pair
 
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel

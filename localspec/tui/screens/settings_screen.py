@@ -14,7 +14,7 @@ from textual.widgets import Button, Checkbox, Input, Label, Static, TextArea
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.tui.control.commands import MAX_TOKENS, SETTINGS, setting
+from localspec.tui.session.commands import MAX_TOKENS, SETTINGS, setting
 
 ABOUT = {
     "temperature": "0 is greedy",

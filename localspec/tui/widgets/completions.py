@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.widgets import Static
 
-from localspec.tui.control.commands import Completion
 from localspec.tui.rendering.palette import Look
+from localspec.tui.session.commands import Completion
 
 ROWS = 8
 

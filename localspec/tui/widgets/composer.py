@@ -11,7 +11,7 @@ from textual.widgets import Static, TextArea
 
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
-from localspec.tui.control import commands
+from localspec.tui.session import commands
 from localspec.tui.widgets.completions import Completions
 from localspec.tui.widgets.prompt_input import PromptInput
 

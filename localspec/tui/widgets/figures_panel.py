@@ -10,8 +10,8 @@ from textual.widgets import Sparkline, Static
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
-from localspec.tui.control.events import Opened
 from localspec.tui.rendering.palette import Look
+from localspec.tui.session.events import Opened
 
 _NOTHING = "–"
 """In the place of a figure that there is not yet."""

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from localspec import paths
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
-from localspec.tui.control.answer import Answer
-from localspec.tui.control.events import (
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.events import (
     Began,
     Ended,
     Event,

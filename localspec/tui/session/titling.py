@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from localspec.chat.conversation import Conversation
 from localspec.chat.titles import NEW, title_from
-from localspec.tui.control import commands
-from localspec.tui.control.events import Ended, Failed, Question
+from localspec.tui.session import commands
+from localspec.tui.session.events import Ended, Failed, Question
 
 TITLE = "title"
 """What events carry that are about a title; no message has such an id."""

@@ -21,10 +21,10 @@ from localspec.chat.conversation import (
 )
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
-from localspec.tui.control import commands, events, titling
-from localspec.tui.control.answer import Answer
-from localspec.tui.control.boundaries import Keeper, Thread, View
-from localspec.tui.control.events import Event, Opened, Question, event_id
+from localspec.tui.session import commands, events, titling
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.boundaries import Keeper, Thread, View
+from localspec.tui.session.events import Event, Opened, Question, event_id
 
 NEVER_BEGUN = "■ stopped before it was answered"
 

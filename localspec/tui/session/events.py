@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.tui.control.answer import Answer
+from localspec.tui.session.answer import Answer
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.

@@ -12,9 +12,9 @@ import pytest
 
 from localspec import SamplingParams
 from localspec.errors import ContextOverflow, ModelInvalid, ModelNotFound
-from localspec.tui.control import engine_thread
-from localspec.tui.control.engine_thread import EngineThread
-from localspec.tui.control.events import (
+from localspec.tui.session import background_engine
+from localspec.tui.session.background_engine import EngineThread
+from localspec.tui.session.events import (
     Began,
     Ended,
     Event,
@@ -247,7 +247,7 @@ def test_measuring_is_told() -> None:
 
 
 def test_a_growing_answer_is_handed_on_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_thread, "KEEP_EVERY", 0.0)
+    monkeypatch.setattr(background_engine, "KEEP_EVERY", 0.0)
     with at_a_desk("one two three four five six seven") as desk:
         desk.thread.open(Pair(None))
         desk.ask()

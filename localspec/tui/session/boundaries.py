@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.tui.control.events import Question
+from localspec.tui.session.events import Question
 
 
 class View(Protocol):
@@ -50,7 +50,7 @@ class Keeper(Protocol):
 
 
 class Thread(Protocol):
-    """Who answers; see `localspec.tui.control.engine_thread.EngineThread`."""
+    """Who answers; see `localspec.tui.session.background_engine.EngineThread`."""
 
     def ask(self, question: Question) -> None: ...
 
