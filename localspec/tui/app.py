@@ -26,7 +26,7 @@ from localspec.tui.control.conversation_list import Shelf
 from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.panels import Panels
 from localspec.tui.rendering.message_lines import prepare
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
 from localspec.tui.session.background_engine import EngineThread, Loader
 from localspec.tui.session.conversing import Conversing
@@ -173,7 +173,7 @@ class ChatApp(App[None]):
         self.set_timer(PREPARE_AFTER, self._prepare)
 
     def _prepare(self) -> None:
-        self.run_worker(partial(prepare, Look.of(self)), thread=True, group="prepare")
+        self.run_worker(partial(prepare, Palette.of(self)), thread=True, group="prepare")
 
     async def on_unmount(self) -> None:
         self.engine.close(timeout=10.0, last=self.conversing.leave)

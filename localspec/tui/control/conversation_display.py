@@ -16,7 +16,7 @@ from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
 from localspec.tui.control.pacing import RedrawBudget
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.token_lines import legend
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.status_line import StatusLine
@@ -127,8 +127,8 @@ class Display:
             sources = dict.fromkeys(("target", "ngram", "model"))
             for message in self._app.conversing.conversation.path():
                 sources.update(dict.fromkeys(source for _, source in message.spans or ()))
-            look, width = Look.of(self._app), transcript.content_size.width
-            shown = legend(look, list(sources), rejected=transcript.rejected, width=width)
+            palette, width = Palette.of(self._app), transcript.content_size.width
+            shown = legend(palette, list(sources), rejected=transcript.rejected, width=width)
             line.update(shown)
 
     def figures(self, live: Figures | None = None) -> None:
@@ -170,15 +170,15 @@ class Display:
             pair = opened.model + (f" + {opened.draft}" if opened.draft else ", no draft model")
         line = Text.assemble((title, "bold"), "  ", (harmless(pair), "dim"), no_wrap=True)
         self._app.static("#title").update(line, layout=False)
-        look = Look.of(self._app)
+        palette = Palette.of(self._app)
         self._app.transcript.welcome(
             [
-                Text("localspec", look.style("primary", bold=True)),
+                Text("localspec", palette.style("primary", bold=True)),
                 Text("Local models, faster, saying exactly the same."),
                 Text(""),
-                Text(harmless(pair), look.style("accent")),
+                Text(harmless(pair), palette.style("accent")),
                 Text(""),
-                *(Text(hint, look.faint) for hint in HINTS),
+                *(Text(hint, palette.faint) for hint in HINTS),
             ]
         )
 

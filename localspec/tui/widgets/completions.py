@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.text import Text
 from textual.widgets import Static
 
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.session.commands import Completion
 
 ROWS = 8
@@ -42,16 +42,16 @@ class Completions(Static):
     def _draw(self) -> None:
         if not self._all:
             return
-        look = Look.of(self.app)
+        palette = Palette.of(self.app)
         first = max(0, min(self._chosen - ROWS // 2, len(self._all) - ROWS))
         shown = self._all[first : first + ROWS]
         width = max(len(c.label) for c in shown) + 2
         text = Text(no_wrap=True, overflow="ellipsis")
         for number, completion in enumerate(shown, start=first):
             chosen = number == self._chosen
-            text.append("▸ " if chosen else "  ", look.style("accent"))
-            text.append(completion.label.ljust(width), look.style("accent", bold=chosen))
-            text.append(completion.about, look.faint)
+            text.append("▸ " if chosen else "  ", palette.style("accent"))
+            text.append(completion.label.ljust(width), palette.style("accent", bold=chosen))
+            text.append(completion.about, palette.faint)
             text.append("\n")
         text.rstrip()
         self.update(text)

@@ -21,7 +21,7 @@ from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
 from localspec.tui.rendering.heights import Heights
 from localspec.tui.rendering.message_lines import MessageLines, Showing
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT, marked
 
 JUMP = 3
@@ -166,7 +166,7 @@ class Transcript(ScrollView, can_focus=True):
             return blank
         strip = strips[row]
         if item.message.id == self._selected and row < len(strips) - 1:
-            bar = Segment("▌", self._showing_now().look.style("accent"))
+            bar = Segment("▌", self._showing_now().palette.style("accent"))
             strip = Strip([bar, *strip.crop(1)])
         # What is done to a strip is kept with it: the next time it costs next to nothing.
         strip = strip.apply_style(self._ground)
@@ -182,8 +182,8 @@ class Transcript(ScrollView, can_focus=True):
         text.end = ""
         text.truncate(region.width, overflow="ellipsis")
         text.align("center", region.width)
-        look = self._showing_now().look
-        strip = Strip(text.render(look.console)).adjust_cell_length(region.width)
+        palette = self._showing_now().palette
+        strip = Strip(text.render(palette.console)).adjust_cell_length(region.width)
         return strip.apply_style(self._ground)
 
     def _with_selection(self, strip: Strip, line: int) -> Strip:
@@ -191,7 +191,7 @@ class Transcript(ScrollView, can_focus=True):
         span = None if selection is None else selection.get_span(line)
         if span is None:
             return strip
-        style = Style(bgcolor=self._showing_now().look.colour("primary-muted"), reverse=None)
+        style = Style(bgcolor=self._showing_now().palette.colour("primary-muted"), reverse=None)
         return marked(strip, span, style)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
@@ -221,7 +221,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _showing_now(self) -> Showing:
         if self._showing is None:
-            self._showing = Showing(Look.of(self.app), self.tokens, self.rejected)
+            self._showing = Showing(Palette.of(self.app), self.tokens, self.rejected)
         return self._showing
 
     @property
