@@ -22,7 +22,7 @@ to it, but that may be another thread, and on Windows it is not woken at all."""
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressNote:
     """Something that takes its time, in words."""
 
     text: str
@@ -65,7 +65,7 @@ class Failed:
     error: BaseException
 
 
-Event = Progress | Stopping | Ready | Chunk | Finished | Failed
+Event = ProgressNote | Stopping | Ready | Chunk | Finished | Failed
 
 
 class Worker:
@@ -224,4 +224,4 @@ class Worker:
 
     def _report(self, text: str) -> None:
         if self._shows_progress:
-            self._queue.put(Progress(text))
+            self._queue.put(ProgressNote(text))

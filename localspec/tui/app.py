@@ -21,17 +21,17 @@ from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.tui import preferences
 from localspec.tui.control.command_actions import CommandActions
-from localspec.tui.control.conversation_display import Display
-from localspec.tui.control.conversation_list import Shelf
+from localspec.tui.control.conversation_display import ConversationDisplay
+from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.panels import Panels
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
 from localspec.tui.session import commands
-from localspec.tui.session.background_engine import EngineThread, Loader
+from localspec.tui.session.background_engine import BackgroundEngine, Loader
 from localspec.tui.session.conversing import Conversing
-from localspec.tui.session.events import Event, Opened, Pair, event_id
-from localspec.tui.session.history_access import Records
+from localspec.tui.session.events import Event, Opened, PairReference, event_id
+from localspec.tui.session.history_access import HistoryAccess
 from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
@@ -104,7 +104,7 @@ class ChatApp(App[None]):
 
     def __init__(
         self,
-        pair: Pair | None = None,
+        pair: PairReference | None = None,
         *,
         options: ModelOptions | None = None,
         drafting: Drafting | None = None,
@@ -120,20 +120,22 @@ class ChatApp(App[None]):
         self._notices = [*notices, *([trouble] if trouble else ())]
         self._pair = pair
         self._said = (sampling or {}, max_tokens, system)
-        self.stage = Display(self)
-        self.shelf = Shelf(self)
+        self.conversation_display = ConversationDisplay(self)
+        self.conversation_list = ConversationList(self)
         self.dialogs = Dialogs(self)
         self.panels = Panels(self)
-        self.records = Records(self.stage.tell_from_thread)
-        self.engine = EngineThread(
+        self.history = HistoryAccess(self.conversation_display.tell_from_thread)
+        self.engine = BackgroundEngine(
             lambda event: self.post_message(EngineEvent(event)),
             options=options,
             drafting=drafting,
             offline=offline,
             loader=loader,
         )
-        self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
-        self.chosen: Pair | None = None
+        self.conversing = Conversing(
+            self.conversation_display, self.history, self.engine, self.new_conversation()
+        )
+        self.chosen: PairReference | None = None
         self._commands = CommandActions(self)
         self._interrupted = -TWICE
 
@@ -155,7 +157,7 @@ class ChatApp(App[None]):
         self.panels.restore()
         self.transcript.tokens, self.transcript.rejected = said.tokens, said.rejected
         self.prompt.focus()
-        self.stage.show_conversation()
+        self.conversation_display.show_conversation()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
@@ -164,11 +166,11 @@ class ChatApp(App[None]):
             gc.freeze()
             gc.enable()
         for notice in self._notices:
-            self.stage.tell(notice)
+            self.conversation_display.tell(notice)
         self.engine.open(
-            self._pair or Pair(self.preferences.model, self.preferences.draft or "auto")
+            self._pair or PairReference(self.preferences.model, self.preferences.draft or "auto")
         )
-        self.shelf.open()
+        self.conversation_list.open()
         # While the model loads; at once it would hold up the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)
 
@@ -177,7 +179,7 @@ class ChatApp(App[None]):
 
     async def on_unmount(self) -> None:
         self.engine.close(timeout=10.0, last=self.conversing.leave)
-        self.records.close()
+        self.history.close()
 
     # Parts of the screen
 
@@ -215,7 +217,7 @@ class ChatApp(App[None]):
         if isinstance(event, Opened) and event.pair == self.chosen:
             self.remember(model=event.pair.model, draft=event.pair.draft)
         elif event_id(event) == TITLE:
-            self.shelf.list()
+            self.conversation_list.list()
 
     # From the input
 
@@ -231,7 +233,7 @@ class ChatApp(App[None]):
             if self.conversing.running is not None:
                 raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
         except LocalspecError as error:
-            self.stage.tell(str(error), error=True)
+            self.conversation_display.tell(str(error), error=True)
             return
         self.prompt.accepted(text)
         self._send(commands.unescaped(text), *self.composer.taken())
@@ -242,10 +244,10 @@ class ChatApp(App[None]):
             await self.conversing.send(text, attached, instead_of=instead_of)
         except LocalspecError as error:
             # Sent in the same moment as another one: it was too early to know.
-            self.stage.tell(str(error), error=True)
+            self.conversation_display.tell(str(error), error=True)
             if not self.prompt.text:
                 self.prompt.put(text)
-        self.shelf.list()
+        self.conversation_list.list()
 
     @on(PromptInput.KeysWanted)
     def _keys_wanted(self) -> None:
@@ -259,15 +261,15 @@ class ChatApp(App[None]):
 
     @on(Sidebar.Chosen)
     def _conversation_chosen(self, event: Sidebar.Chosen) -> None:
-        self.shelf.take(event.conversation, event.message)
+        self.conversation_list.take(event.conversation, event.message)
 
     @on(Sidebar.Searched)
     def _searched(self, event: Sidebar.Searched) -> None:
-        self.shelf.search(event.query)
+        self.conversation_list.search(event.query)
 
     @on(Sidebar.MoreWanted)
     def _more(self, event: Sidebar.MoreWanted) -> None:
-        self.shelf.list(event.listed)
+        self.conversation_list.list(event.listed)
 
     @on(Sidebar.DeleteWanted)
     def _delete_wanted(self, event: Sidebar.DeleteWanted) -> None:
@@ -304,13 +306,13 @@ class ChatApp(App[None]):
         try:
             action()
         except LocalspecError as error:
-            self.stage.tell(str(error), error=True)
+            self.conversation_display.tell(str(error), error=True)
 
     def action_stop(self) -> None:
         """Esc: close what is open, else stop what runs."""
         if self.composer.escape():
             return
-        if self.stage.doing is not None or self.conversing.running is not None:
+        if self.conversation_display.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
         else:
             self.panels.uncover()
@@ -325,13 +327,13 @@ class ChatApp(App[None]):
             self.copy(selected)
         elif isinstance(self.screen, ModalScreen):
             self.screen.dismiss(None)
-        elif self.stage.doing is not None or self.conversing.running is not None:
+        elif self.conversation_display.doing is not None or self.conversing.running is not None:
             self.conversing.stop()
         elif self._loop_time() - self._interrupted < TWICE:
             self.exit(return_code=Cancelled.exit_code)
         else:
             self._interrupted = self._loop_time()
-            self.stage.tell("Ctrl+C again leaves. Everything is kept.")
+            self.conversation_display.tell("Ctrl+C again leaves. Everything is kept.")
 
     def _loop_time(self) -> float:
         assert self._loop is not None
@@ -363,11 +365,11 @@ class ChatApp(App[None]):
         """How answers are shown, now and next time."""
         self.transcript.tokens, self.transcript.rejected = tokens, rejected
         self.remember(tokens=tokens, rejected=rejected)
-        self.stage.legend()
+        self.conversation_display.legend()
 
     def action_figures(self) -> None:
         self.panels.toggle(FiguresPanel)
-        self.stage.figures()
+        self.conversation_display.figures()
 
     def action_sidebar(self) -> None:
         self.panels.toggle(Sidebar)
@@ -387,7 +389,7 @@ class ChatApp(App[None]):
     def copy(self, text: str) -> None:
         """To the clipboard, through the terminal."""
         self.copy_to_clipboard(text)
-        self.stage.tell(f"Copied {len(text):,} characters.")
+        self.conversation_display.tell(f"Copied {len(text):,} characters.")
 
     def remember(self, **what: Any) -> None:
         """Keep preferences."""
@@ -395,12 +397,12 @@ class ChatApp(App[None]):
             setattr(self.preferences, name, value)
         trouble = preferences.save(self.preferences)
         if trouble is not None:
-            self.stage.tell(trouble, error=True)
+            self.conversation_display.tell(trouble, error=True)
 
     def watch_theme(self, theme: str) -> None:
         if self.is_running and self.screen_stack and theme != self.preferences.theme:
             self.remember(theme=theme)
-            self.stage.legend()
+            self.conversation_display.legend()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The slash commands, in the palette as well."""

@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 
 from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
-from localspec.tui.session.events import Pair
+from localspec.tui.session.events import PairReference
 from tests.tui.scripted import Scripted
 
 PATIENCE = 700
@@ -178,7 +178,7 @@ async def chat(
     script: Scripted | None = None,
     *,
     size: tuple[int, int] = (120, 40),
-    pair: Pair | None = None,
+    pair: PairReference | None = None,
     ready: bool = True,
     app: ChatApp | None = None,
     toasts: bool = False,

@@ -6,7 +6,7 @@ from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
-from localspec.tui.session.events import Pair
+from localspec.tui.session.events import PairReference
 from tests.tui.pilots import chat
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -67,7 +67,7 @@ async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
     script = Scripted("At last.")
     loading = script.loading["slow.gguf"] = Hold()
-    async with chat(script, pair=Pair("slow.gguf"), ready=False) as shown:
+    async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
         await shown.until(lambda: loading.reached)
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text)
@@ -160,7 +160,7 @@ async def test_stop_while_the_prompt_is_read() -> None:
 async def test_stop_before_the_model_is_open_answers_nothing() -> None:
     script = Scripted()
     loading = script.loading["slow.gguf"] = Hold()
-    async with chat(script, pair=Pair("slow.gguf"), ready=False) as shown:
+    async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
         await shown.until(lambda: loading.reached)
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text)

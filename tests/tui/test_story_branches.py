@@ -188,6 +188,6 @@ async def test_the_branch_shown_is_the_one_shown_next_time() -> None:
         conversation = shown.app.conversing.conversation.id
     async with chat(size=(140, 40)) as shown:
         await shown.until(lambda: "say a number" in shown.listed()[0])
-        shown.app.shelf.take(conversation, None)
+        shown.app.conversation_list.take(conversation, None)
         await shown.until(lambda: shown.said)
         assert shown.said == ["say a number", "One."]

@@ -121,7 +121,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         await shown.answered()
         assert shown.said == []
         await shown.send("And one about a cat.")
-        shown.app.shelf.take(answering.id, None)
+        shown.app.conversation_list.take(answering.id, None)
         await shown.until(lambda: shown.says("Tell me a story about an owl."))
         assert shown.answer.state == COMPLETE
         assert len(shown.answer.content.split()) > 40

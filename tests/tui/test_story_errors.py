@@ -188,7 +188,7 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
     history.write(message, conversation.id)
     history.close()
     async with chat(size=(140, 40)) as shown:
-        shown.app.shelf.take(conversation.id, None)
+        shown.app.conversation_list.take(conversation.id, None)
         await shown.until(lambda: shown.says("before"))
         await shown.send("hello")
         assert shown.said == ["before", "hello"]

@@ -197,7 +197,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         await shown.press("enter")
         await shown.until(lambda: shown.says("meanwhile"))
         await shown.answered()
-        shown.app.shelf.take(answering, None)
+        shown.app.conversation_list.take(answering, None)
         await shown.until(lambda: shown.says("count"))
         assert shown.said == ["count", "one two three four"]
 
@@ -210,7 +210,7 @@ async def test_coming_back_to_an_answer_that_still_comes() -> None:
         await shown.until(lambda: hold.reached)
         answering = shown.app.conversing.conversation
         await shown.press("ctrl+n")
-        shown.app.shelf.take(answering.id, None)
+        shown.app.conversation_list.take(answering.id, None)
         await shown.until(lambda: shown.app.conversing.conversation is answering)
         hold.release()
         await shown.answered()

@@ -17,7 +17,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.rendering import message_lines
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.model_picker import ModelPicker
-from localspec.tui.session.events import Pair
+from localspec.tui.session.events import PairReference
 from localspec.tui.widgets import sidebar
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Scripted
@@ -54,9 +54,9 @@ def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def an_app(*answers: str) -> ChatApp:
     app = ChatApp(
-        Pair("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
+        PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
     )
-    app.stage.resident = lambda: 1234 << 20
+    app.conversation_display.resident = lambda: 1234 << 20
     return app
 
 

@@ -14,13 +14,13 @@ from localspec.chat.figures import Figures
 from localspec.errors import UsageError
 from localspec.tui.session import commands
 from localspec.tui.session.commands import MAX_TOKENS, Command
-from localspec.tui.session.events import Pair
+from localspec.tui.session.events import PairReference
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
     from localspec.tui.app import ChatApp
-    from localspec.tui.screens.settings_screen import Chosen
+    from localspec.tui.screens.settings_screen import ChosenSettings
 
 
 class CommandActions:
@@ -82,13 +82,13 @@ class CommandActions:
 
     def _model(self, argument: str) -> None:
         if argument:
-            self._open(Pair(argument, "auto"))
+            self._open(PairReference(argument, "auto"))
         else:
             self._pick(draft_only=False)
 
     def _draft(self, argument: str) -> None:
         if argument:
-            self._open(Pair(self._pair().model, argument))
+            self._open(PairReference(self._pair().model, argument))
         else:
             self._pick(draft_only=True)
 
@@ -100,7 +100,7 @@ class CommandActions:
         self._app.conversing.configure(
             system=argument, sampling=conversation.sampling, max_tokens=conversation.max_tokens
         )
-        self._app.stage.tell("The system prompt is set for the answers to come.")
+        self._app.conversation_display.tell("The system prompt is set for the answers to come.")
 
     def _set(self, argument: str) -> None:
         if " " not in argument and "=" not in argument:
@@ -122,7 +122,9 @@ class CommandActions:
             system=conversation.system, sampling=sampling, max_tokens=longest
         )
         shown = "its default" if value is None else f"{value:g}"
-        self._app.stage.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
+        self._app.conversation_display.tell(
+            f"{name.replace('_', ' ')} is {shown} for the answers to come."
+        )
 
     def _attach(self, argument: str) -> None:
         if not argument:
@@ -182,16 +184,16 @@ class CommandActions:
             raise UsageError("There is nothing to export yet.")
         where = Path(name.strip() or ".").expanduser()
         written = write_export(self._app.conversing.conversation, where, form=form or None)
-        self._app.stage.tell(f"Written to {written.absolute()}.")
+        self._app.conversation_display.tell(f"Written to {written.absolute()}.")
 
     def _title(self, argument: str) -> None:
         if not argument:
             self._app.conversing.ask_for_title()
-            self._app.stage.tell("The model is asked for a title.")
+            self._app.conversation_display.tell("The model is asked for a title.")
             return
         self._app.conversing.rename(argument)
-        self._app.stage.show_conversation()
-        self._app.shelf.list()
+        self._app.conversation_display.show_conversation()
+        self._app.conversation_list.list()
 
     def _search(self, argument: str) -> None:
         self._app.action_search()
@@ -265,9 +267,9 @@ class CommandActions:
         )
         self._app.push_screen(ReadingScreen("Why this speed", text))
 
-    def _pair(self) -> Pair:
+    def _pair(self) -> PairReference:
         opened = self._app.conversing.opened
-        return Pair(None) if opened is None else opened.pair
+        return PairReference(None) if opened is None else opened.pair
 
     def _pick(self, *, draft_only: bool) -> None:
         from localspec.hub.local import local_models
@@ -284,9 +286,9 @@ class CommandActions:
         picker = ModelPicker(find, judge, self._pair(), draft_only=draft_only)
         self._app.push_screen(picker, lambda pair: None if pair is None else self._open(pair))
 
-    def _open(self, pair: Pair) -> None:
+    def _open(self, pair: PairReference) -> None:
         if self._app.conversing.running is not None:
-            self._app.stage.tell(
+            self._app.conversation_display.tell(
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return
@@ -304,7 +306,7 @@ class CommandActions:
             SettingsScreen(conversation.system, values, to=to), self._take_settings
         )
 
-    def _take_settings(self, chosen: Chosen | None) -> None:
+    def _take_settings(self, chosen: ChosenSettings | None) -> None:
         if chosen is None:
             return
         sampling = dict(chosen.sampling)

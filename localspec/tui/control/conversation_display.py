@@ -35,7 +35,7 @@ FIGURES_EVERY = 1.0
 """Seconds between two redraws of the figures; numbers that change more often cannot be read."""
 
 
-class Display:
+class ConversationDisplay:
     """Everything that follows the conversation and the answer that comes.
 
     Attributes:
@@ -103,7 +103,7 @@ class Display:
         self._add_up()
         self.legend()
         self.figures()
-        self._app.shelf.list()
+        self._app.conversation_list.list()
 
     def overflowed(self, error: str) -> None:
         self._app.dialogs.overflow(error)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from localspec.tui.app import ChatApp
 
 
-class Shelf:
+class ConversationList:
     """Asks the history, and shows what it answers."""
 
     def __init__(self, app: ChatApp) -> None:
@@ -27,7 +27,7 @@ class Shelf:
         """Show the conversations anew, or further ones."""
 
         def ask() -> None:
-            self._back(partial(self._list, self._app.records.list(offset), offset))
+            self._back(partial(self._list, self._app.history.list(offset), offset))
 
         self._in_thread("list", ask)
 
@@ -38,7 +38,7 @@ class Shelf:
             return
 
         def ask() -> None:
-            self._back(partial(self._found, query, self._app.records.search(query)))
+            self._back(partial(self._found, query, self._app.history.search(query)))
 
         self._in_thread("list", ask)
 
@@ -47,17 +47,17 @@ class Shelf:
 
         def ask() -> None:
             try:
-                found = self._app.records.load(conversation)
+                found = self._app.history.load(conversation)
             except LocalspecError as error:
-                self._back(partial(self._app.stage.tell, str(error), error=True))
+                self._back(partial(self._app.conversation_display.tell, str(error), error=True))
             else:
                 self._back(partial(self._app.show, found, message))
 
         self._in_thread("take", ask)
 
     def _open(self) -> None:
-        self._app.records.open()
-        self._back(partial(self._app.prompt.remember, self._app.records.sent_before()))
+        self._app.history.open()
+        self._back(partial(self._app.prompt.remember, self._app.history.sent_before()))
         self._back(self.list)
 
     def _list(self, found: Sequence[Summary], offset: int) -> None:

@@ -79,20 +79,20 @@ class Dialogs:
         if running is not None and running.conversation.id == conversation:
             conversing.stop()
         try:
-            await asyncio.wrap_future(self._app.records.delete(conversation))
+            await asyncio.wrap_future(self._app.history.delete(conversation))
         except LocalspecError as error:
-            self._app.stage.tell(str(error), error=True)
+            self._app.conversation_display.tell(str(error), error=True)
             return
         if conversing.conversation.id == conversation:
             self._app.show(self._app.new_conversation())
-        self._app.shelf.list()
+        self._app.conversation_list.list()
 
     def _ask(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def asked() -> None:
             try:
                 await ask()
             except LocalspecError as error:
-                self._app.stage.tell(str(error), error=True)
+                self._app.conversation_display.tell(str(error), error=True)
 
         self._app.run_worker(asked(), group="dialog")
 

@@ -19,7 +19,7 @@ from localspec.chat import words
 from localspec.errors import describe
 from localspec.text import harmless
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session.events import Pair
+from localspec.tui.session.events import PairReference
 
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
@@ -31,7 +31,7 @@ Judge = Callable[[Path, Path], "PairReport"]
 AUTO, NONE = "auto", "none"
 
 
-class ModelPicker(ModalScreen[Pair | None]):
+class ModelPicker(ModalScreen[PairReference | None]):
     """Ends with the pair to open, None for Escape.
 
     Args:
@@ -47,7 +47,9 @@ class ModelPicker(ModalScreen[Pair | None]):
         Binding("shift+tab,left", "app.focus_previous", "List before", show=False),
     ]
 
-    def __init__(self, find: Finder, judge: Judge, now: Pair, *, draft_only: bool = False) -> None:
+    def __init__(
+        self, find: Finder, judge: Judge, now: PairReference, *, draft_only: bool = False
+    ) -> None:
         super().__init__()
         self._find, self._judge, self._now = find, judge, now
         self._draft_only = draft_only
@@ -129,7 +131,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         if self._targets or not text:
             self.query_one("#targets").focus()
         else:
-            self.dismiss(Pair(text, AUTO))
+            self.dismiss(PairReference(text, AUTO))
 
     @on(OptionList.OptionHighlighted, "#targets")
     def _target(self, event: OptionList.OptionHighlighted) -> None:
@@ -171,7 +173,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         event.stop()
         target = self._target_now()
         if target is not None:
-            self.dismiss(Pair(target.reference, self._drafts[event.option_index]))
+            self.dismiss(PairReference(target.reference, self._drafts[event.option_index]))
 
     def _target_now(self) -> LocalModel | None:
         number = self.query_one("#targets", OptionList).highlighted

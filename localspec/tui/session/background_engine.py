@@ -19,18 +19,18 @@ from localspec import paths
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.events import (
-    Began,
-    Ended,
+    AnswerBegan,
+    AnswerEnded,
+    AnswerFailed,
     Event,
-    Failed,
     Measuring,
     NotOpened,
     Opened,
-    Opening,
+    OpeningProgress,
     Overflowed,
-    Pair,
+    PairReference,
+    PromptProgress,
     Question,
-    Reading,
 )
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ _TELL_EVERY = 0.1
 Loader = Callable[..., "Engine"]
 
 
-class EngineThread:
+class BackgroundEngine:
     """One engine, and the thread that owns it.
 
     Args:
@@ -70,7 +70,7 @@ class EngineThread:
         self._offline = offline
         self._options, self._drafting = options, drafting
         self._loader = loader
-        self._wanted: SimpleQueue[tuple[int, Pair | Question | None]] = SimpleQueue()
+        self._wanted: SimpleQueue[tuple[int, PairReference | Question | None]] = SimpleQueue()
         self._lock = threading.Lock()  # guards what `stop` looks at
         # What is wanted is numbered, and a stop reaches all that was wanted before it.
         self._latest = self._current = self._stopped = 0
@@ -80,7 +80,7 @@ class EngineThread:
         self._thread = threading.Thread(target=self._run, name="localspec-engine", daemon=True)
         self._thread.start()
 
-    def open(self, pair: Pair) -> None:
+    def open(self, pair: PairReference) -> None:
         """Open this pair instead of the one that is open."""
         self._want(pair)
 
@@ -113,7 +113,7 @@ class EngineThread:
             self._engine.close()
             self._engine = None
 
-    def _want(self, wanted: Pair | Question | None) -> None:
+    def _want(self, wanted: PairReference | Question | None) -> None:
         with self._lock:
             self._latest += 1
             self._wanted.put((self._latest, wanted))
@@ -126,16 +126,16 @@ class EngineThread:
             self._current, wanted = self._wanted.get()
             if wanted is None:
                 break
-            if isinstance(wanted, Pair):
+            if isinstance(wanted, PairReference):
                 self._open(wanted)
             else:
                 self._answer(wanted)
 
-    def _open(self, pair: Pair) -> None:
+    def _open(self, pair: PairReference) -> None:
         before = self._opened
         try:
             self._require_going_on()
-            self._tell(Opening("looking at the files", None))
+            self._tell(OpeningProgress("looking at the files", None))
             self._try_unknown(pair)
             # The old pair goes first: two may not fit into the memory.
             if self._engine is not None:
@@ -151,12 +151,12 @@ class EngineThread:
             assert self._opened is not None
             self._tell(self._opened)
 
-    def _reopen(self, pair: Pair) -> None:
+    def _reopen(self, pair: PairReference) -> None:
         """Back to what was open; that is no longer stopped."""
         with suppress(Exception):
             self._load(pair, stoppable=False)
 
-    def _load(self, pair: Pair, *, stoppable: bool = True) -> None:
+    def _load(self, pair: PairReference, *, stoppable: bool = True) -> None:
         from localspec import load
 
         told = 0.0
@@ -168,7 +168,7 @@ class EngineThread:
             now = monotonic()
             if now - told >= _TELL_EVERY or fraction == 1.0:
                 told = now
-                self._tell(Opening("loading the model", fraction))
+                self._tell(OpeningProgress("loading the model", fraction))
 
         engine = (self._loader or load)(
             pair.model,
@@ -213,7 +213,7 @@ class EngineThread:
             return weights
         return need.total
 
-    def _try_unknown(self, pair: Pair) -> None:
+    def _try_unknown(self, pair: PairReference) -> None:
         """Let a child process meet a file first that nobody has opened here yet."""
         if self._loader is not None:
             return
@@ -222,7 +222,7 @@ class EngineThread:
 
         for reference in (pair.model, pair.draft):
             if reference is not None and reference not in ("auto", "none"):
-                self._tell(Opening("trying the file in a process of its own (once)", None))
+                self._tell(OpeningProgress("trying the file in a process of its own (once)", None))
                 require_survivable(
                     resolve(reference, offline=self._offline), cancelled=self._is_stopped
                 )
@@ -236,7 +236,7 @@ class EngineThread:
                 raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
             def progress(done: int, total: int) -> None:
-                self._tell(Reading(question.message, done, total))
+                self._tell(PromptProgress(question.message, done, total))
 
             stream = self._engine.stream(
                 question.messages,
@@ -256,7 +256,7 @@ class EngineThread:
                 self._cancel = stream.cancel
             if self._is_stopped():
                 stream.cancel()
-            self._tell(Began(answer))
+            self._tell(AnswerBegan(answer))
             if self._engine.plain_seconds(0) is None:
                 self._tell(Measuring(question.message))
             kept = monotonic()
@@ -272,13 +272,13 @@ class EngineThread:
                 with self._lock:
                     self._cancel = None
             assert stream.finish_reason is not None
-            self._tell(Ended(question.message, text, stream.finish_reason))
+            self._tell(AnswerEnded(question.message, text, stream.finish_reason))
         except Cancelled:
-            self._tell(Ended(question.message, text, "cancelled"))
+            self._tell(AnswerEnded(question.message, text, "cancelled"))
         except ContextOverflow as error:
             self._tell(Overflowed(question.message, str(error), error.needed, error.available))
         except BaseException as error:
-            self._tell(Failed(question.message, text, _sentence(error)))
+            self._tell(AnswerFailed(question.message, text, _sentence(error)))
 
     def _require_going_on(self) -> None:
         if self._is_stopped():

@@ -8,7 +8,7 @@ from rich.text import Text
 from textual.widgets import Static
 
 from localspec.tui.rendering.palette import Palette
-from localspec.tui.session.commands import Completion
+from localspec.tui.session.commands import CommandCompletion
 
 ROWS = 8
 
@@ -18,11 +18,11 @@ class Completions(Static):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._all: Sequence[Completion] = ()
+        self._all: Sequence[CommandCompletion] = ()
         self._chosen = 0
         self.display = False
 
-    def offer(self, completions: Sequence[Completion]) -> None:
+    def offer(self, completions: Sequence[CommandCompletion]) -> None:
         """Show these; none hides the list."""
         self._all, self._chosen = completions, 0
         self.display = bool(completions)
@@ -35,7 +35,7 @@ class Completions(Static):
             self._draw()
 
     @property
-    def chosen(self) -> Completion | None:
+    def chosen(self) -> CommandCompletion | None:
         """What Enter would take."""
         return self._all[self._chosen] if self._all else None
 
