@@ -67,7 +67,7 @@ def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None
         shown = Chat(app, pilot)
         await shown.opened()
         await story(shown)
-        app.prompt.cursor_blink = False
+        app.parts.prompt.cursor_blink = False
         await shown.settle()
 
     return play
