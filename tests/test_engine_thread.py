@@ -154,16 +154,17 @@ def test_a_stream_that_begins_after_the_cancellation_is_cancelled_at_once() -> N
 
 def test_a_stream_that_is_over_is_left_alone() -> None:
     with at_a_bench() as bench:
-        over, stream = Endless(), Endless()
+        over, waiting = Endless(), Endless()
         over.cancelled.set()
         bench.stream(over)
-        bench.stream(stream)
-        assert stream.reached.wait(PATIENCE)
+        bench.thread.submit(waiting.run, failed=bench.errors.append)
+        assert waiting.reached.wait(PATIENCE)
         over.cancelled.clear()
         bench.thread.cancel()
+        waiting.cancel()
         bench.end()
-        assert stream.cancelled.is_set()
         assert not over.cancelled.is_set()
+        assert bench.errors == []
 
 
 @pytest.mark.parametrize("error", [RuntimeError("odd"), KeyboardInterrupt(), SystemExit(3)])

@@ -284,7 +284,7 @@ class ChatApp(App[None]):
         self._chosen = pair
         self.engine.open(pair)
 
-    # Actions
+    # For what it is made of
 
     def tell(self, text: str, *, error: bool = False) -> None:
         """A sentence for the user."""
@@ -301,6 +301,8 @@ class ChatApp(App[None]):
             action()
         except LocalspecError as error:
             self.tell(str(error), error=True)
+
+    # Actions
 
     def action_stop(self) -> None:
         self._stop_keys.escape()
