@@ -18,13 +18,13 @@ from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
+from localspec.drafters.composition import compose, require, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache
-from localspec.drafters.composition import compose, require, sources
 from localspec.drafters.options import Drafting
-from localspec.drafters.registry import Parts
 from localspec.drafters.parallel import ParallelReader
+from localspec.drafters.registry import Parts
 from localspec.errors import EngineBusy, UsageError
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.calibration import BUDGETS, MeasuredCache, agrees, calibrate

@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Mapping
 
 import numpy as np
+from localspec.planning.drafting import Limits, choose
 
 from localspec import Drafting, SamplingParams
 from localspec.decoding.loop import speculate
@@ -30,7 +31,6 @@ from localspec.drafters.heterogeneous import CrossedModel
 from localspec.drafters.mapped_cache import TranslatedCache
 from localspec.drafters.vocabulary_map import Translation
 from localspec.planning.costs import SIZES
-from localspec.planning.drafting import Limits, choose
 from localspec.planning.pair_profile import Knowledge
 from tools.medians import report
 from tools.scripted import (

@@ -19,7 +19,7 @@ from textual.pilot import Pilot
 
 from localspec.bench.scale import scaled_pair
 from localspec.tui.app import ChatApp
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import PairReference
 
 PROMPTS = (
     "Tell me a story about a fox and a hen.",
@@ -37,15 +37,15 @@ def main() -> None:
     said.folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         os.environ["LOCALSPEC_HOME"] = home
-        asyncio.run(take(Pair(str(target), str(draft)), said.folder))
+        asyncio.run(take(PairReference(str(target), str(draft)), said.folder))
 
 
-async def take(pair: Pair, folder: Path) -> None:
+async def take(pair: PairReference, folder: Path) -> None:
     """One run of the app, from which all pictures are taken."""
     app = ChatApp(pair, sampling={"temperature": 0.0}, max_tokens=220)
     async with app.run_test(size=(140, 40)) as pilot:
         for prompt in PROMPTS:
-            app.prompt.put(prompt)
+            app.parts.prompt.put(prompt)
             await pilot.press("enter")
             await answered(app, pilot)
         app.save_screenshot("chat.svg", str(folder))
@@ -57,7 +57,7 @@ async def take(pair: Pair, folder: Path) -> None:
 async def answered(app: ChatApp, pilot: Pilot[None]) -> None:
     """Wait until the model is open and the answer complete."""
     await pilot.pause(0.5)
-    while app.stage.doing is not None or app.conversing.running is not None:
+    while app.conversation_display.doing is not None or app.conversing.running is not None:
         await pilot.pause(0.2)
 
 

@@ -54,14 +54,14 @@ def _shown(said: dict[str, Any]) -> int:
     """The chat until the user leaves it; the exit code."""
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
-    from localspec.tui.control.events import Pair
+    from localspec.tui.session.events import PairReference
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening(said)
     asked = opening.model is not None or opening.draft != "auto"
     with running_in_terminal() as notices:
         app = ChatApp(
-            Pair(opening.model, opening.draft) if asked else None,
+            PairReference(opening.model, opening.draft) if asked else None,
             options=opening.options,
             drafting=opening.drafting,
             offline=opening.offline,

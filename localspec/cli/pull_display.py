@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class Display:
+class DownloadDisplay:
     """Draws for one console.
 
     Args:
@@ -32,7 +32,7 @@ class Display:
         self._task: tuple[Any, ...] = ()
         self._due = 0.0
 
-    def __enter__(self) -> Display:
+    def __enter__(self) -> DownloadDisplay:
         if self._console.shows_progress:
             self._bar = _bar()
             self._bar.start()

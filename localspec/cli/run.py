@@ -105,14 +105,14 @@ def _tell(form: Format, error: Exception) -> None:
 
 def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Finished]:
     """Show what the worker brings, up to the end."""
-    from localspec.cli.worker import Failed, Finished, Progress, Ready, Stopping
+    from localspec.cli.worker import Failed, Finished, ProgressNote, Ready, Stopping
 
     ready: Ready | None = None
     answering = False
     with on_interrupt(worker.cancel):
         try:
             for event in worker.events():
-                if isinstance(event, Progress):
+                if isinstance(event, ProgressNote):
                     console.progress(event.text)
                 elif isinstance(event, Stopping):
                     # Behind a part of the answer it would take that part's line away with it.

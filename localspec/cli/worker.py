@@ -1,28 +1,25 @@
-"""Loading and generating in a thread of their own.
-
-A signal handler of Python runs in the main thread, between two of its bytecodes. A native pass
-would keep it waiting, so the passes run here and the main thread only waits for what they bring.
-"""
+"""One request in a thread of its own; the main thread only waits for what it brings."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import sleep
 
-from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
+from localspec import Chunk, Completion, Engine, GenerationStats, load
 from localspec.cli.request import Request, uses_model
-from localspec.errors import Cancelled, NativeError, UsageError
+from localspec.engine_thread import EngineThread
+from localspec.errors import NativeError, UsageError
 
 _POLL = 0.1
 """Seconds between looks for a signal. A waiting main thread is woken by one that the system hands
 to it, but that may be another thread, and on Windows it is not woken at all."""
+_INTERRUPTED = "Interrupted while the model was loading."
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class ProgressNote:
     """Something that takes its time, in words."""
 
     text: str
@@ -65,7 +62,7 @@ class Failed:
     error: BaseException
 
 
-Event = Progress | Stopping | Ready | Chunk | Finished | Failed
+Event = ProgressNote | Stopping | Ready | Chunk | Finished | Failed
 
 
 class Worker:
@@ -80,9 +77,10 @@ class Worker:
         self._shows_progress = shows_progress
         self._queue: SimpleQueue[Event] = SimpleQueue()
         self._cancelled = self._lost = False
-        self._stream: Stream | None = None
-        # A daemon, so that no failure of the main thread could leave the process hanging on it.
-        self._thread = threading.Thread(target=self._run, name="localspec-worker", daemon=True)
+        self._thread = EngineThread("localspec-worker")
+        # The main thread raises again what comes out of it.
+        self._thread.submit(self._run, failed=lambda error: self._queue.put(Failed(error)))
+        self._thread.finish()
 
     def events(self) -> Iterator[Event]:
         """Start, and report up to Finished or Failed."""
@@ -101,8 +99,7 @@ class Worker:
         if self._cancelled:
             return
         self._cancelled = True
-        if self._stream is not None:
-            self._stream.cancel()
+        self._thread.cancel()
         self._queue.put(Stopping())
 
     def join(self) -> None:
@@ -114,11 +111,8 @@ class Worker:
         from localspec.llama import library
 
         library.on_abort(self._abort)
-        try:
-            with self._load() as engine:
-                self._answer(engine)
-        except BaseException as error:  # the main thread raises it again
-            self._queue.put(Failed(error))
+        with self._load() as engine:
+            self._answer(engine)
 
     def _abort(self, error: NativeError) -> None:
         """llama.cpp is lost: the main thread says so and ends the process, unless we return.
@@ -134,7 +128,7 @@ class Worker:
         opening = self._request.opening
 
         def progress(fraction: float) -> None:
-            self._require_going_on("the model was loading")
+            self._thread.require_going_on(_INTERRUPTED)
             self._report(f"loading the model: {fraction:.0%}")
 
         self._report("loading the model")
@@ -149,7 +143,7 @@ class Worker:
 
     def _answer(self, engine: Engine) -> None:
         request = self._request
-        self._require_going_on("the model was loading")
+        self._thread.require_going_on(_INTERRUPTED)
         prompt, notices = self._prompt(engine)
         stream = engine.stream(
             prompt,
@@ -175,13 +169,9 @@ class Worker:
                 ),
             )
         )
-        # In this order: a cancellation before the assignment is seen below, one after it
-        # reaches the stream itself.
-        self._stream = stream
-        if self._cancelled:
-            stream.cancel()
-        for chunk in stream:
-            self._queue.put(chunk)
+        with self._thread.cancels(stream):
+            for chunk in stream:
+                self._queue.put(chunk)
         assert stream.finish_reason is not None
         self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))
 
@@ -218,10 +208,6 @@ class Worker:
             notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
         return notices
 
-    def _require_going_on(self, when: str) -> None:
-        if self._cancelled:
-            raise Cancelled(f"Interrupted while {when}.")
-
     def _report(self, text: str) -> None:
         if self._shows_progress:
-            self._queue.put(Progress(text))
+            self._queue.put(ProgressNote(text))

@@ -6,33 +6,35 @@ import gc
 import os
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message as TextualMessage
-from textual.screen import ModalScreen, Screen
-from textual.widget import Widget
-from textual.widgets import Footer, Static, TextArea
+from textual.screen import Screen
+from textual.widgets import Footer, Static
 
 from localspec.chat.conversation import Attachment, Conversation
-from localspec.errors import Cancelled, LocalspecError, UsageError
+from localspec.errors import LocalspecError, UsageError
+from localspec.text import harmless
 from localspec.tui import preferences
-from localspec.tui.control import commands
 from localspec.tui.control.command_actions import CommandActions
-from localspec.tui.control.conversation_list import Shelf
-from localspec.tui.control.conversing import Conversing
+from localspec.tui.control.conversation_display import ConversationDisplay
+from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
-from localspec.tui.control.display import Display
-from localspec.tui.control.engine_thread import EngineThread, Loader
-from localspec.tui.control.events import Event, Opened, Pair, event_id
-from localspec.tui.control.history_access import Records
 from localspec.tui.control.panels import Panels
-from localspec.tui.control.titling import TITLE
+from localspec.tui.control.screen_parts import ScreenParts
+from localspec.tui.control.stop_keys import StopKeys
 from localspec.tui.rendering.message_lines import prepare
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session import commands
+from localspec.tui.session.background_engine import BackgroundEngine, Loader
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.events import Event, Opened, PairReference, event_id
+from localspec.tui.session.history_access import HistoryAccess
+from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.prompt_input import PromptInput
@@ -41,14 +43,12 @@ from localspec.tui.widgets.status_line import StatusLine
 from localspec.tui.widgets.transcript import Transcript
 
 if TYPE_CHECKING:
-    from localspec import Drafting, ModelOptions
+    from textual.notifications import SeverityLevel
 
-W = TypeVar("W", bound=Widget)
+    from localspec import Drafting, ModelOptions
 
 PREPARE_AFTER = 0.3
 """Seconds after the first paint until what the first answer needs is loaded."""
-TWICE = 2.0
-"""Seconds within which a second Ctrl+C leaves."""
 
 
 class EngineEvent(TextualMessage):
@@ -104,7 +104,7 @@ class ChatApp(App[None]):
 
     def __init__(
         self,
-        pair: Pair | None = None,
+        pair: PairReference | None = None,
         *,
         options: ModelOptions | None = None,
         drafting: Drafting | None = None,
@@ -120,22 +120,29 @@ class ChatApp(App[None]):
         self._notices = [*notices, *([trouble] if trouble else ())]
         self._pair = pair
         self._said = (sampling or {}, max_tokens, system)
-        self.stage = Display(self)
-        self.shelf = Shelf(self)
-        self.dialogs = Dialogs(self)
-        self.panels = Panels(self)
-        self.records = Records(self.stage.tell_from_thread)
-        self.engine = EngineThread(
+        self.parts = ScreenParts(self)
+        self.panels = Panels(self, self.parts)
+        self.history = HistoryAccess(self._tell_from_thread)
+        self.conversation_list = ConversationList(self, self.parts, self.history)
+        self.dialogs = Dialogs(self, self.history, self.conversation_list)
+        self.conversation_display = ConversationDisplay(
+            self, self.parts, self.dialogs, self.conversation_list
+        )
+        self.engine = BackgroundEngine(
             lambda event: self.post_message(EngineEvent(event)),
             options=options,
             drafting=drafting,
             offline=offline,
             loader=loader,
         )
-        self.conversing = Conversing(self.stage, self.records, self.engine, self.new_conversation())
-        self.chosen: Pair | None = None
-        self._commands = CommandActions(self)
-        self._interrupted = -TWICE
+        self.conversing = Conversing(
+            self.conversation_display, self.history, self.engine, self.new_conversation()
+        )
+        self._chosen: PairReference | None = None
+        self._commands = CommandActions(
+            self, self.parts, self.dialogs, self.conversation_list, self.conversation_display
+        )
+        self._stop_keys = StopKeys(self, self.parts, self.panels, self.conversation_display)
 
     def compose(self) -> ComposeResult:
         yield Static(id="title", markup=False)
@@ -153,57 +160,31 @@ class ChatApp(App[None]):
         said = self.preferences
         self.theme = said.theme if said.theme in self.available_themes else _first_theme()
         self.panels.restore()
-        self.transcript.tokens, self.transcript.rejected = said.tokens, said.rejected
-        self.prompt.focus()
-        self.stage.show_conversation()
+        self.parts.transcript.tokens, self.parts.transcript.rejected = said.tokens, said.rejected
+        self.parts.prompt.focus()
+        self.conversation_display.show_conversation()
         self.call_after_refresh(self._begin)
 
     def _begin(self) -> None:
         """After the first paint: all that could keep it waiting."""
-        if not gc.isenabled():  # see open_chat
+        if not gc.isenabled():  # see `localspec.cli.chat`
             gc.freeze()
             gc.enable()
         for notice in self._notices:
-            self.stage.tell(notice)
+            self.tell(notice)
         self.engine.open(
-            self._pair or Pair(self.preferences.model, self.preferences.draft or "auto")
+            self._pair or PairReference(self.preferences.model, self.preferences.draft or "auto")
         )
-        self.shelf.open()
+        self.conversation_list.open()
         # While the model loads; at once it would hold up the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)
 
     def _prepare(self) -> None:
-        self.run_worker(partial(prepare, Look.of(self)), thread=True, group="prepare")
+        self.run_worker(partial(prepare, Palette.of(self)), thread=True, group="prepare")
 
     async def on_unmount(self) -> None:
         self.engine.close(timeout=10.0, last=self.conversing.leave)
-        self.records.close()
-
-    # Parts of the screen
-
-    @property
-    def transcript(self) -> Transcript:
-        return self.part(Transcript)
-
-    @property
-    def composer(self) -> Composer:
-        return self.part(Composer)
-
-    @property
-    def prompt(self) -> PromptInput:
-        return self.part(PromptInput)
-
-    @property
-    def sidebar(self) -> Sidebar:
-        return self.part(Sidebar)
-
-    def part(self, kind: type[W]) -> W:
-        """The one widget of its kind; also while a dialog is open over it."""
-        return self.screen_stack[0].query_one(kind)
-
-    def static(self, selector: str) -> Static:
-        """A line of text of the screen, dialog or not."""
-        return self.screen_stack[0].query_one(selector, Static)
+        self.history.close()
 
     # From the engine's thread
 
@@ -212,10 +193,11 @@ class ChatApp(App[None]):
         event = message.event
         self.conversing.on_event(event)
         # Only what could be opened is worth opening next time.
-        if isinstance(event, Opened) and event.pair == self.chosen:
-            self.remember(model=event.pair.model, draft=event.pair.draft)
+        if isinstance(event, Opened) and event.pair == self._chosen:
+            self.preferences.model, self.preferences.draft = event.pair.model, event.pair.draft
+            self.save_preferences()
         elif event_id(event) == TITLE:
-            self.shelf.list()
+            self.conversation_list.list()
 
     # From the input
 
@@ -225,16 +207,16 @@ class ChatApp(App[None]):
         try:
             command = commands.parse(text.strip())
             if command is not None:
-                self.prompt.accepted(text)
+                self.parts.prompt.accepted(text)
                 self._commands.run(*command)
                 return
             if self.conversing.running is not None:
                 raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
         except LocalspecError as error:
-            self.stage.tell(str(error), error=True)
+            self.tell(str(error), error=True)
             return
-        self.prompt.accepted(text)
-        self._send(commands.unescaped(text), *self.composer.taken())
+        self.parts.prompt.accepted(text)
+        self._send(commands.unescaped(text), *self.parts.composer.taken())
 
     @work(group="send")
     async def _send(self, text: str, attached: list[Attachment], instead_of: str | None) -> None:
@@ -242,10 +224,10 @@ class ChatApp(App[None]):
             await self.conversing.send(text, attached, instead_of=instead_of)
         except LocalspecError as error:
             # Sent in the same moment as another one: it was too early to know.
-            self.stage.tell(str(error), error=True)
-            if not self.prompt.text:
-                self.prompt.put(text)
-        self.shelf.list()
+            self.tell(str(error), error=True)
+            if not self.parts.prompt.text:
+                self.parts.prompt.put(text)
+        self.conversation_list.list()
 
     @on(PromptInput.KeysWanted)
     def _keys_wanted(self) -> None:
@@ -259,15 +241,15 @@ class ChatApp(App[None]):
 
     @on(Sidebar.Chosen)
     def _conversation_chosen(self, event: Sidebar.Chosen) -> None:
-        self.shelf.take(event.conversation, event.message)
+        self.conversation_list.take(event.conversation, event.message)
 
     @on(Sidebar.Searched)
     def _searched(self, event: Sidebar.Searched) -> None:
-        self.shelf.search(event.query)
+        self.conversation_list.search(event.query)
 
     @on(Sidebar.MoreWanted)
     def _more(self, event: Sidebar.MoreWanted) -> None:
-        self.shelf.list(event.listed)
+        self.conversation_list.list(event.listed)
 
     @on(Sidebar.DeleteWanted)
     def _delete_wanted(self, event: Sidebar.DeleteWanted) -> None:
@@ -282,9 +264,9 @@ class ChatApp(App[None]):
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
-        self.composer.leave_edit()
+        self.parts.composer.leave_edit()
         self.conversing.begin(conversation)
-        self.transcript.select_message(message)
+        self.parts.transcript.select_message(message)
         self.panels.uncover()
 
     def new_conversation(self) -> Conversation:
@@ -297,41 +279,36 @@ class ChatApp(App[None]):
             max_tokens=max_tokens or said.max_tokens,
         )
 
-    # Actions
+    def open(self, pair: PairReference) -> None:
+        """Open what was chosen, now and, if that can be done, next time."""
+        self._chosen = pair
+        self.engine.open(pair)
+
+    # For what it is made of
+
+    def tell(self, text: str, *, error: bool = False) -> None:
+        """A sentence for the user."""
+        severity: SeverityLevel = "error" if error else "information"
+        self.notify(harmless(text), severity=severity, markup=False, timeout=8)
+
+    def _tell_from_thread(self, text: str) -> None:
+        """Trouble that another thread found."""
+        self.call_later(partial(self.tell, text, error=True))
 
     def attempt(self, action: Callable[[], object]) -> None:
         """Do it, or tell why not."""
         try:
             action()
         except LocalspecError as error:
-            self.stage.tell(str(error), error=True)
+            self.tell(str(error), error=True)
+
+    # Actions
 
     def action_stop(self) -> None:
-        """Esc: close what is open, else stop what runs."""
-        if self.composer.escape():
-            return
-        if self.stage.doing is not None or self.conversing.running is not None:
-            self.conversing.stop()
-        else:
-            self.panels.uncover()
+        self._stop_keys.escape()
 
     def action_interrupt(self) -> None:
-        """Ctrl+C: copy what is selected, else the innermost thing that can end ends."""
-        focused = self.focused
-        selected = self.screen.get_selected_text()
-        if not selected and isinstance(focused, TextArea):
-            selected = focused.selected_text
-        if selected:
-            self.copy(selected)
-        elif isinstance(self.screen, ModalScreen):
-            self.screen.dismiss(None)
-        elif self.stage.doing is not None or self.conversing.running is not None:
-            self.conversing.stop()
-        elif self._loop_time() - self._interrupted < TWICE:
-            self.exit(return_code=Cancelled.exit_code)
-        else:
-            self._interrupted = self._loop_time()
-            self.stage.tell("Ctrl+C again leaves. Everything is kept.")
+        self._stop_keys.interrupt(self._loop_time())
 
     def _loop_time(self) -> float:
         assert self._loop is not None
@@ -354,29 +331,30 @@ class ChatApp(App[None]):
 
     def action_tokens(self) -> None:
         """Markdown, tokens, tokens with what was rejected, and round again."""
-        now = (self.transcript.tokens, self.transcript.rejected)
+        now = (self.parts.transcript.tokens, self.parts.transcript.rejected)
         self.show_tokens(
             *{(False, False): (True, False), (True, False): (True, True)}.get(now, (False, False))
         )
 
     def show_tokens(self, tokens: bool, rejected: bool) -> None:
         """How answers are shown, now and next time."""
-        self.transcript.tokens, self.transcript.rejected = tokens, rejected
-        self.remember(tokens=tokens, rejected=rejected)
-        self.stage.legend()
+        self.parts.transcript.tokens, self.parts.transcript.rejected = tokens, rejected
+        self.preferences.tokens, self.preferences.rejected = tokens, rejected
+        self.save_preferences()
+        self.conversation_display.legend()
 
     def action_figures(self) -> None:
         self.panels.toggle(FiguresPanel)
-        self.stage.figures()
+        self.conversation_display.figures()
 
     def action_sidebar(self) -> None:
         self.panels.toggle(Sidebar)
 
     def action_search(self) -> None:
         """Put the cursor into the search, opening the list if need be."""
-        if not self.sidebar.display:
+        if not self.parts.sidebar.display:
             self.action_sidebar()
-        self.sidebar.focus_search()
+        self.parts.sidebar.focus_search()
 
     def action_keys(self) -> None:
         """The keys that apply where the focus is."""
@@ -387,20 +365,23 @@ class ChatApp(App[None]):
     def copy(self, text: str) -> None:
         """To the clipboard, through the terminal."""
         self.copy_to_clipboard(text)
-        self.stage.tell(f"Copied {len(text):,} characters.")
+        self.tell(f"Copied {len(text):,} characters.")
 
-    def remember(self, **what: Any) -> None:
-        """Keep preferences."""
-        for name, value in what.items():
-            setattr(self.preferences, name, value)
+    def save_preferences(self) -> None:
+        """Keep them for the next time."""
         trouble = preferences.save(self.preferences)
         if trouble is not None:
-            self.stage.tell(trouble, error=True)
+            self.tell(trouble, error=True)
+
+    def choose_theme(self, name: str) -> None:
+        """Use its colours, now and next time."""
+        self.theme = name
 
     def watch_theme(self, theme: str) -> None:
         if self.is_running and self.screen_stack and theme != self.preferences.theme:
-            self.remember(theme=theme)
-            self.stage.legend()
+            self.preferences.theme = theme
+            self.save_preferences()
+            self.conversation_display.legend()
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """The slash commands, in the palette as well."""

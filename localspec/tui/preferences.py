@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.files import write_atomically
-from localspec.tui.control.commands import checked
+from localspec.tui.session.commands import checked
 
 
 # No pydantic: to import it takes a tenth of the time to the first paint.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from localspec.drafters.hybrid import Blend
 
 from localspec.decoding.loop import Drafter
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters import REGISTRY, Parts
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.hybrid import Blend
+from localspec.drafters.options import COPY_DEPTH, DEPTH, Drafting, Limits, choose
 from localspec.drafters.parallel import Ahead
 from localspec.errors import UsageError
 from localspec.planning.adaptive import NAME, Measured
-from localspec.drafters.options import COPY_DEPTH, DEPTH, Drafting, Limits, choose
 from localspec.planning.explore_then_commit import Contest
 from localspec.planning.pair_profile import Knowledge
 from localspec.planning.planner import Fixed, Never, Plan, Planner

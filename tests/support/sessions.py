@@ -10,8 +10,8 @@ from localspec.decoding.random_source import Dice, SeededDice
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
-from localspec.planning.costs import CostCurve
 from localspec.drafters.options import choose
+from localspec.planning.costs import CostCurve
 
 
 def a_session(

@@ -15,7 +15,7 @@ from textual.widgets import OptionList
 
 from localspec.chat.conversation import ASSISTANT, Message
 from localspec.tui.app import ChatApp
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import PairReference
 from tests.tui.scripted import Scripted
 
 PATIENCE = 700
@@ -70,16 +70,16 @@ class Chat:
 
     async def type(self, text: str) -> None:
         """Type into the input."""
-        before = self.app.prompt.text
+        before = self.app.parts.prompt.text
         self.burst(text)
-        await self.until(lambda: self.app.prompt.text == before + text, f"typed {text!r}")
+        await self.until(lambda: self.app.parts.prompt.text == before + text, f"typed {text!r}")
         await self.pilot.pause()
 
     async def command(self, line: str) -> None:
         """Give a slash command."""
         await self.type(line)
         # The list of completions would take Enter for itself.
-        if self.app.prompt.completing:
+        if self.app.parts.prompt.completing:
             await self.press("escape")
         await self.press("enter")
 
@@ -136,7 +136,7 @@ class Chat:
 
     def listed(self) -> list[str]:
         """The list of conversations, line by line."""
-        options = self.app.sidebar.query_one(OptionList)
+        options = self.app.parts.sidebar.query_one(OptionList)
         return [_plain(options.get_option_at_index(n).prompt) for n in range(options.option_count)]
 
     @property
@@ -178,7 +178,7 @@ async def chat(
     script: Scripted | None = None,
     *,
     size: tuple[int, int] = (120, 40),
-    pair: Pair | None = None,
+    pair: PairReference | None = None,
     ready: bool = True,
     app: ChatApp | None = None,
     toasts: bool = False,

@@ -22,7 +22,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.planning.planner import Plan
 from localspec.prompting.detokenizer import Detokenizer
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import PairReference
 
 PLAIN = 0.05
 """Seconds of a plain pass."""
@@ -140,7 +140,7 @@ class Scripted:
     def __init__(self, *answers: Says | str) -> None:
         self.answers = deque(Says(a) if isinstance(a, str) else a for a in answers)
         self.asked: list[Asked] = []
-        self.loaded: list[Pair] = []
+        self.loaded: list[PairReference] = []
         self.troubles: dict[str | None, BaseException] = {}
         self.loading: dict[str | None, Hold] = {}
         self.closed = 0
@@ -157,7 +157,7 @@ class Scripted:
         progress: Callable[[float], None],
     ) -> Engine:
         """As `localspec.load`."""
-        self.loaded.append(Pair(model, draft))
+        self.loaded.append(PairReference(model, draft))
         progress(0.25)
         hold = self.loading.get(model)
         if hold is not None:

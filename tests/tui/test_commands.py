@@ -9,12 +9,12 @@ import pytest
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.tui.control import commands
 from localspec.tui.control.command_actions import CommandActions
-from localspec.tui.control.commands import (
+from localspec.tui.session import commands
+from localspec.tui.session.commands import (
     BY_NAME,
     COMMANDS,
-    Completion,
+    CommandCompletion,
     complete,
     parse,
     setting,
@@ -78,7 +78,7 @@ def test_names_are_completed() -> None:
     assert texts("/SE") == ["/set ", "/search "]
     assert texts("/zzz") == []
     about = BY_NAME["attach"].about
-    assert complete("/at", {}) == [Completion("/attach ", "/attach FILE", about)]
+    assert complete("/at", {}) == [CommandCompletion("/attach ", "/attach FILE", about)]
 
 
 @pytest.mark.parametrize("line", ["hello", "//he", "/help\nme", "/system a", "/nothing a"])

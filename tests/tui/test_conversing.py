@@ -24,23 +24,23 @@ from localspec.decoding.loop import TARGET, Step
 from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
 from localspec.planning.planner import Plan
-from localspec.tui.control.answer import Answer
-from localspec.tui.control.conversing import Conversing
-from localspec.tui.control.events import (
-    Began,
-    Ended,
-    Failed,
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.events import (
+    AnswerBegan,
+    AnswerEnded,
+    AnswerFailed,
     Measuring,
     NotOpened,
     Opened,
-    Opening,
+    OpeningProgress,
     Overflowed,
-    Pair,
+    PairReference,
+    PromptProgress,
     Question,
-    Reading,
 )
 
-OPENED = Opened(Pair("big", "small"), "Big", "/big", 100, "Small", "/small", 10, None, 512)
+OPENED = Opened(PairReference("big", "small"), "Big", "/big", 100, "Small", "/small", 10, None, 512)
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Chat:
             token_bytes=lambda token: bytes([token]),
             context_length=512,
         )
-        self.it.on_event(Began(answer))
+        self.it.on_event(AnswerBegan(answer))
         return answer
 
     def say(self, answer: Answer, text: str) -> None:
@@ -147,7 +147,7 @@ class Chat:
     async def answered(self, question: str, text: str) -> None:
         to = await self.send(question)
         self.say(self.begin(), text)
-        self.it.on_event(Ended(to, text, "stop"))
+        self.it.on_event(AnswerEnded(to, text, "stop"))
 
     @property
     def path(self) -> list[tuple[str, str, str]]:
@@ -192,7 +192,7 @@ async def test_an_answer_from_beginning_to_end() -> None:
     chat.say(answer, " you")
     assert chat.it.tick(spans=True) is not None
     assert message.spans == [(6, TARGET)]
-    chat.it.on_event(Ended(to, "Hi you", "stop"))
+    chat.it.on_event(AnswerEnded(to, "Hi you", "stop"))
     assert chat.path[1:] == [(ASSISTANT, "Hi you", COMPLETE)]
     assert (message.model, message.draft, message.finish_reason) == ("Big", "Small", "stop")
     assert message.stats is not None
@@ -232,7 +232,7 @@ async def test_stop_keeps_what_there_is() -> None:
     chat.say(chat.begin(), "Hi th")
     chat.it.stop()
     assert chat.desk.stops == 1
-    chat.it.on_event(Ended(to, "Hi th", "cancelled"))
+    chat.it.on_event(AnswerEnded(to, "Hi th", "cancelled"))
     assert chat.path[1:] == [(ASSISTANT, "Hi th", STOPPED)]
     assert chat.book.finished[0].state == STOPPED
 
@@ -240,7 +240,7 @@ async def test_stop_keeps_what_there_is() -> None:
 async def test_stop_before_anything_came() -> None:
     chat = Chat()
     to = await chat.send("Hello")
-    chat.it.on_event(Ended(to, "", "cancelled"))
+    chat.it.on_event(AnswerEnded(to, "", "cancelled"))
     assert chat.path == [(USER, "Hello", COMPLETE)]
     assert chat.it.notes == {to: "■ stopped before it was answered"}
     await chat.send("Hello?")
@@ -251,7 +251,7 @@ async def test_a_failure_is_told_and_kept_with_the_answer() -> None:
     chat = Chat()
     to = await chat.send("Hello")
     chat.say(chat.begin(), "Hi")
-    chat.it.on_event(Failed(to, "Hi", "It broke."))
+    chat.it.on_event(AnswerFailed(to, "Hi", "It broke."))
     assert chat.path[1:] == [(ASSISTANT, "Hi", FAILED)]
     stats = chat.book.finished[0].stats
     assert stats is not None
@@ -263,7 +263,7 @@ async def test_a_failure_is_told_and_kept_with_the_answer() -> None:
 async def test_a_failure_before_anything_came() -> None:
     chat = Chat()
     to = await chat.send("Hello")
-    chat.it.on_event(Failed(to, "", "It broke."))
+    chat.it.on_event(AnswerFailed(to, "", "It broke."))
     assert chat.it.notes == {to: "✗ It broke."}
     assert chat.book.finished == []
 
@@ -273,7 +273,7 @@ async def test_notes_while_it_takes_its_time() -> None:
     chat.it.opened = None
     to = await chat.send("Hello")
     assert chat.it.notes == {to: "waiting for the model …"}
-    chat.it.on_event(Reading(to, 1, 4))
+    chat.it.on_event(PromptProgress(to, 1, 4))
     assert chat.it.notes == {to: "reading the prompt: 25%"}
     answer = chat.begin()
     message = chat.it.conversation.tip
@@ -289,11 +289,15 @@ async def test_notes_while_it_takes_its_time() -> None:
 async def test_events_about_other_questions_change_nothing() -> None:
     chat = Chat()
     to = await chat.send("Hello")
-    for event in (Ended("other", "x", "stop"), Failed("other", "", "x"), Reading("other", 1, 2)):
+    for event in (
+        AnswerEnded("other", "x", "stop"),
+        AnswerFailed("other", "", "x"),
+        PromptProgress("other", 1, 2),
+    ):
         chat.it.on_event(event)
     assert chat.it.running is not None
-    chat.it.on_event(Ended(to, "", "cancelled"))
-    chat.it.on_event(Ended(to, "late", "stop"))
+    chat.it.on_event(AnswerEnded(to, "", "cancelled"))
+    chat.it.on_event(AnswerEnded(to, "late", "stop"))
     assert chat.path == [(USER, "Hello", COMPLETE)]
 
 
@@ -309,7 +313,7 @@ async def test_an_answer_goes_on_in_its_own_conversation() -> None:
     chat.it.begin(Conversation(id=first.id))
     assert chat.it.conversation is first
     assert chat.it.comes_here is not None
-    chat.it.on_event(Ended(to, "Hi", "stop"))
+    chat.it.on_event(AnswerEnded(to, "Hi", "stop"))
     assert chat.path == [(USER, "Hello", COMPLETE), (ASSISTANT, "Hi", COMPLETE)]
 
 
@@ -320,7 +324,7 @@ async def test_answering_again_makes_a_branch() -> None:
     chat.it.regenerate(answer)
     assert chat.path == [(USER, "Hello", COMPLETE)]
     chat.say(chat.begin(), "Oh")
-    chat.it.on_event(Ended(chat.desk.asked[-1].message, "Oh", "stop"))
+    chat.it.on_event(AnswerEnded(chat.desk.asked[-1].message, "Oh", "stop"))
     assert chat.path[1:] == [(ASSISTANT, "Oh", COMPLETE)]
     chat.it.branch(-1)
     assert chat.it.conversation.tip == answer
@@ -361,11 +365,11 @@ async def test_a_full_context_is_offered_to_be_emptied() -> None:
     assert chat.it.running is None
     chat.it.drop_oldest()
     assert chat.desk.asked[-1].overflow == "drop_oldest"
-    chat.it.on_event(Ended(to, "", "cancelled"))
+    chat.it.on_event(AnswerEnded(to, "", "cancelled"))
     # From now on, in this conversation alone.
     await chat.send("More")
     assert chat.desk.asked[-1].overflow == "drop_oldest"
-    chat.it.on_event(Ended(chat.desk.asked[-1].message, "", "cancelled"))
+    chat.it.on_event(AnswerEnded(chat.desk.asked[-1].message, "", "cancelled"))
     chat.it.begin(Conversation())
     await chat.send("Else")
     assert chat.desk.asked[-1].overflow == "error"
@@ -399,17 +403,21 @@ async def test_settings_from_a_file_that_cannot_be_meant(sampling: dict[str, flo
 def test_opening() -> None:
     screen, book = Screen(), Book()
     it = Conversing(screen, book, Desk())
-    it.on_event(Opening("loading the model", 0.256))
-    it.on_event(Opening("looking at the files", None))
-    it.on_event(NotOpened(Pair("none"), "There is no file none.", cancelled=False, still=None))
+    it.on_event(OpeningProgress("loading the model", 0.256))
+    it.on_event(OpeningProgress("looking at the files", None))
+    it.on_event(
+        NotOpened(PairReference("none"), "There is no file none.", cancelled=False, still=None)
+    )
     assert screen.doing == ["loading the model: 26%", "looking at the files", None]
     assert screen.told == [("There is no file none.", True)]
     assert it.opened is None
     it.on_event(OPENED)
     assert (it.conversation.model, it.conversation.draft) == ("big", "small")
-    it.on_event(NotOpened(Pair("none"), "There is no file none.", cancelled=False, still=OPENED))
+    it.on_event(
+        NotOpened(PairReference("none"), "There is no file none.", cancelled=False, still=OPENED)
+    )
     assert screen.told[-1] == ("There is no file none. Big stays open.", True)
-    it.on_event(NotOpened(Pair("none"), "Stopped.", cancelled=True, still=OPENED))
+    it.on_event(NotOpened(PairReference("none"), "Stopped.", cancelled=True, still=OPENED))
     assert len(screen.told) == 2
     assert it.opened == OPENED
 
@@ -444,16 +452,16 @@ async def test_the_model_names_the_conversation_unless_something_is_sent() -> No
     await chat.send("Hello fox")
     chat.begin()
     asked = chat.desk.asked[-1].message
-    chat.it.on_event(Ended(asked, "Hi", "stop"))
+    chat.it.on_event(AnswerEnded(asked, "Hi", "stop"))
     chat.it.ask_for_title()
     assert chat.desk.asked[-1].messages[-1]["role"] == "user"
-    chat.it.on_event(Ended("title", '"A Fox Says Hello."', "stop"))
+    chat.it.on_event(AnswerEnded("title", '"A Fox Says Hello."', "stop"))
     assert chat.it.conversation.title == "A Fox Says Hello"
     assert chat.it.conversation.titled_by == "model"
     # One that was cut off, or thinks aloud, is none.
     for text, reason in (("Half a", "length"), ("<think>well", "stop"), ("", "cancelled")):
         chat.it.ask_for_title()
-        chat.it.on_event(Ended("title", text, reason))
+        chat.it.on_event(AnswerEnded("title", text, reason))
         assert chat.it.conversation.title == "A Fox Says Hello"
     stops = chat.desk.stops
     chat.it.ask_for_title()

@@ -11,10 +11,10 @@ from textual.strip import Strip
 
 from localspec.text import harmless
 from localspec.tui.rendering.markdown_lines import CodeBlock, MarkdownLines, code_blocks
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 
-LOOK = Look({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
+PALETTE = Palette({"accent": "#ffa62b", "primary": "#0178d4", "panel": "#242f38"}, dark=True)
 TEXTS = {
     "paragraphs": "One two three.\nFour *five* **six** `seven`.\n\n\nEight  \nnine.\n",
     "headings": "# One\n\ntext\n## Two\ntext\n\nThree\n=====\n\nFour\n---\nmore",
@@ -42,7 +42,7 @@ def drawn(lines: Sequence[Strip]) -> list[list[tuple[str, str]]]:
 
 
 def plain(text: str, width: int = 40) -> list[str]:
-    lines = MarkdownLines().render(text, width, LOOK)
+    lines = MarkdownLines().render(text, width, PALETTE)
     return [line.text[INDENT:].rstrip() for line in lines]
 
 
@@ -51,8 +51,8 @@ def plain(text: str, width: int = 40) -> list[str]:
 def test_growing_by_characters(text: str, width: int) -> None:
     growing = MarkdownLines()
     for end in range(len(text) + 1):
-        lines = growing.render(text[:end], width, LOOK)
-        assert drawn(lines) == drawn(MarkdownLines().render(text[:end], width, LOOK)), text[:end]
+        lines = growing.render(text[:end], width, PALETTE)
+        assert drawn(lines) == drawn(MarkdownLines().render(text[:end], width, PALETTE)), text[:end]
 
 
 @given(
@@ -73,14 +73,14 @@ def test_growing_in_any_pieces(pieces: list[str], cuts: list[int]) -> None:
     text = "".join(pieces)
     growing = MarkdownLines()
     for end in [*sorted(cuts), len(text)]:
-        lines = growing.render(text[:end], 20, LOOK)
-    assert drawn(lines) == drawn(MarkdownLines().render(text, 20, LOOK))
+        lines = growing.render(text[:end], 20, PALETTE)
+    assert drawn(lines) == drawn(MarkdownLines().render(text, 20, PALETTE))
 
 
 @given(text=st.text(max_size=80))
 @settings(max_examples=100, deadline=None)
 def test_nothing_that_a_terminal_would_obey_is_drawn(text: str) -> None:
-    for line in MarkdownLines().render(harmless(text), 20, LOOK):
+    for line in MarkdownLines().render(harmless(text), 20, PALETTE):
         for segment in line:
             assert not segment.control
             assert harmless(segment.text) == segment.text
@@ -97,7 +97,7 @@ def test_control_characters_written_as_entities(entity: str) -> None:
         f"[a{entity}b](x{entity}y)",
         f"```{entity}\na\n```",
     ):
-        for line in MarkdownLines().render(text, 40, LOOK):
+        for line in MarkdownLines().render(text, 40, PALETTE):
             for segment in line:
                 assert harmless(segment.text) == segment.text
                 link = None if segment.style is None else segment.style.link
@@ -115,14 +115,18 @@ def test_one_empty_line_between_blocks_and_none_around() -> None:
 
 def test_a_text_that_is_replaced_or_gets_another_width_is_drawn_anew() -> None:
     growing = MarkdownLines()
-    growing.render("one two\n\nthree", 40, LOOK)
-    assert drawn(growing.render("one", 40, LOOK)) == drawn(MarkdownLines().render("one", 40, LOOK))
+    growing.render("one two\n\nthree", 40, PALETTE)
+    assert drawn(growing.render("one", 40, PALETTE)) == drawn(
+        MarkdownLines().render("one", 40, PALETTE)
+    )
     text = "one two three\n\nfour"
-    growing.render(text, 40, LOOK)
-    assert drawn(growing.render(text, 4, LOOK)) == drawn(MarkdownLines().render(text, 4, LOOK))
-    light = Look({"accent": "#000000"}, dark=False)
+    growing.render(text, 40, PALETTE)
+    assert drawn(growing.render(text, 4, PALETTE)) == drawn(
+        MarkdownLines().render(text, 4, PALETTE)
+    )
+    light = Palette({"accent": "#000000"}, dark=False)
     code = "```\nx\n```"
-    growing.render(code, 40, LOOK)
+    growing.render(code, 40, PALETTE)
     assert drawn(growing.render(code, 40, light)) == drawn(MarkdownLines().render(code, 40, light))
 
 
@@ -139,16 +143,16 @@ def test_settled_blocks_are_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(markdown_lines, "_rendered", counting)
     growing = MarkdownLines()
     text = "\n\n".join(f"paragraph {number}" for number in range(50))
-    growing.render(text, 40, LOOK)
+    growing.render(text, 40, PALETTE)
     counted.clear()
-    growing.render(f"{text} and", 40, LOOK)
+    growing.render(f"{text} and", 40, PALETTE)
     assert len(counted) == 1
 
 
 @pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS.keys())
 def test_lines_fit(text: str) -> None:
     for width in (2, 10, 33):
-        for line in MarkdownLines().render(text, width, LOOK):
+        for line in MarkdownLines().render(text, width, PALETTE):
             assert line.cell_length == width + INDENT
 
 

@@ -6,7 +6,7 @@ from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
-from localspec.tui.control.events import Pair
+from localspec.tui.session.events import PairReference
 from tests.tui.pilots import chat
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -19,7 +19,7 @@ async def test_send_and_read_the_answer() -> None:
         assert [m["content"] for m in script.asked[0].messages] == ["Tell me of a fox"]
         assert "You" in shown.text
         assert "A fox ran over the hill." in shown.text  # rendered, without the stars
-        assert shown.app.prompt.text == ""
+        assert shown.app.parts.prompt.text == ""
         assert "tok/s" in shown.text
         assert shown.answer.state == COMPLETE
         assert not shown.errors()
@@ -37,7 +37,7 @@ async def test_several_lines_in_one_message() -> None:
     script = Scripted()
     async with chat(script) as shown:
         await shown.type("one\ntwo\nthree")
-        assert shown.app.prompt.size.height == 3
+        assert shown.app.parts.prompt.size.height == 3
         await shown.press("enter")
         await shown.until(lambda: shown.says("one\ntwo\nthree"))
         await shown.answered()
@@ -67,7 +67,7 @@ async def test_keys_typed_at_once_all_arrive_before_enter_does() -> None:
 async def test_a_message_sent_before_the_model_is_open_waits_for_it() -> None:
     script = Scripted("At last.")
     loading = script.loading["slow.gguf"] = Hold()
-    async with chat(script, pair=Pair("slow.gguf"), ready=False) as shown:
+    async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
         await shown.until(lambda: loading.reached)
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text)
@@ -82,7 +82,7 @@ async def test_what_was_sent_comes_back_with_the_arrows() -> None:
         for text in ("first", "second"):
             await shown.send(text)
         await shown.type("begun")
-        prompt = shown.app.prompt
+        prompt = shown.app.parts.prompt
         seen = []
         for key in ("up", "up", "up", "down", "down"):
             await shown.press(key)
@@ -95,11 +95,11 @@ async def test_the_arrows_move_within_several_lines_first() -> None:
         await shown.send("before")
         await shown.type("one\ntwo")
         await shown.press("up")
-        assert shown.app.prompt.text == "one\ntwo"
+        assert shown.app.parts.prompt.text == "one\ntwo"
         await shown.press("up")
-        assert shown.app.prompt.text == "before"
+        assert shown.app.parts.prompt.text == "before"
         await shown.press("down")
-        assert shown.app.prompt.text == "one\ntwo"
+        assert shown.app.parts.prompt.text == "one\ntwo"
 
 
 async def test_what_was_sent_in_an_earlier_session_comes_back_too() -> None:
@@ -107,7 +107,7 @@ async def test_what_was_sent_in_an_earlier_session_comes_back_too() -> None:
         await shown.send("from yesterday")
     async with chat() as shown:
         await shown.press("up")
-        assert shown.app.prompt.text == "from yesterday"
+        assert shown.app.parts.prompt.text == "from yesterday"
 
 
 async def test_escape_stops_and_keeps_the_partial_answer() -> None:
@@ -160,7 +160,7 @@ async def test_stop_while_the_prompt_is_read() -> None:
 async def test_stop_before_the_model_is_open_answers_nothing() -> None:
     script = Scripted()
     loading = script.loading["slow.gguf"] = Hold()
-    async with chat(script, pair=Pair("slow.gguf"), ready=False) as shown:
+    async with chat(script, pair=PairReference("slow.gguf"), ready=False) as shown:
         await shown.until(lambda: loading.reached)
         await shown.send("early", answered=False)
         await shown.until(lambda: "waiting for the model" in shown.text)
@@ -191,10 +191,10 @@ async def test_what_is_typed_ahead_is_kept_until_the_answer_is_there() -> None:
         await shown.type("and then")
         await shown.press("enter")
         await shown.hears("An answer is still coming.")
-        assert shown.app.prompt.text == "and then"
+        assert shown.app.parts.prompt.text == "and then"
         hold.release()
         await shown.answered()
-        assert shown.app.prompt.text == "and then"
+        assert shown.app.parts.prompt.text == "and then"
         await shown.press("enter")
         await shown.until(lambda: shown.says("and then"))
         await shown.answered()

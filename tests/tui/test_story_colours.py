@@ -28,7 +28,7 @@ def styles(shown: Chat) -> dict[str, Style]:
 
 def legend(shown: Chat) -> str:
     """The line that tells the marks apart, empty where it is not shown."""
-    line = shown.app.static("#legend")
+    line = shown.app.parts.line("#legend")
     return str(line.content) if line.display else ""
 
 
@@ -140,7 +140,7 @@ async def test_the_figures_tell_what_drafting_did() -> None:
 async def test_where_drafting_is_off_a_sentence_says_why() -> None:
     async with chat(Scripted(Says(TEXT, passes=[Pass()]))) as shown:
         await shown.send("letters")
-        panel = str(shown.app.part(FiguresPanel).query_one("#drafts", Static).content)
+        panel = str(shown.app.parts.widget(FiguresPanel).query_one("#drafts", Static).content)
         assert f"Drafting is off: {NEVER}." in panel
         assert "Drafting is off: " in shown.text
         assert "not drafted" in shown.text
@@ -169,7 +169,7 @@ async def test_why_of_a_message_that_is_selected() -> None:
     async with chat(Scripted(TEXT, "short")) as shown:
         await shown.send("letters")
         await shown.send("once more")
-        shown.app.transcript.focus()
+        shown.app.parts.transcript.focus()
         await shown.press("up", "up", "up", "w")
         await shown.until(lambda: "gave 14 tokens" in shown.text)
         await shown.press("w")

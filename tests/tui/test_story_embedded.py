@@ -11,7 +11,7 @@ from localspec import Chunk, Drafting, ModelOptions
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.control.answer import Answer
+from localspec.tui.session.answer import Answer
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold
 
@@ -37,7 +37,7 @@ def the_app(max_tokens: int | None = None) -> ChatApp:
 async def open_first(shown: Chat) -> None:
     """Show the newest conversation of the list."""
     await shown.until(lambda: "No conversations" not in shown.listed()[0])
-    shown.app.sidebar.query_one(OptionList).focus()
+    shown.app.parts.sidebar.query_one(OptionList).focus()
     await shown.press("home", "enter")
     await shown.until(lambda: shown.said, "the conversation")
 
@@ -121,7 +121,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         await shown.answered()
         assert shown.said == []
         await shown.send("And one about a cat.")
-        shown.app.shelf.take(answering.id, None)
+        shown.app.conversation_list.take(answering.id, None)
         await shown.until(lambda: shown.says("Tell me a story about an owl."))
         assert shown.answer.state == COMPLETE
         assert len(shown.answer.content.split()) > 40

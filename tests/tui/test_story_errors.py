@@ -71,7 +71,7 @@ async def test_what_the_terminal_would_obey_is_made_harmless() -> None:
     async with chat(script, toasts=True) as shown:
         await shown.until(lambda: "[b]x[/b]" in shown.text)
         shown.app.post_message(events.Paste("clear \x1b[2J"))
-        await shown.until(lambda: shown.app.prompt.text)
+        await shown.until(lambda: shown.app.parts.prompt.text)
         await shown.press("enter")
         await shown.until(lambda: len(shown.said) == 2)
         await shown.answered()
@@ -165,7 +165,7 @@ async def test_broken_preferences_are_told_and_replaced() -> None:
         await shown.hears(f"{file} could not be read", error=False)
         await shown.command("/tokens on")
     async with chat() as shown:
-        assert shown.app.transcript.tokens
+        assert shown.app.parts.transcript.tokens
         assert not shown.notices()
 
 
@@ -177,7 +177,7 @@ async def test_preferences_that_cannot_be_kept_are_told(home: Path) -> None:
         file.mkdir(parents=True)
         await shown.command("/tokens on")
         await shown.hears("The settings of the chat are not kept:")
-        assert shown.app.transcript.tokens
+        assert shown.app.parts.transcript.tokens
 
 
 async def test_settings_that_no_engine_takes_are_told() -> None:
@@ -188,7 +188,7 @@ async def test_settings_that_no_engine_takes_are_told() -> None:
     history.write(message, conversation.id)
     history.close()
     async with chat(size=(140, 40)) as shown:
-        shown.app.shelf.take(conversation.id, None)
+        shown.app.conversation_list.take(conversation.id, None)
         await shown.until(lambda: shown.says("before"))
         await shown.send("hello")
         assert shown.said == ["before", "hello"]

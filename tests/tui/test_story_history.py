@@ -54,7 +54,7 @@ async def test_conversations_are_listed_newest_first(stored: list[Conversation])
 async def test_search_and_open_what_was_found(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         await shown.press("ctrl+f")
-        assert shown.app.focused is shown.app.sidebar.query_one(Input)
+        assert shown.app.focused is shown.app.parts.sidebar.query_one(Input)
         shown.burst("voles")
         await shown.until(lambda: len(shown.listed()) == 1, "one hit")
         assert "What do owls eat" in shown.listed()[0]
@@ -62,10 +62,10 @@ async def test_search_and_open_what_was_found(stored: list[Conversation]) -> Non
         await shown.press("enter", "enter")
         await shown.until(lambda: shown.said, "the conversation")
         assert shown.said == ["What do owls eat", "Mostly voles and mice."]
-        selected = shown.app.transcript.selected
+        selected = shown.app.parts.transcript.selected
         assert selected is not None
         assert selected.content == "Mostly voles and mice."
-        assert shown.app.prompt.has_focus
+        assert shown.app.parts.prompt.has_focus
 
 
 async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) -> None:
@@ -75,7 +75,7 @@ async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) 
         await shown.press("escape")
         await shown.until(lambda: len(shown.listed()) == 2, "all of them again")
         await shown.press("escape")
-        await shown.until(lambda: shown.app.prompt.has_focus)
+        await shown.until(lambda: shown.app.parts.prompt.has_focus)
 
 
 async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
@@ -94,7 +94,7 @@ async def test_a_hit_on_a_hidden_branch_shows_that_branch() -> None:
 async def test_going_on_in_a_conversation_from_before(stored: list[Conversation]) -> None:
     script = Scripted("And beetles.")
     async with chat(script, size=WIDE) as shown:
-        shown.app.sidebar.query_one(OptionList).focus()
+        shown.app.parts.sidebar.query_one(OptionList).focus()
         await shown.press("home", "enter")
         await shown.until(lambda: shown.said)
         await shown.send("And else?")
@@ -145,7 +145,7 @@ async def test_delete_with_a_key_in_the_list(stored: list[Conversation]) -> None
     async with chat(size=WIDE) as shown:
         await shown.send("here")
         await shown.until(lambda: len(shown.listed()) == 3)
-        shown.app.sidebar.query_one(OptionList).focus()
+        shown.app.parts.sidebar.query_one(OptionList).focus()
         await shown.press("end", "x")
         await choose(shown, "Delete it")
         await shown.until(lambda: len(shown.listed()) == 2)
@@ -197,7 +197,7 @@ async def test_an_answer_goes_on_while_another_conversation_is_shown() -> None:
         await shown.press("enter")
         await shown.until(lambda: shown.says("meanwhile"))
         await shown.answered()
-        shown.app.shelf.take(answering, None)
+        shown.app.conversation_list.take(answering, None)
         await shown.until(lambda: shown.says("count"))
         assert shown.said == ["count", "one two three four"]
 
@@ -210,7 +210,7 @@ async def test_coming_back_to_an_answer_that_still_comes() -> None:
         await shown.until(lambda: hold.reached)
         answering = shown.app.conversing.conversation
         await shown.press("ctrl+n")
-        shown.app.shelf.take(answering.id, None)
+        shown.app.conversation_list.take(answering.id, None)
         await shown.until(lambda: shown.app.conversing.conversation is answering)
         hold.release()
         await shown.answered()
@@ -254,7 +254,7 @@ async def test_the_list_goes_on_as_one_scrolls() -> None:
     history.close()
     async with chat(size=WIDE) as shown:
         assert len(shown.listed()) == 100
-        shown.app.sidebar.query_one(OptionList).focus()
+        shown.app.parts.sidebar.query_one(OptionList).focus()
         await shown.press("end")
         await shown.until(lambda: len(shown.listed()) == 150)
         await shown.press("end")

@@ -13,8 +13,8 @@ from localspec.hub import local
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, WARN, Check, PairReport
-from localspec.tui.control.events import Pair
 from localspec.tui.screens.model_picker import ModelPicker
+from localspec.tui.session.events import PairReference
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -106,7 +106,7 @@ def judged(shown: Chat) -> Callable[[], bool]:
 
 
 async def test_the_picker_lists_models_and_which_draft_fits() -> None:
-    async with chat(pair=Pair(OWL.reference)) as shown:
+    async with chat(pair=PairReference(OWL.reference)) as shown:
         await pick(shown)
         targets, drafts = lists(shown)
         assert [text.split()[0] for text in option_texts(targets)] == [
@@ -127,7 +127,7 @@ async def test_the_picker_lists_models_and_which_draft_fits() -> None:
 
 async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
     script = Scripted("From the owl.", "From the wren.")
-    async with chat(script, pair=Pair(OWL.reference)) as shown:
+    async with chat(script, pair=PairReference(OWL.reference)) as shown:
         await shown.send("who are you")
         await pick(shown)
         lists(shown)[0].focus()
@@ -137,7 +137,7 @@ async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
         assert lists(shown)[1].has_focus
         await shown.press("down", "enter")
         await shown.until(lambda: shown.app.conversing.opened.model == "wren")  # type: ignore[union-attr]
-        assert script.loaded[-1] == Pair(WREN.reference, "none")
+        assert script.loaded[-1] == PairReference(WREN.reference, "none")
         assert script.closed == 1
         assert shown.said == ["who are you", "From the owl."]
         assert "wren, no draft model" in shown.text
@@ -152,7 +152,7 @@ async def test_choosing_a_pair_opens_it_and_the_conversation_stays() -> None:
 
 async def test_the_draft_command_chooses_the_draft_only() -> None:
     script = Scripted()
-    async with chat(script, pair=Pair(OWL.reference)) as shown:
+    async with chat(script, pair=PairReference(OWL.reference)) as shown:
         await shown.command("/draft")
         await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
         await shown.until(lambda: lists(shown)[1].has_focus, "the drafts' focus")
@@ -161,13 +161,13 @@ async def test_the_draft_command_chooses_the_draft_only() -> None:
         await shown.until(lambda: about(shown) == "The draft is large for its target")
         await shown.press("enter")
         await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == Pair(OWL.reference, WREN.reference)
+        assert script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
 
 
 async def test_a_draft_chosen_stays_chosen_while_verdicts_move_it(room: Room) -> None:
     room.judging = Hold()
     script = Scripted()
-    async with chat(script, pair=Pair(OWL.reference, WREN.reference)) as shown:
+    async with chat(script, pair=PairReference(OWL.reference, WREN.reference)) as shown:
         room.models.reverse()  # crab comes before wren until both are judged
         await pick(shown)
         drafts = lists(shown)[1]
@@ -179,11 +179,11 @@ async def test_a_draft_chosen_stays_chosen_while_verdicts_move_it(room: Room) ->
         assert drafts.highlighted == 2
         await shown.press("enter", "enter", "enter")
         await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == Pair(OWL.reference, WREN.reference)
+        assert script.loaded[-1] == PairReference(OWL.reference, WREN.reference)
 
 
 async def test_another_target_begins_with_auto() -> None:
-    async with chat(pair=Pair(OWL.reference, WREN.reference)) as shown:
+    async with chat(pair=PairReference(OWL.reference, WREN.reference)) as shown:
         await pick(shown)
         targets, drafts = lists(shown)
         await shown.until(lambda: drafts.option_count == 4 and judged(shown)())
@@ -199,7 +199,7 @@ async def test_another_target_begins_with_auto() -> None:
 
 @pytest.mark.parametrize("size", [(80, 24), (120, 40)])
 async def test_what_the_picker_says_is_seen(size: tuple[int, int]) -> None:
-    async with chat(pair=Pair(OWL.reference), size=size) as shown:
+    async with chat(pair=PairReference(OWL.reference), size=size) as shown:
         await pick(shown)
         await shown.until(lambda: "from folder" in " ".join(shown.text.split()))
 
@@ -216,17 +216,17 @@ async def test_the_filter_and_a_path_that_is_typed() -> None:
         await shown.until(lambda: "Enter opens it as a path or reference" in about(shown))
         await shown.press("enter")
         await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == Pair("user/else:Q4_K_M", "auto")
+        assert script.loaded[-1] == PairReference("user/else:Q4_K_M", "auto")
 
 
 async def test_the_picker_by_keyboard_from_its_filter() -> None:
     script = Scripted()
-    async with chat(script, pair=Pair(OWL.reference)) as shown:
+    async with chat(script, pair=PairReference(OWL.reference)) as shown:
         await pick(shown)
         assert isinstance(shown.app.focused, Input)
         await shown.press("enter", "enter", "enter")
         await shown.until(lambda: len(script.loaded) == 2)
-        assert script.loaded[-1] == Pair(OWL.reference, "auto")
+        assert script.loaded[-1] == PairReference(OWL.reference, "auto")
 
 
 async def test_a_broken_file_is_listed_with_its_problem_and_does_not_open() -> None:
@@ -250,7 +250,7 @@ async def test_escape_leaves_the_picker(room: Room) -> None:
         await shown.until(lambda: "There are no GGUF files" in about(shown))
         await shown.press("escape")
         assert not isinstance(shown.app.screen, ModelPicker)
-        assert shown.app.prompt.has_focus
+        assert shown.app.parts.prompt.has_focus
         assert len(script.loaded) == 1
 
 
@@ -269,7 +269,7 @@ async def test_escape_leaves_the_picker_while_it_still_looks(room: Room) -> None
 
 async def test_a_pair_that_cannot_be_judged_says_why(room: Room) -> None:
     room.trouble = ModelInvalid("wren.gguf is truncated. Download it again.")
-    async with chat(pair=Pair(OWL.reference)) as shown:
+    async with chat(pair=PairReference(OWL.reference)) as shown:
         await pick(shown)
         await shown.until(lambda: "wren.gguf is truncated." in option_texts(lists(shown)[1])[-1])
         assert lists(shown)[1].get_option_at_index(2).disabled
@@ -283,22 +283,22 @@ async def test_found_models_complete_the_commands() -> None:
         await shown.press("escape")
         await shown.type("/model wr")
         await shown.press("tab")
-        assert shown.app.prompt.text == f"/model {WREN.reference}"
+        assert shown.app.parts.prompt.text == f"/model {WREN.reference}"
 
 
 async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
     script = Scripted("From the owl.", "Still the owl.")
     loading = script.loading[WREN.reference] = Hold()
-    async with chat(script, pair=Pair(OWL.reference, "none")) as shown:
+    async with chat(script, pair=PairReference(OWL.reference, "none")) as shown:
         await shown.send("hello")
         await shown.command(f"/model {WREN.reference}")
         await shown.until(lambda: loading.reached)
         await shown.until(lambda: "loading the model: " in shown.text, "progress")
         assert "Esc cancels" in shown.text
         await shown.press("escape")
-        await shown.until(lambda: shown.app.stage.doing is None, "the end of it")
+        await shown.until(lambda: shown.app.conversation_display.doing is None, "the end of it")
         assert not shown.errors()
-        assert script.loaded[-1] == Pair(OWL.reference, "none")  # opened again
+        assert script.loaded[-1] == PairReference(OWL.reference, "none")  # opened again
         assert "owl, no draft model" in shown.text
         await shown.send("are you there")
         assert shown.said == ["hello", "From the owl.", "are you there", "Still the owl."]
@@ -307,7 +307,7 @@ async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
 async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
     script = Scripted("One.", "Two.")
     script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is no model. Choose another file.")
-    async with chat(script, pair=Pair(OWL.reference)) as shown:
+    async with chat(script, pair=PairReference(OWL.reference)) as shown:
         await shown.send("hello")
         await shown.command("/model bad.gguf")
         await shown.hears("bad.gguf is no model. Choose another file. owl stays open.")
@@ -324,7 +324,7 @@ async def test_a_model_that_does_not_load_is_not_tried_again_next_time() -> None
         await shown.hears("bad.gguf is no model.")
     again = Scripted()
     async with chat(again) as shown:
-        assert again.loaded == [Pair(None, "auto")]
+        assert again.loaded == [PairReference(None, "auto")]
 
 
 async def test_without_any_model_a_sentence_says_what_to_do() -> None:
@@ -364,10 +364,10 @@ async def test_the_model_chosen_is_open_next_time() -> None:
         await shown.until(lambda: len(script.loaded) == 2)
         await shown.command("/draft none")
         await shown.until(lambda: len(script.loaded) == 3)
-        await shown.until(lambda: shown.app.stage.doing is None)
+        await shown.until(lambda: shown.app.conversation_display.doing is None)
     again = Scripted()
     async with chat(again):
-        assert again.loaded == [Pair(OWL.reference, "none")]
+        assert again.loaded == [PairReference(OWL.reference, "none")]
 
 
 async def test_notices_of_loading_are_shown() -> None:

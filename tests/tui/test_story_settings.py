@@ -65,7 +65,7 @@ async def test_what_was_wrong_stays_to_be_corrected() -> None:
     async with chat() as shown:
         await shown.command("/nonsense")
         await shown.hears("There is no command /nonsense.")
-        assert shown.app.prompt.text == "/nonsense"
+        assert shown.app.parts.prompt.text == "/nonsense"
 
 
 async def test_two_slashes_send_a_slash() -> None:
@@ -142,8 +142,8 @@ async def test_the_system_prompt_goes_with_the_conversation() -> None:
         assert [m["role"] for m in script.asked[1].messages] == ["user"]
     script = Scripted()
     async with chat(script, size=(140, 40)) as shown:
-        other = next(s for s in shown.app.records.list() if s.id != conversation)
-        shown.app.shelf.take(other.id, None)
+        other = next(s for s in shown.app.history.list() if s.id != conversation)
+        shown.app.conversation_list.take(other.id, None)
         await shown.until(lambda: shown.says("hello"))
         await shown.send("and?")
         assert script.asked[0].messages[0]["content"] == "Speak like a pirate."
@@ -160,7 +160,7 @@ async def test_attach_a_file(tmp_path: Path) -> None:
         assert "remember the milk" in script.asked[0].last
         assert script.asked[0].last.endswith("what do I need")
         assert "+ notes.txt, " in shown.text  # with the message now
-        assert not shown.app.composer.attached
+        assert not shown.app.parts.composer.attached
         await shown.send("and else")
         assert "milk" not in script.asked[1].last
 
@@ -196,7 +196,7 @@ async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
             await shown.until(lambda s=sentence: any(s in e for e in shown.errors()), name)  # type: ignore[misc]
         await shown.command("/attach")
         await shown.hears("/attach needs the path of a text file.")
-        assert not shown.app.composer.attached
+        assert not shown.app.parts.composer.attached
 
 
 async def test_export_to_markdown_and_json(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +230,7 @@ async def test_copy_an_answer_a_code_block_and_the_conversation() -> None:
         await shown.command("/copy")
         await shown.until(lambda: len(shown.copied) == 2)
         await shown.send("c")
-        shown.app.transcript.focus()
+        shown.app.parts.transcript.focus()
         await shown.press("b")
         await shown.until(lambda: "Copy which code block?" in shown.text)
         assert "python: print()" in shown.text

@@ -14,10 +14,10 @@ from localspec.hub.local import LocalModel
 from localspec.pairing import rules
 from localspec.pairing.rules import FAIL, OK, Check, PairReport
 from localspec.tui.app import ChatApp
-from localspec.tui.control.events import Pair
 from localspec.tui.rendering import message_lines
 from localspec.tui.screens.keys_screen import KeysScreen
 from localspec.tui.screens.model_picker import ModelPicker
+from localspec.tui.session.events import PairReference
 from localspec.tui.widgets import sidebar
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Scripted
@@ -54,9 +54,9 @@ def _the_same_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def an_app(*answers: str) -> ChatApp:
     app = ChatApp(
-        Pair("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
+        PairReference("/models/owl-8b.gguf", "/models/wren-1b.gguf"), loader=Scripted(*answers).load
     )
-    app.stage.resident = lambda: 1234 << 20
+    app.conversation_display.resident = lambda: 1234 << 20
     return app
 
 
@@ -67,7 +67,7 @@ def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None
         shown = Chat(app, pilot)
         await shown.opened()
         await story(shown)
-        app.prompt.cursor_blink = False
+        app.parts.prompt.cursor_blink = False
         await shown.settle()
 
     return play

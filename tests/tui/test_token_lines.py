@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 
 from localspec.chat.provenance import Rejected, Span
 from localspec.text import harmless
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT
 from localspec.tui.rendering.token_lines import legend, token_lines
 
-LOOK = Look({}, dark=True)
+PALETTE = Palette({}, dark=True)
 SOURCES = ["target", "ngram", "model", "cascade", "oracle"]
 
 
@@ -19,10 +19,10 @@ def shown(
     text: str, spans: list[Span], rejected: list[Rejected] | None = None, width: int = 40
 ) -> list[tuple[str, str]]:
     """The text without its margins, and the source of each run: its mark, or "fallen"."""
-    styles = {str(LOOK.mark(source).style): source for source in SOURCES}
-    styles[str(LOOK.fallen)] = "fallen"
+    styles = {str(PALETTE.mark(source).style): source for source in SOURCES}
+    styles[str(PALETTE.fallen)] = "fallen"
     runs: list[tuple[str, str]] = []
-    for strip in token_lines(text, spans, rejected or [], width, LOOK):
+    for strip in token_lines(text, spans, rejected or [], width, PALETTE):
         assert strip.cell_length == width + INDENT
         line = [(c, str(s.style)) for s in strip for c in s.text][INDENT:]
         while line and line[-1][0] == " " and styles.get(line[-1][1], "target") == "target":
@@ -48,11 +48,13 @@ def test_each_run_has_its_mark() -> None:
 
 def test_marks_differ_without_colours() -> None:
     """In shape, for NO_COLOR and for eyes that do not tell the colours apart."""
-    for look in (LOOK, Look({}, dark=False)):
-        marks = [look.mark(source).style for source in SOURCES]
+    for palette in (PALETTE, Palette({}, dark=False)):
+        marks = [palette.mark(source).style for source in SOURCES]
         shapes = [(s.bold, s.italic, s.underline, s.underline2, s.strike) for s in marks]
         assert len(set(shapes)) == len(SOURCES)
-        assert (look.fallen.bold, look.fallen.strike) not in [(s.bold, s.strike) for s in marks]
+        assert (palette.fallen.bold, palette.fallen.strike) not in [
+            (s.bold, s.strike) for s in marks
+        ]
 
 
 def test_what_fell_is_shown_where_it_fell() -> None:
@@ -98,7 +100,7 @@ def test_markdown_and_control_characters_are_shown_as_they_are() -> None:
 def test_lines_fit_and_nothing_gets_lost(words: list[tuple[str, str]], width: int) -> None:
     text = "".join(word for word, _ in words)
     spans = [(len(word), source) for word, source in words]
-    strips = token_lines(text, spans, [], width, LOOK)
+    strips = token_lines(text, spans, [], width, PALETTE)
     assert all(strip.cell_length == width + INDENT for strip in strips)
     drawn = "".join("".join(strip.text.split()) for strip in strips)
     if width > 1:  # a wide character has no room in one cell
@@ -107,6 +109,6 @@ def test_lines_fit_and_nothing_gets_lost(words: list[tuple[str, str]], width: in
 
 
 def test_the_legend() -> None:
-    line = legend(LOOK, ["target", "ngram", "oracle"], rejected=False)
+    line = legend(PALETTE, ["target", "ngram", "oracle"], rejected=False)
     assert line.plain == "the model itself plain  n-gram underlined  oracle double underlined"
-    assert "rejected" in legend(LOOK, ["target"], rejected=True).plain
+    assert "rejected" in legend(PALETTE, ["target"], rejected=True).plain

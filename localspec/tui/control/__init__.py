@@ -1,1 +1,1 @@
-"""What goes on between user, history and model."""
+"""Who tells the screen what to show, and carries out what the user wants of it."""

@@ -5,41 +5,106 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from textual.screen import Screen
 
 from localspec.chat import words
 from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
-from localspec.tui.control import commands
-from localspec.tui.control.commands import MAX_TOKENS, Command
-from localspec.tui.control.events import Pair
+from localspec.tui.control.conversation_display import ConversationDisplay
+from localspec.tui.control.conversation_list import ConversationList
+from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.screen_parts import ScreenParts
+from localspec.tui.preferences import Preferences
+from localspec.tui.session import commands
+from localspec.tui.session.commands import MAX_TOKENS, Command
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.events import PairReference
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
-    from localspec.tui.app import ChatApp
-    from localspec.tui.screens.settings_screen import Chosen
+    from localspec.tui.screens.settings_screen import ChosenSettings
+
+
+Result = TypeVar("Result")
+
+
+class CommandHost(Protocol):
+    """What commands do to the app as a whole."""
+
+    conversing: Conversing
+    preferences: Preferences
+
+    @property
+    def available_themes(self) -> Mapping[str, object]: ...
+
+    def attempt(self, action: Callable[[], object]) -> None: ...
+
+    def tell(self, text: str, *, error: bool = False) -> None: ...
+
+    def copy(self, text: str) -> None: ...
+
+    def save_preferences(self) -> None: ...
+
+    def open(self, pair: PairReference) -> None: ...
+
+    def show_tokens(self, tokens: bool, rejected: bool) -> None: ...
+
+    def choose_theme(self, name: str) -> None: ...
+
+    def exit(self) -> None: ...
+
+    def push_screen(
+        self, screen: Screen[Result], callback: Callable[[Result | None], Any] | None = None
+    ) -> object: ...
+
+    def action_keys(self) -> None: ...
+
+    def action_new(self) -> None: ...
+
+    def action_tokens(self) -> None: ...
+
+    def action_figures(self) -> None: ...
+
+    def action_sidebar(self) -> None: ...
+
+    def action_search(self) -> None: ...
+
+    def action_change_theme(self) -> None: ...
 
 
 class CommandActions:
     """Carries commands out on the app."""
 
-    def __init__(self, app: ChatApp) -> None:
-        self._app = app
+    def __init__(
+        self,
+        host: CommandHost,
+        parts: ScreenParts,
+        dialogs: Dialogs,
+        conversation_list: ConversationList,
+        conversation_display: ConversationDisplay,
+    ) -> None:
+        self._host = host
+        self._parts = parts
+        self._dialogs = dialogs
+        self._conversation_list = conversation_list
+        self._conversation_display = conversation_display
         self._models: list[LocalModel] | None = None
 
     def run(self, command: Command, argument: str) -> None:
         """Do it, or tell why not."""
         action: Callable[[str], object] = getattr(self, f"_{command.name}")
-        self._app.attempt(partial(action, argument))
+        self._host.attempt(partial(action, argument))
 
     def begin(self, command: Command) -> None:
         """From the palette: what needs an argument is put into the input."""
         if command.arguments and not command.arguments.startswith("["):
-            self._app.prompt.put(f"/{command.name} ")
-            self._app.prompt.focus()
+            self._parts.prompt.put(f"/{command.name} ")
+            self._parts.prompt.focus()
         else:
             self.run(command, "")
 
@@ -49,10 +114,10 @@ class CommandActions:
         Raises:
             UsageError: it cannot be done with this one.
         """
-        conversing = self._app.conversing
+        conversing = self._host.conversing
         found = conversing.conversation.messages[message]
         if action == "copy":
-            self._app.copy(found.content)
+            self._host.copy(found.content)
         elif action == "copy_code":
             self._copy_code(found)
         elif action == "regenerate":
@@ -69,26 +134,26 @@ class CommandActions:
         return {
             "models": lambda: [m.reference for m in self._models or () if m.problem is None],
             "drafts": lambda: [m.reference for m in self._models or () if m.problem is None],
-            "themes": lambda: sorted(self._app.available_themes),
+            "themes": lambda: sorted(self._host.available_themes),
         }
 
     # One method per command, by its name
 
     def _help(self, _argument: str) -> None:
-        self._app.action_keys()
+        self._host.action_keys()
 
     def _new(self, _argument: str) -> None:
-        self._app.action_new()
+        self._host.action_new()
 
     def _model(self, argument: str) -> None:
         if argument:
-            self._open(Pair(argument, "auto"))
+            self._open(PairReference(argument, "auto"))
         else:
             self._pick(draft_only=False)
 
     def _draft(self, argument: str) -> None:
         if argument:
-            self._open(Pair(self._pair().model, argument))
+            self._open(PairReference(self._pair().model, argument))
         else:
             self._pick(draft_only=True)
 
@@ -96,11 +161,11 @@ class CommandActions:
         if not argument:
             self._settings("system")
             return
-        conversation = self._app.conversing.conversation
-        self._app.conversing.configure(
+        conversation = self._host.conversing.conversation
+        self._host.conversing.configure(
             system=argument, sampling=conversation.sampling, max_tokens=conversation.max_tokens
         )
-        self._app.stage.tell("The system prompt is set for the answers to come.")
+        self._host.tell("The system prompt is set for the answers to come.")
 
     def _set(self, argument: str) -> None:
         if " " not in argument and "=" not in argument:
@@ -110,7 +175,7 @@ class CommandActions:
             self._settings(name)
             return
         name, value = commands.setting(argument)
-        conversation = self._app.conversing.conversation
+        conversation = self._host.conversing.conversation
         sampling, longest = dict(conversation.sampling), conversation.max_tokens
         if name == MAX_TOKENS:
             longest = None if value is None else int(value)
@@ -118,32 +183,32 @@ class CommandActions:
             sampling.pop(name, None)
         else:
             sampling[name] = value
-        self._app.conversing.configure(
+        self._host.conversing.configure(
             system=conversation.system, sampling=sampling, max_tokens=longest
         )
         shown = "its default" if value is None else f"{value:g}"
-        self._app.stage.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
+        self._host.tell(f"{name.replace('_', ' ')} is {shown} for the answers to come.")
 
     def _attach(self, argument: str) -> None:
         if not argument:
             raise UsageError("/attach needs the path of a text file.")
-        self._app.composer.attach(read_attachment(argument))
+        self._parts.composer.attach(read_attachment(argument))
 
     def _detach(self, _argument: str) -> None:
-        self._app.composer.detach()
+        self._parts.composer.detach()
 
     def _regenerate(self, _argument: str) -> None:
-        self._app.conversing.regenerate()
+        self._host.conversing.regenerate()
 
     def _edit(self, _argument: str) -> None:
-        path = self._app.conversing.conversation.path()
+        path = self._host.conversing.conversation.path()
         mine = next((m for m in reversed(path) if m.role == USER), None)
         if mine is None:
             raise UsageError("There is no message to edit yet. Write one.")
         self._begin_edit(mine)
 
     def _branch(self, argument: str) -> None:
-        conversing = self._app.conversing
+        conversing = self._host.conversing
         if argument.isdigit():
             path = conversing.conversation.path()
             for message in reversed(path):
@@ -156,11 +221,11 @@ class CommandActions:
         conversing.branch(-1 if argument == "previous" else 1)
 
     def _copy(self, argument: str) -> None:
-        path = self._app.conversing.conversation.path()
+        path = self._host.conversing.conversation.path()
         if argument == "conversation":
             from localspec.history.export import to_markdown
 
-            self._app.copy(to_markdown(self._app.conversing.conversation))
+            self._host.copy(to_markdown(self._host.conversing.conversation))
             return
         answer = next((m for m in reversed(path) if m.role == ASSISTANT and m.content), None)
         if answer is None:
@@ -168,7 +233,7 @@ class CommandActions:
         if argument == "code":
             self._copy_code(answer)
         elif argument in ("", "answer"):
-            self._app.copy(answer.content)
+            self._host.copy(answer.content)
         else:
             raise UsageError("/copy takes answer, code, or conversation.")
 
@@ -178,30 +243,30 @@ class CommandActions:
         form, _, name = argument.partition(" ")
         if form not in FORMATS:
             form, name = "", argument
-        if not self._app.conversing.conversation.messages:
+        if not self._host.conversing.conversation.messages:
             raise UsageError("There is nothing to export yet.")
         where = Path(name.strip() or ".").expanduser()
-        written = write_export(self._app.conversing.conversation, where, form=form or None)
-        self._app.stage.tell(f"Written to {written.absolute()}.")
+        written = write_export(self._host.conversing.conversation, where, form=form or None)
+        self._host.tell(f"Written to {written.absolute()}.")
 
     def _title(self, argument: str) -> None:
         if not argument:
-            self._app.conversing.ask_for_title()
-            self._app.stage.tell("The model is asked for a title.")
+            self._host.conversing.ask_for_title()
+            self._host.tell("The model is asked for a title.")
             return
-        self._app.conversing.rename(argument)
-        self._app.stage.show_conversation()
-        self._app.shelf.list()
+        self._host.conversing.rename(argument)
+        self._conversation_display.show_conversation()
+        self._conversation_list.list()
 
     def _search(self, argument: str) -> None:
-        self._app.action_search()
-        self._app.sidebar.search_for(argument)
+        self._host.action_search()
+        self._parts.sidebar.search_for(argument)
 
     def _delete(self, _argument: str) -> None:
-        self._app.dialogs.delete(self._app.conversing.conversation.id)
+        self._dialogs.delete(self._host.conversing.conversation.id)
 
     def _why(self, _argument: str) -> None:
-        path = self._app.conversing.conversation.path()
+        path = self._host.conversing.conversation.path()
         answer = next((m for m in reversed(path) if m.role == ASSISTANT and m.stats), None)
         if answer is None:
             raise UsageError("There is no answer to explain yet.")
@@ -210,39 +275,39 @@ class CommandActions:
     def _tokens(self, argument: str) -> None:
         modes = {"on": (True, False), "off": (False, False), "rejected": (True, True)}
         if not argument:
-            self._app.action_tokens()
+            self._host.action_tokens()
         elif argument in modes:
-            self._app.show_tokens(*modes[argument])
+            self._host.show_tokens(*modes[argument])
         else:
             raise UsageError("/tokens takes on, off, or rejected.")
 
     def _figures(self, _argument: str) -> None:
-        self._app.action_figures()
+        self._host.action_figures()
 
     def _sidebar(self, _argument: str) -> None:
-        self._app.action_sidebar()
+        self._host.action_sidebar()
 
     def _theme(self, argument: str) -> None:
         if not argument:
-            self._app.action_change_theme()
-        elif argument in self._app.available_themes:
-            self._app.theme = argument
+            self._host.action_change_theme()
+        elif argument in self._host.available_themes:
+            self._host.choose_theme(argument)
         else:
-            known = ", ".join(sorted(self._app.available_themes))
+            known = ", ".join(sorted(self._host.available_themes))
             raise UsageError(f"There is no theme '{argument}'. Choose from {known}.")
 
     def _stop(self, _argument: str) -> None:
-        self._app.conversing.stop()
+        self._host.conversing.stop()
 
     def _quit(self, _argument: str) -> None:
-        self._app.exit()
+        self._host.exit()
 
     # Parts of them
 
     def _begin_edit(self, message: Message) -> None:
         if message.role != USER:
             raise UsageError("Only your own messages can be edited. r answers again.")
-        self._app.composer.begin_edit(message.id, message.content)
+        self._parts.composer.begin_edit(message.id, message.content)
 
     def _copy_code(self, message: Message) -> None:
         from localspec.tui.rendering.markdown_lines import code_blocks
@@ -251,9 +316,9 @@ class CommandActions:
         if not blocks:
             raise UsageError("There is no code block in this message.")
         if len(blocks) == 1:
-            self._app.copy(blocks[0].code)
+            self._host.copy(blocks[0].code)
         else:
-            self._app.dialogs.choose_code(blocks)
+            self._dialogs.choose_code(blocks)
 
     def _explain(self, message: Message) -> None:
         if not message.stats:
@@ -263,18 +328,18 @@ class CommandActions:
         text = words.explain(
             Figures.from_dict(message.stats), model=message.model, draft=message.draft
         )
-        self._app.push_screen(ReadingScreen("Why this speed", text))
+        self._host.push_screen(ReadingScreen("Why this speed", text))
 
-    def _pair(self) -> Pair:
-        opened = self._app.conversing.opened
-        return Pair(None) if opened is None else opened.pair
+    def _pair(self) -> PairReference:
+        opened = self._host.conversing.opened
+        return PairReference(None) if opened is None else opened.pair
 
     def _pick(self, *, draft_only: bool) -> None:
         from localspec.hub.local import local_models
         from localspec.pairing.rules import judge
         from localspec.tui.screens.model_picker import ModelPicker
 
-        opened = self._app.conversing.opened
+        opened = self._host.conversing.opened
         beside = [] if opened is None else [Path(opened.model_path).parent]
 
         def find() -> list[LocalModel]:
@@ -282,34 +347,36 @@ class CommandActions:
             return self._models
 
         picker = ModelPicker(find, judge, self._pair(), draft_only=draft_only)
-        self._app.push_screen(picker, lambda pair: None if pair is None else self._open(pair))
+        self._host.push_screen(picker, lambda pair: None if pair is None else self._open(pair))
 
-    def _open(self, pair: Pair) -> None:
-        if self._app.conversing.running is not None:
-            self._app.stage.tell(
+    def _open(self, pair: PairReference) -> None:
+        if self._host.conversing.running is not None:
+            self._host.tell(
                 "An answer is still coming. Wait for it, or stop it with Esc.", error=True
             )
             return
-        self._app.chosen = pair
-        self._app.engine.open(pair)
+        self._host.open(pair)
 
     def _settings(self, to: str) -> None:
         from localspec.tui.screens.settings_screen import SettingsScreen
 
-        conversation = self._app.conversing.conversation
+        conversation = self._host.conversing.conversation
         values = dict(conversation.sampling)
         if conversation.max_tokens is not None:
             values[MAX_TOKENS] = conversation.max_tokens
-        self._app.push_screen(
+        self._host.push_screen(
             SettingsScreen(conversation.system, values, to=to), self._take_settings
         )
 
-    def _take_settings(self, chosen: Chosen | None) -> None:
+    def _take_settings(self, chosen: ChosenSettings | None) -> None:
         if chosen is None:
             return
         sampling = dict(chosen.sampling)
         longest = sampling.pop(MAX_TOKENS, None)
         most = None if longest is None else int(longest)
-        self._app.conversing.configure(system=chosen.system, sampling=sampling, max_tokens=most)
+        self._host.conversing.configure(system=chosen.system, sampling=sampling, max_tokens=most)
         if chosen.always:
-            self._app.remember(system=chosen.system, sampling=sampling, max_tokens=most)
+            preferences = self._host.preferences
+            preferences.system, preferences.sampling = chosen.system, sampling
+            preferences.max_tokens = most
+            self._host.save_preferences()

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
+from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
+from localspec.tui.control.screen_parts import ScreenParts
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.history_access import HistoryAccess
 
 if TYPE_CHECKING:
     from localspec.history.history import ConversationSummary, SearchHit
-    from localspec.tui.app import ChatApp
 
 
-class Shelf:
+class ListHost(Protocol):
+    """What the list wants of the app."""
+
+    conversing: Conversing
+
+    @property
+    def is_running(self) -> bool: ...
+
+    def show(self, conversation: Conversation, message: str | None) -> None: ...
+
+    def tell(self, text: str, *, error: bool) -> None: ...
+
+    def run_worker(
+        self, work: Callable[[], None], *, group: str, exclusive: bool, thread: bool
+    ) -> object: ...
+
+    def call_from_thread(self, callback: Callable[[], object]) -> object: ...
+
+
+class ConversationList:
     """Asks the history, and shows what it answers."""
 
-    def __init__(self, app: ChatApp) -> None:
-        self._app = app
+    def __init__(self, host: ListHost, parts: ScreenParts, history: HistoryAccess) -> None:
+        self._host = host
+        self._parts = parts
+        self._history = history
 
     def open(self) -> None:
         """Open the history; what it holds is listed then."""
@@ -27,7 +51,7 @@ class Shelf:
         """Show the conversations anew, or further ones."""
 
         def ask() -> None:
-            self._back(partial(self._list, self._app.records.list(offset), offset))
+            self._back(partial(self._list, self._history.list(offset), offset))
 
         self._in_thread("list", ask)
 
@@ -38,7 +62,7 @@ class Shelf:
             return
 
         def ask() -> None:
-            self._back(partial(self._found, query, self._app.records.search(query)))
+            self._back(partial(self._found, query, self._history.search(query)))
 
         self._in_thread("list", ask)
 
@@ -47,33 +71,33 @@ class Shelf:
 
         def ask() -> None:
             try:
-                found = self._app.records.load(conversation)
+                found = self._history.load(conversation)
             except LocalspecError as error:
-                self._back(partial(self._app.stage.tell, str(error), error=True))
+                self._back(partial(self._host.tell, str(error), error=True))
             else:
-                self._back(partial(self._app.show, found, message))
+                self._back(partial(self._host.show, found, message))
 
         self._in_thread("take", ask)
 
     def _open(self) -> None:
-        self._app.records.open()
-        self._back(partial(self._app.prompt.remember, self._app.records.sent_before()))
+        self._history.open()
+        self._back(partial(self._parts.prompt.remember, self._history.sent_before()))
         self._back(self.list)
 
     def _list(self, found: Sequence[ConversationSummary], offset: int) -> None:
-        sidebar = self._app.sidebar
+        sidebar = self._parts.sidebar
         if not sidebar.searching:
-            sidebar.current(self._app.conversing.conversation.id)
+            sidebar.current(self._host.conversing.conversation.id)
             sidebar.list(found, more=offset > 0)
 
     def _found(self, query: str, hits: Sequence[SearchHit]) -> None:
-        if self._app.sidebar.searching == query:
-            self._app.sidebar.found(hits)
+        if self._parts.sidebar.searching == query:
+            self._parts.sidebar.found(hits)
 
     def _in_thread(self, group: str, work: Callable[[], None]) -> None:
-        self._app.run_worker(work, thread=True, group=group, exclusive=True)
+        self._host.run_worker(work, thread=True, group=group, exclusive=True)
 
     def _back(self, action: Callable[[], object]) -> None:
         """In the screen's thread, unless that is over."""
-        if self._app.is_running:
-            self._app.call_from_thread(action)
+        if self._host.is_running:
+            self._host.call_from_thread(action)

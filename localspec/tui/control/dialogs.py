@@ -4,21 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from textual.screen import Screen
+
+from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
+from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.screens.question import QuestionScreen
+from localspec.tui.session.conversing import Conversing
+from localspec.tui.session.history_access import HistoryAccess
 
 if TYPE_CHECKING:
-    from localspec.tui.app import ChatApp
     from localspec.tui.rendering.markdown_lines import CodeBlock
+
+
+Result = TypeVar("Result")
+
+
+class DialogHost(Protocol):
+    """What dialogs want of the app: to be shown, and what follows from their answers."""
+
+    conversing: Conversing
+
+    def show(self, conversation: Conversation) -> None: ...
+
+    def new_conversation(self) -> Conversation: ...
+
+    def copy(self, text: str) -> None: ...
+
+    def attempt(self, action: Callable[[], object]) -> None: ...
+
+    def tell(self, text: str, *, error: bool) -> None: ...
+
+    def run_worker(self, work: Coroutine[None, None, None], *, group: str) -> object: ...
+
+    async def push_screen_wait(self, screen: Screen[Result]) -> Result: ...
 
 
 class Dialogs:
     """Asks in a worker of the app, as nothing else may wait for an answer."""
 
-    def __init__(self, app: ChatApp) -> None:
-        self._app = app
+    def __init__(
+        self, host: DialogHost, history: HistoryAccess, conversation_list: ConversationList
+    ) -> None:
+        self._host = host
+        self._history = history
+        self._conversation_list = conversation_list
 
     def overflow(self, error: str) -> None:
         """The conversation does not fit the context."""
@@ -29,18 +61,18 @@ class Dialogs:
         ]
 
         async def ask() -> None:
-            conversing = self._app.conversing
+            conversing = self._host.conversing
             conversation = conversing.overfull or conversing.conversation
             answer = await self._answer(
                 f"The conversation has outgrown the context. {error}", answers
             )
             if answer == "drop":
                 if conversing.conversation is not conversation:
-                    self._app.show(conversation)
-                self._app.attempt(conversing.drop_oldest)
+                    self._host.show(conversation)
+                self._host.attempt(conversing.drop_oldest)
             elif answer == "anew":
                 last = conversation.path()[-1]
-                self._app.show(self._app.new_conversation())
+                self._host.show(self._host.new_conversation())
                 await conversing.send(last.content, last.attachments)
 
         self._ask(ask)
@@ -56,7 +88,7 @@ class Dialogs:
         async def ask() -> None:
             answer = await self._answer("Copy which code block?", offered)
             if answer is not None:
-                self._app.copy(blocks[int(answer)].code)
+                self._host.copy(blocks[int(answer)].code)
 
         self._ask(ask)
 
@@ -74,27 +106,27 @@ class Dialogs:
         self._ask(ask)
 
     async def _delete(self, conversation: str) -> None:
-        conversing = self._app.conversing
+        conversing = self._host.conversing
         running = conversing.running
         if running is not None and running.conversation.id == conversation:
             conversing.stop()
         try:
-            await asyncio.wrap_future(self._app.records.delete(conversation))
+            await asyncio.wrap_future(self._history.delete(conversation))
         except LocalspecError as error:
-            self._app.stage.tell(str(error), error=True)
+            self._host.tell(str(error), error=True)
             return
         if conversing.conversation.id == conversation:
-            self._app.show(self._app.new_conversation())
-        self._app.shelf.list()
+            self._host.show(self._host.new_conversation())
+        self._conversation_list.list()
 
     def _ask(self, ask: Callable[[], Coroutine[Any, Any, None]]) -> None:
         async def asked() -> None:
             try:
                 await ask()
             except LocalspecError as error:
-                self._app.stage.tell(str(error), error=True)
+                self._host.tell(str(error), error=True)
 
-        self._app.run_worker(asked(), group="dialog")
+        self._host.run_worker(asked(), group="dialog")
 
     async def _answer(self, text: str, answers: Sequence[tuple[str, str]]) -> str | None:
-        return await self._app.push_screen_wait(QuestionScreen(text, answers))
+        return await self._host.push_screen_wait(QuestionScreen(text, answers))

@@ -20,7 +20,7 @@ from rich.segment import Segment
 from rich.syntax import Syntax
 from textual.strip import Strip
 
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import strip_of
 
 Line = list[Segment]
@@ -50,23 +50,23 @@ class MarkdownLines:
     def __init__(self) -> None:
         self._text = ""
         self._blocks: list[_Block] = []
-        self._for: tuple[int, Look] | None = None
+        self._for: tuple[int, Palette] | None = None
 
-    def render(self, text: str, width: int, look: Look) -> list[Strip]:
+    def render(self, text: str, width: int, palette: Palette) -> list[Strip]:
         """Lines `width` cells wide, behind the margin; an empty one between two blocks."""
-        grown = self._for == (width, look) and text.startswith(self._text)
+        grown = self._for == (width, palette) and text.startswith(self._text)
         # What a name refers to may be told further down, for all of the text.
         if not grown or _REFERENCE.search(text):
             self._blocks = []
         dropped = self._unsettled()
-        self._for, self._text = (width, look), text
+        self._for, self._text = (width, palette), text
         start = dropped[0].start if dropped else 0
         found = [(start + at, tokens) for at, tokens in _blocks(text[start:])]
         if len(dropped) == 2 and len(found) > 1 and found[1][0] == dropped[1].start:
             self._blocks.append(dropped[0])  # it ends where it did
             del found[0]
         for at, tokens in found:
-            lines = _rendered(tokens, width, look)
+            lines = _rendered(tokens, width, palette)
             self._blocks.append(_Block(at, [strip_of(line, width) for line in lines]))
         strips: list[Strip] = []
         for block in self._blocks:
@@ -124,17 +124,17 @@ def _parser() -> MarkdownIt:
 
 
 @lru_cache(maxsize=2)
-def _document(look: Look) -> _Markdown:
+def _document(palette: Palette) -> _Markdown:
     """What rich renders, without its tokens; to make one takes longer than to render a block."""
-    document = _Markdown("", code_theme=look.code_theme, hyperlinks=True)
-    document.background = look.colour("panel")
+    document = _Markdown("", code_theme=palette.code_theme, hyperlinks=True)
+    document.background = palette.colour("panel")
     return document
 
 
-def _rendered(tokens: Sequence[Token], width: int, look: Look) -> list[Line]:
-    document = _document(look)
+def _rendered(tokens: Sequence[Token], width: int, palette: Palette) -> list[Line]:
+    document = _document(palette)
     document.parsed = list(tokens)
-    console = look.console
+    console = palette.console
     lines = console.render_lines(document, console.options.update(width=width), pad=False)
     while lines and not _text(lines[-1]):
         lines.pop()

@@ -17,7 +17,7 @@ from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures
 from localspec.chat.provenance import Rejected
 from localspec.text import harmless
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import INDENT, strip_of, wrapped
 from localspec.tui.rendering.token_lines import token_lines
 
@@ -30,12 +30,12 @@ class Showing:
     """How all messages are shown.
 
     Attributes:
-        look: colours.
+        palette: colours.
         tokens: mark each token by its source, instead of rendering Markdown.
         rejected: show what was proposed in vain, too.
     """
 
-    look: Look
+    palette: Palette
     tokens: bool = False
     rejected: bool = False
 
@@ -60,7 +60,7 @@ class MessageLines:
         self._drawn: tuple[int, Showing] | None = None
         self._strips: list[Strip] = []
         self._top: Strip | None = None
-        self._headed: tuple[int, Look, tuple[int, int], str | None] | None = None
+        self._headed: tuple[int, Palette, tuple[int, int], str | None] | None = None
         self.same = 0
 
     def changed(self) -> None:
@@ -87,83 +87,83 @@ class MessageLines:
         return 2 + lines + (self.message.role == "assistant")
 
     def _draw(self, width: int, showing: Showing) -> Iterable[Strip]:
-        head = (width, showing.look, self.place, self.message.model)
+        head = (width, showing.palette, self.place, self.message.model)
         if self._headed != head:
-            self._headed, self._top = head, self._head(width, showing.look)
+            self._headed, self._top = head, self._head(width, showing.palette)
         assert self._top is not None
         yield self._top
         yield from self._body(width, showing)
-        for text in self._foot(showing.look):
-            yield from wrapped(text, width, showing.look)
+        for text in self._foot(showing.palette):
+            yield from wrapped(text, width, showing.palette)
         yield strip_of([], width)
 
-    def _head(self, width: int, look: Look) -> Strip:
+    def _head(self, width: int, palette: Palette) -> Strip:
         message = self.message
         mine = message.role == "user"
         name = "You" if mine else harmless(message.model or "Assistant")
         head = Text(no_wrap=True, overflow="ellipsis", end="")
-        head.append(name, look.style("accent" if mine else "primary", bold=True))
+        head.append(name, palette.style("accent" if mine else "primary", bold=True))
         number, count = self.place
         if count > 1:
-            head.append(f"  ‹ {number}/{count} ›", look.style("warning"))
-        head.append(f"  {_when(message.created)}", look.faint)
+            head.append(f"  ‹ {number}/{count} ›", palette.style("warning"))
+        head.append(f"  {_when(message.created)}", palette.faint)
         head.truncate(width, overflow="ellipsis")
-        return strip_of(head.render(look.console), width)
+        return strip_of(head.render(palette.console), width)
 
     def _body(self, width: int, showing: Showing) -> Iterable[Strip]:
-        message, look = self.message, showing.look
+        message, palette = self.message, showing.palette
         for attachment in message.attachments:
             lines = attachment.text.count("\n") + 1
             text = f"+ {harmless(attachment.name)}, {lines:,} line{'' if lines == 1 else 's'}"
-            yield from wrapped(Text(text, look.style("accent")), width, look)
+            yield from wrapped(Text(text, palette.style("accent")), width, palette)
         if message.role == "user":
-            yield from wrapped(Text(harmless(message.content)), width, look)
+            yield from wrapped(Text(harmless(message.content)), width, palette)
         elif showing.tokens:
             yield from token_lines(
                 message.content,
                 message.spans or (),
                 self.rejected if showing.rejected else (),
                 width,
-                look,
+                palette,
             )
         else:
-            yield from self._rendered(harmless(message.content), width, look)
+            yield from self._rendered(harmless(message.content), width, palette)
 
-    def _rendered(self, text: str, width: int, look: Look) -> Iterable[Strip]:
+    def _rendered(self, text: str, width: int, palette: Palette) -> Iterable[Strip]:
         if self._markdown is None:
             # With its parser and highlighter, which the first paint need not wait for.
             from localspec.tui.rendering.markdown_lines import MarkdownLines
 
             self._markdown = MarkdownLines()
-        return self._markdown.render(text, width, look)
+        return self._markdown.render(text, width, palette)
 
-    def _foot(self, look: Look) -> Iterable[Text]:
+    def _foot(self, palette: Palette) -> Iterable[Text]:
         message = self.message
         if self.note is not None:
-            yield Text(self.note, look.faint)
+            yield Text(self.note, palette.faint)
         elif message.state == "stopped":
-            yield Text("■ stopped", look.style("warning"))
+            yield Text("■ stopped", palette.style("warning"))
         elif message.state == "interrupted":
-            yield Text("■ localspec ended before this answer did", look.style("warning"))
+            yield Text("■ localspec ended before this answer did", palette.style("warning"))
         elif message.state == "failed":
             cause = (message.stats or {}).get("error") or "the answer failed"
-            yield Text(f"✗ {harmless(str(cause))}", look.style("error"))
+            yield Text(f"✗ {harmless(str(cause))}", palette.style("error"))
         elif message.finish_reason == "length":
-            yield Text("■ cut off: the longest answer, or the end of the context", look.faint)
+            yield Text("■ cut off: the longest answer, or the end of the context", palette.faint)
         if message.role == "assistant" and message.stats and self.note is None:
             figures = words.line(Figures.from_dict(message.stats))
             if figures:
-                yield Text(figures, look.faint)
+                yield Text(figures, palette.faint)
 
 
-def prepare(look: Look) -> None:
+def prepare(palette: Palette) -> None:
     """Load what renders answers, parser and highlighter: later the first answer would wait for it.
 
     May be called in a thread of its own.
     """
     from localspec.tui.rendering.markdown_lines import MarkdownLines
 
-    MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, look)
+    MarkdownLines().render("Some `code`:\n\n- of\n\n```python\nthis = 'kind'\n```\n", 40, palette)
 
 
 def _when(seconds: float) -> str:

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from io import StringIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 
 from rich.style import Style
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from textual.app import App
+    from textual.theme import Theme
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,28 +32,38 @@ class Mark:
     letter: str
 
 
-class Look:
-    """Rich styles for one theme. Hashable by its palette, so that what was drawn can be kept.
+class Themed(Protocol):
+    """Who has a theme; a Textual app."""
+
+    @property
+    def current_theme(self) -> Theme: ...
+
+    @property
+    def theme_variables(self) -> dict[str, str]: ...
+
+
+class Palette:
+    """Rich styles for one theme. One object a theme, so that what was drawn can be kept.
 
     Args:
-        palette: the theme's CSS variables.
+        variables: the theme's CSS variables.
         dark: whether the background is dark.
     """
 
-    def __init__(self, palette: Mapping[str, str], *, dark: bool) -> None:
-        self._palette = dict(palette)
+    def __init__(self, variables: Mapping[str, str], *, dark: bool) -> None:
+        self._variables = dict(variables)
         self.dark = dark
 
     @classmethod
-    def of(cls, app: App[Any]) -> Look:
+    def of(cls, app: Themed) -> Palette:
         """The one of the theme that the app shows."""
         theme = app.current_theme
         key = tuple(sorted(app.theme_variables.items()))
-        return _look(key, theme.dark)
+        return _palette(key, theme.dark)
 
     def colour(self, name: str) -> str:
         """A colour of the theme as rich takes it; alpha is left out."""
-        value = self._palette.get(name, "")
+        value = self._variables.get(name, "")
         if value.startswith("#") and len(value) >= 7:
             return value[:7]
         if value.startswith("ansi_"):
@@ -62,7 +72,7 @@ class Look:
 
     def style(self, name: str, *, bold: bool = False, dim: bool = False) -> Style:
         """Text in a colour of the theme, in the shade of it that can be read on the background."""
-        shade = f"text-{name}" if self._palette.get(f"text-{name}", "").startswith("#") else name
+        shade = f"text-{name}" if self._variables.get(f"text-{name}", "").startswith("#") else name
         return Style(color=self.colour(shade), bold=bold or None, dim=dim or None)
 
     @cached_property
@@ -144,5 +154,5 @@ class Look:
 
 
 @lru_cache(maxsize=4)
-def _look(palette: tuple[tuple[str, str], ...], dark: bool) -> Look:
-    return Look(dict(palette), dark=dark)
+def _palette(variables: tuple[tuple[str, str], ...], dark: bool) -> Palette:
+    return Palette(dict(variables), dark=dark)

@@ -9,7 +9,7 @@ from rich.style import Style
 from rich.text import Text
 from textual.strip import Strip
 
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 
 INDENT = 2
 """Cells left of a message: one for the bar of the selected one, one empty."""
@@ -23,9 +23,9 @@ def strip_of(segments: Iterable[Segment], width: int) -> Strip:
     return Strip([_MARGIN, *parts]).simplify().adjust_cell_length(width + INDENT)
 
 
-def wrapped(text: Text, width: int, look: Look) -> list[Strip]:
+def wrapped(text: Text, width: int, palette: Palette) -> list[Strip]:
     """A text in lines of at most `width` cells."""
-    console = look.console
+    console = palette.console
     lines = console.render_lines(text, console.options.update(width=width), pad=False)
     return [strip_of(line, width) for line in lines]
 

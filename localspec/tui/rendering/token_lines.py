@@ -9,7 +9,7 @@ from textual.strip import Strip
 
 from localspec.chat.provenance import Rejected, Span
 from localspec.text import harmless
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 from localspec.tui.rendering.strips import wrapped
 
 
@@ -18,7 +18,7 @@ def token_lines(
     spans: Sequence[Span],
     rejected: Sequence[Rejected],
     width: int,
-    look: Look,
+    palette: Palette,
 ) -> list[Strip]:
     """Lines `width` cells wide, behind the margin.
 
@@ -34,11 +34,11 @@ def token_lines(
 
     def put(until: int, source: str) -> None:
         nonlocal at, fall
-        style = look.mark(source).style
+        style = palette.mark(source).style
         while fall is not None and fall.at <= until:
             marked.append(harmless(text[at : fall.at]), style)
             at = max(at, fall.at)
-            marked.append(_shown(fall), look.fallen)
+            marked.append(_shown(fall), palette.fallen)
             fall = next(falls, None)
         marked.append(harmless(text[at:until]), style)
         at = max(at, until)
@@ -46,10 +46,10 @@ def token_lines(
     for count, source in spans:
         put(min(at + count, len(text)), source)
     put(len(text), "target")
-    return wrapped(marked, width, look)
+    return wrapped(marked, width, palette)
 
 
-def legend(look: Look, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
+def legend(palette: Palette, sources: Sequence[str], *, rejected: bool, width: int = 0) -> Text:
     """One line that tells the marks apart.
 
     Args:
@@ -57,9 +57,9 @@ def legend(look: Look, sources: Sequence[str], *, rejected: bool, width: int = 0
         rejected: tell that of rejected proposals, too.
         width: where a line that names the shapes is wider, they are left to be seen; 0 for any.
     """
-    marks = [(mark.name, mark.style, mark.shape) for mark in map(look.mark, sources)]
+    marks = [(mark.name, mark.style, mark.shape) for mark in map(palette.mark, sources)]
     if rejected:
-        marks.append(("rejected", look.fallen, "struck through"))
+        marks.append(("rejected", palette.fallen, "struck through"))
     whole = sum(len(name) + len(shape) + 3 for name, _, shape in marks) - 2
     line = Text(no_wrap=True, overflow="ellipsis")
     for name, style, shape in marks:
@@ -67,7 +67,7 @@ def legend(look: Look, sources: Sequence[str], *, rejected: bool, width: int = 0
             line.append("  ")
         line.append(name, style)
         if not width or whole <= width:
-            line.append(f" {shape}", look.faint)
+            line.append(f" {shape}", palette.faint)
     return line
 
 

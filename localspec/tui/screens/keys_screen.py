@@ -13,8 +13,8 @@ from textual.containers import VerticalScroll
 from textual.screen import ModalScreen, Screen
 from textual.widgets import Static
 
-from localspec.tui.control.commands import COMMANDS
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session.commands import COMMANDS
 
 Keys = Sequence[tuple[str, Sequence[tuple[str, str]]]]
 """By place: its name, and (key, what it does) for each."""
@@ -88,26 +88,26 @@ class KeysScreen(ModalScreen[None]):
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(classes="dialog wide"):
-            look = Look.of(self.app)
+            palette = Palette.of(self.app)
             for place, keys in self._keys:
-                yield Static(_table(place, keys, look))
+                yield Static(_table(place, keys, palette))
             commands = [(f"/{c.name} {c.arguments}".strip(), c.about) for c in COMMANDS]
-            yield Static(_table("Commands", commands, look))
+            yield Static(_table("Commands", commands, palette))
 
     def on_mount(self) -> None:
         self.query_one(VerticalScroll).focus()
 
 
-def _table(title: str, rows: Sequence[tuple[str, str]], look: Look) -> Table:
+def _table(title: str, rows: Sequence[tuple[str, str]], palette: Palette) -> Table:
     table = Table(
         box=None,
-        title=Text(title, look.style("primary", bold=True)),
+        title=Text(title, palette.style("primary", bold=True)),
         title_justify="left",
         show_header=False,
         pad_edge=False,
         expand=True,
     )
-    table.add_column(no_wrap=True, style=look.style("accent"))
+    table.add_column(no_wrap=True, style=palette.style("accent"))
     table.add_column(ratio=1)
     for key, about in rows:
         table.add_row(Text(key), Text(about))

@@ -18,8 +18,8 @@ from textual.widgets.option_list import Option
 from localspec.chat import words
 from localspec.errors import describe
 from localspec.text import harmless
-from localspec.tui.control.events import Pair
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session.events import PairReference
 
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
@@ -31,7 +31,7 @@ Judge = Callable[[Path, Path], "PairReport"]
 AUTO, NONE = "auto", "none"
 
 
-class ModelPicker(ModalScreen[Pair | None]):
+class ModelPicker(ModalScreen[PairReference | None]):
     """Ends with the pair to open, None for Escape.
 
     Args:
@@ -47,7 +47,9 @@ class ModelPicker(ModalScreen[Pair | None]):
         Binding("shift+tab,left", "app.focus_previous", "List before", show=False),
     ]
 
-    def __init__(self, find: Finder, judge: Judge, now: Pair, *, draft_only: bool = False) -> None:
+    def __init__(
+        self, find: Finder, judge: Judge, now: PairReference, *, draft_only: bool = False
+    ) -> None:
         super().__init__()
         self._find, self._judge, self._now = find, judge, now
         self._draft_only = draft_only
@@ -97,14 +99,14 @@ class ModelPicker(ModalScreen[Pair | None]):
             )
 
     def _list(self) -> None:
-        look = Look.of(self.app)
+        palette = Palette.of(self.app)
         wanted = self.query_one("#filter", Input).value.strip().lower()
         self._targets = [
             m for m in self._models if wanted in f"{m.name} {m.reference} {m.architecture}".lower()
         ]
         targets = self.query_one("#targets", OptionList)
         targets.clear_options()
-        targets.add_options([Option(_row(m, self._is_now(m), look)) for m in self._targets])
+        targets.add_options([Option(_row(m, self._is_now(m), palette)) for m in self._targets])
         if self._targets:
             current = [n for n, m in enumerate(self._targets) if self._is_now(m)]
             targets.highlighted = current[0] if current else 0
@@ -129,7 +131,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         if self._targets or not text:
             self.query_one("#targets").focus()
         else:
-            self.dismiss(Pair(text, AUTO))
+            self.dismiss(PairReference(text, AUTO))
 
     @on(OptionList.OptionHighlighted, "#targets")
     def _target(self, event: OptionList.OptionHighlighted) -> None:
@@ -171,7 +173,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         event.stop()
         target = self._target_now()
         if target is not None:
-            self.dismiss(Pair(target.reference, self._drafts[event.option_index]))
+            self.dismiss(PairReference(target.reference, self._drafts[event.option_index]))
 
     def _target_now(self) -> LocalModel | None:
         number = self.query_one("#targets", OptionList).highlighted
@@ -197,7 +199,7 @@ class ModelPicker(ModalScreen[Pair | None]):
         """List what can draft for this target, the fitting ones first, and why not the others."""
         if self._target_now() is not target:
             return
-        look = Look.of(self.app)
+        palette = Palette.of(self.app)
         options = self.query_one("#drafts", OptionList)
         # What was chosen for another target means nothing for this one, and a verdict may move it.
         wanted = self._now.draft if self._is_now(target) else AUTO
@@ -219,7 +221,7 @@ class ModelPicker(ModalScreen[Pair | None]):
                 Option(Text("none: n-gram only")),
                 *(
                     Option(
-                        _draft_row(m, report, unjudged[m.path], look),
+                        _draft_row(m, report, unjudged[m.path], palette),
                         disabled=unjudged[m.path] is not None
                         or (report is not None and not report.usable),
                     )
@@ -234,30 +236,30 @@ class ModelPicker(ModalScreen[Pair | None]):
         self.query_one("#about", Static).update(harmless(text))
 
 
-def _row(model: LocalModel, now: bool, look: Look) -> Text:
+def _row(model: LocalModel, now: bool, palette: Palette) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append("▌" if now else " ", look.style("accent"))
-    style = look.faint if model.problem else look.style("foreground", bold=now)
+    text.append("▌" if now else " ", palette.style("accent"))
+    style = palette.faint if model.problem else palette.style("foreground", bold=now)
     text.append(harmless(model.name), style)
-    text.append(f"  {model.quantization} {words.size(model.size)}", look.faint)
+    text.append(f"  {model.quantization} {words.size(model.size)}", palette.faint)
     return text
 
 
 def _draft_row(
-    model: LocalModel, report: PairReport | None, unjudged: str | None, look: Look
+    model: LocalModel, report: PairReport | None, unjudged: str | None, palette: Palette
 ) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     why_not = unjudged if report is None else report.why_not
     if report is not None and report.usable:
-        text.append("✓ ", look.style("success"))
+        text.append("✓ ", palette.style("success"))
     elif why_not is not None:
-        text.append("✗ ", look.style("error"))
+        text.append("✗ ", palette.style("error"))
     else:
-        text.append("… ", look.faint)
-    text.append(harmless(model.name), look.faint if why_not is not None else "")
-    text.append(f"  {words.size(model.size)}", look.faint)
+        text.append("… ", palette.faint)
+    text.append(harmless(model.name), palette.faint if why_not is not None else "")
+    text.append(f"  {words.size(model.size)}", palette.faint)
     if why_not:
-        text.append(f"  {harmless(why_not)}", look.faint)
+        text.append(f"  {harmless(why_not)}", palette.faint)
     return text
 
 

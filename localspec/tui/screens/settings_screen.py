@@ -14,7 +14,7 @@ from textual.widgets import Button, Checkbox, Input, Label, Static, TextArea
 
 from localspec import SamplingParams
 from localspec.errors import UsageError
-from localspec.tui.control.commands import MAX_TOKENS, SETTINGS, setting
+from localspec.tui.session.commands import MAX_TOKENS, SETTINGS, setting
 
 ABOUT = {
     "temperature": "0 is greedy",
@@ -31,7 +31,7 @@ ABOUT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenSettings:
     """What was set.
 
     Attributes:
@@ -45,7 +45,7 @@ class Chosen:
     always: bool
 
 
-class SettingsScreen(ModalScreen[Chosen | None]):
+class SettingsScreen(ModalScreen[ChosenSettings | None]):
     """Ends with what was set, None for Escape.
 
     Args:
@@ -107,4 +107,4 @@ class SettingsScreen(ModalScreen[Chosen | None]):
             if value is not None:
                 found[name] = value
         system = self.query_one("#system", TextArea).text.strip()
-        self.dismiss(Chosen(system or None, found, self.query_one(Checkbox).value))
+        self.dismiss(ChosenSettings(system or None, found, self.query_one(Checkbox).value))

@@ -11,7 +11,7 @@ from textual.widgets import Static, TextArea
 
 from localspec.chat.conversation import Attachment
 from localspec.text import harmless
-from localspec.tui.control import commands
+from localspec.tui.session import commands
 from localspec.tui.widgets.completions import Completions
 from localspec.tui.widgets.prompt_input import PromptInput
 
@@ -121,7 +121,7 @@ class Composer(Vertical):
         # In the input's own turn: a message that its parent has it send would end at the parent.
         self.prompt.call_later(self.prompt.action_send)
 
-    def _offer(self, offered: list[commands.Completion]) -> None:
+    def _offer(self, offered: list[commands.CommandCompletion]) -> None:
         self.query_one(Completions).offer(offered)
         self.prompt.completing = bool(offered)
 

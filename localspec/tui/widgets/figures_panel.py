@@ -10,8 +10,8 @@ from textual.widgets import Sparkline, Static
 from localspec.chat import words
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
-from localspec.tui.control.events import Opened
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.session.events import Opened
 
 _NOTHING = "–"
 """In the place of a figure that there is not yet."""
@@ -39,14 +39,14 @@ class FiguresPanel(VerticalScroll):
         self, figures: Figures, totals: Totals, opened: Opened | None, *, memory: str | None
     ) -> None:
         """Draw these; nothing happens where they are what is shown."""
-        look = Look.of(self.app)
-        shown = (figures, totals, opened, memory, look)
+        palette = Palette.of(self.app)
+        shown = (figures, totals, opened, memory, palette)
         if shown == self._shown:
             return
         self._shown = shown
-        self._put("#speed", speed_text(figures, totals, look))
-        self._put("#drafts", drafts_text(figures, look))
-        self._put("#rest", rest_text(figures, opened, memory, look))
+        self._put("#speed", speed_text(figures, totals, palette))
+        self._put("#drafts", drafts_text(figures, palette))
+        self._put("#rest", rest_text(figures, opened, memory, palette))
         self._plot("#speeds", figures.speeds)
         self._plot("#depths", figures.depths)
         depths = self.query_one("#depths")
@@ -55,7 +55,7 @@ class FiguresPanel(VerticalScroll):
 
     def _put(self, selector: str, text: Text) -> None:
         static = self.query_one(selector, Static)
-        wrapped = text.wrap(Look.of(self.app).console, max(1, static.content_size.width))
+        wrapped = text.wrap(Palette.of(self.app).console, max(1, static.content_size.width))
         # Laying the screen out again costs more than all of the drawing.
         static.update(text, layout=len(wrapped) != static.content_size.height)
 
@@ -63,60 +63,62 @@ class FiguresPanel(VerticalScroll):
         self.query_one(selector, Sparkline).data = list(values)
 
 
-def speed_text(figures: Figures, totals: Totals, look: Look) -> Text:
+def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     """Speed, and what drafting gained. As many lines before the first figures as with them."""
     text = Text()
-    _title(text, "Speed", look)
+    _title(text, "Speed", palette)
     known = bool(figures.decode_seconds)
     _row(text, "now", f"{words.rate(figures.speed_now)} tok/s" if known else _NOTHING)
     _row(text, "average", f"{words.rate(figures.speed)} tok/s" if known else _NOTHING)
     _row(text, "per pass", f"{figures.tokens_per_pass:.2f} tokens" if known else _NOTHING)
     gain = figures.speed_up
     if gain is None:
-        _row(text, "speed-up", "not measured yet", look.faint)
+        _row(text, "speed-up", "not measured yet", palette.faint)
     else:
         colour = "success" if gain >= 1.02 else "warning" if gain < 0.97 else "foreground"
-        _row(text, "speed-up", f"{gain:.2f}× plain", look.style(colour, bold=True))
+        _row(text, "speed-up", f"{gain:.2f}× plain", palette.style(colour, bold=True))
     saved = totals.plain_seconds - totals.seconds
-    name, style = ("saved", "") if saved >= 0 else ("lost", look.style("warning"))
+    name, style = ("saved", "") if saved >= 0 else ("lost", palette.style("warning"))
     _row(text, name, f"{words.seconds(abs(saved))} in all" if totals.tokens else _NOTHING, style)
     text.rstrip()
     return text
 
 
-def drafts_text(figures: Figures, look: Look) -> Text:
+def drafts_text(figures: Figures, palette: Palette) -> Text:
     """Who proposed what, and how much of it was right."""
     text = Text()
     text.append("\n")
-    _title(text, "Accepted of tested", look)
+    _title(text, "Accepted of tested", palette)
     if figures.tested:
         _row(text, "all", _share(figures.accepted, figures.tested))
         for name, (accepted, tested) in figures.by_drafter.items():
-            mark = look.mark(name)
+            mark = palette.mark(name)
             text.append(mark.name.ljust(_NAME)[:_NAME], mark.style)
             text.append(f" {_share(accepted, tested)}\n")
         for number, (accepted, tested) in enumerate(figures.by_position[:8], start=1):
-            text.append(f"position {number}".ljust(_NAME), look.faint)
-            text.append(f" {_bar(accepted, tested)} ", look.style("accent"))
+            text.append(f"position {number}".ljust(_NAME), palette.faint)
+            text.append(f" {_bar(accepted, tested)} ", palette.style("accent"))
             text.append(f"{words.share(accepted, tested)}\n")
     else:
-        text.append("nothing tested\n", look.faint)
+        text.append("nothing tested\n", palette.faint)
     off = words.off(figures)
     if off is not None:
-        text.append(f"{off}\n", look.style("warning"))
+        text.append(f"{off}\n", palette.style("warning"))
     if figures.drafted and len(figures.depths) > 1:
         deepest = max(figures.depths)
-        text.append(f"depth of drafts, up to {deepest:.1f}", look.faint)
+        text.append(f"depth of drafts, up to {deepest:.1f}", palette.faint)
     text.rstrip()
     return text
 
 
-def rest_text(figures: Figures, opened: Opened | None, memory: str | None, look: Look) -> Text:
+def rest_text(
+    figures: Figures, opened: Opened | None, memory: str | None, palette: Palette
+) -> Text:
     """Where the time goes, the context, the memory."""
     text = Text()
     total = figures.decode_seconds
     text.append("\n")
-    _title(text, "Time", look)
+    _title(text, "Time", palette)
     for name, seconds in (
         ("verify", figures.verify_seconds),
         ("draft", figures.draft_seconds),
@@ -124,26 +126,26 @@ def rest_text(figures: Figures, opened: Opened | None, memory: str | None, look:
     ):
         _row(text, name, words.share(seconds, total) if total else _NOTHING)
     text.append("\n")
-    _title(text, "Context and memory", look)
+    _title(text, "Context and memory", palette)
     length = figures.context_length or (opened.context_length if opened else 0)
     if length:
         used = figures.context_used
-        style = look.style("warning") if used > 0.9 * length else ""
+        style = palette.style("warning") if used > 0.9 * length else ""
         _row(text, "context", f"{used:,} of {length:,}", style)
-        text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", look.style("accent"))
+        text.append(f"{' ' * _NAME} {_bar(used, length, 12)}\n", palette.style("accent"))
     if opened is not None:
         _row(text, "target", words.size(opened.model_memory))
         _row(text, "draft", words.size(opened.draft_memory) if opened.draft else "none")
     if memory is not None:
         _row(text, "process", memory)
     if not figures.lossless:
-        text.append(f"Rule {figures.rule} is lossy.\n", look.style("error"))
+        text.append(f"Rule {figures.rule} is lossy.\n", palette.style("error"))
     text.rstrip()
     return text
 
 
-def _title(text: Text, title: str, look: Look) -> None:
-    text.append(f"{title}\n", look.style("primary", bold=True))
+def _title(text: Text, title: str, palette: Palette) -> None:
+    text.append(f"{title}\n", palette.style("primary", bold=True))
 
 
 def _row(text: Text, name: str, value: str, style: object = "") -> None:

@@ -16,7 +16,7 @@ from textual.widgets import Input, OptionList
 from textual.widgets.option_list import Option
 
 from localspec.text import harmless
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 
 if TYPE_CHECKING:
     from localspec.history.history import ConversationSummary, SearchHit
@@ -74,7 +74,7 @@ class Sidebar(Vertical):
 
     def list(self, summaries: Sequence[ConversationSummary], *, more: bool = False) -> None:
         """Show conversations; `more` appends them to those that are listed."""
-        look = Look.of(self.app)
+        palette = Palette.of(self.app)
         options = self.query_one(OptionList)
         if not more:
             highlighted = self._highlighted()
@@ -83,23 +83,23 @@ class Sidebar(Vertical):
             self._asked = 0
         self._places += [(summary.id, None) for summary in summaries]
         options.add_options(
-            [Option(_titled(s.title, s.updated, s.id == self._current, look)) for s in summaries]
+            [Option(_titled(s.title, s.updated, s.id == self._current, palette)) for s in summaries]
         )
         if not more:
             self._highlight(highlighted)
         if not self._places:
-            options.add_option(Option(Text("No conversations yet", look.faint), disabled=True))
+            options.add_option(Option(Text("No conversations yet", palette.faint), disabled=True))
 
     def found(self, hits: Sequence[SearchHit]) -> None:
         """Show what a search found."""
-        look = Look.of(self.app)
+        palette = Palette.of(self.app)
         options = self.query_one(OptionList)
         options.clear_options()
         self._places = [(hit.conversation, hit.message) for hit in hits]
         self._asked = len(hits)
         if not hits:
-            options.add_option(Option(Text("Nothing found", look.faint), disabled=True))
-        options.add_options([Option(_hit(hit, look)) for hit in hits])
+            options.add_option(Option(Text("Nothing found", palette.faint), disabled=True))
+        options.add_options([Option(_hit(hit, palette)) for hit in hits])
 
     def current(self, conversation: str | None) -> None:
         """Which one is shown beside the list; shown with the next `list`."""
@@ -174,21 +174,21 @@ class Sidebar(Vertical):
                 return
 
 
-def _titled(title: str, updated: float, current: bool, look: Look) -> Text:
+def _titled(title: str, updated: float, current: bool, palette: Palette) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
-    text.append("▌" if current else " ", look.style("accent"))
-    text.append(f"{ago(updated):<6} ", look.faint)
-    text.append(harmless(title), look.style("foreground", bold=current))
+    text.append("▌" if current else " ", palette.style("accent"))
+    text.append(f"{ago(updated):<6} ", palette.faint)
+    text.append(harmless(title), palette.style("foreground", bold=current))
     return text
 
 
-def _hit(hit: SearchHit, look: Look) -> Text:
+def _hit(hit: SearchHit, palette: Palette) -> Text:
     text = Text(no_wrap=False)
-    text.append(harmless(hit.title), look.style("primary", bold=True))
+    text.append(harmless(hit.title), palette.style("primary", bold=True))
     text.append("\n")
     for part, found in hit.parts:
         part = harmless(part.replace("\n", " "))
-        text.append(part, look.style("accent", bold=True) if found else "")
+        text.append(part, palette.style("accent", bold=True) if found else "")
     return text
 
 

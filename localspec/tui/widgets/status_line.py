@@ -8,7 +8,7 @@ from textual.widgets import Static
 from localspec.chat import words
 from localspec.chat.figures import Figures
 from localspec.text import harmless
-from localspec.tui.rendering.palette import Look
+from localspec.tui.rendering.palette import Palette
 
 
 class StatusLine(Static):
@@ -20,18 +20,18 @@ class StatusLine(Static):
 
     def doing(self, text: str) -> None:
         """Something that takes its time, in words."""
-        look = Look.of(self.app)
-        self._put(Text(f"◌ {harmless(text)}", look.style("accent"), no_wrap=True))
+        palette = Palette.of(self.app)
+        self._put(Text(f"◌ {harmless(text)}", palette.style("accent"), no_wrap=True))
 
     def figures(self, figures: Figures, *, live: bool) -> None:
         """An answer."""
-        look = Look.of(self.app)
+        palette = Palette.of(self.app)
         text = Text(no_wrap=True, overflow="ellipsis")
-        text.append("● " if live else "■ ", look.style("success") if live else look.faint)
+        text.append("● " if live else "■ ", palette.style("success") if live else palette.faint)
         text.append(words.line(figures, now=live))
         off = words.off(figures)
         if off is not None:
-            text.append(f"  {off}", look.faint)
+            text.append(f"  {off}", palette.faint)
         self._put(text)
 
     def nothing(self, text: str = "") -> None:

@@ -19,16 +19,13 @@ from textual.strip import Strip
 
 from localspec.chat.conversation import Message
 from localspec.chat.provenance import Rejected
-from localspec.tui.rendering.heights import Heights
-from localspec.tui.rendering.message_lines import MessageLines, Showing
-from localspec.tui.rendering.palette import Look
-from localspec.tui.rendering.strips import INDENT, marked
+from localspec.tui.rendering.message_column import MessageColumn, Place
+from localspec.tui.rendering.message_lines import Showing
+from localspec.tui.rendering.palette import Palette
+from localspec.tui.rendering.strips import marked
 
 JUMP = 3
 """What part of the page is free below a growing answer after a jump: a third."""
-
-Place = tuple[int, int]
-"""(number, count) of a message among its siblings."""
 
 
 class Transcript(ScrollView, can_focus=True):
@@ -69,10 +66,8 @@ class Transcript(ScrollView, can_focus=True):
 
     def __init__(self, *, id: str | None = None) -> None:
         super().__init__(id=id)
-        self._items: list[MessageLines] = []
+        self._column = MessageColumn()
         self._welcome: Sequence[Text] = ()
-        self._index: dict[str, int] = {}
-        self._heights = Heights()
         self._room = 0  # lines below the end that an answer may grow into
         self._selected: str | None = None
         self._following = True
@@ -84,15 +79,8 @@ class Transcript(ScrollView, can_focus=True):
 
     def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
         """Show other messages, from the last one up."""
-        known = {item.message.id: item for item in self._items}
-        self._items = []
-        for message, place in messages:
-            item = known.get(message.id) or MessageLines(message, place)
-            item.message, item.place = message, place
-            item.changed()
-            self._items.append(item)
-        self._index = {item.message.id: i for i, item in enumerate(self._items)}
-        if self._selected not in self._index:
+        self._column.show(messages)
+        if self._column.number(self._selected) is None:
             self._selected = None
         self._following = True
         self._estimate_all()
@@ -100,7 +88,7 @@ class Transcript(ScrollView, can_focus=True):
     def welcome(self, lines: Sequence[Text]) -> None:
         """What to show while there are no messages."""
         self._welcome = lines
-        if not self._items:
+        if not self._column.items:
             self.refresh()
 
     def update_message(
@@ -111,10 +99,10 @@ class Transcript(ScrollView, can_focus=True):
         rejected: Sequence[Rejected] | None = None,
     ) -> None:
         """A message that is shown has changed."""
-        number = self._index.get(message.id)
+        number = self._column.number(message.id)
         if number is None:
             return
-        item = self._items[number]
+        item = self._column.items[number]
         item.message, item.note = message, note
         if rejected is not None:
             item.rejected = rejected
@@ -125,9 +113,10 @@ class Transcript(ScrollView, can_focus=True):
     @property
     def selected(self) -> Message | None:
         """The message that the keys act on: the selected one, else the last answer."""
-        if self._selected is not None and self._selected in self._index:
-            return self._items[self._index[self._selected]].message
-        return self._items[-1].message if self._items else None
+        items, number = self._column.items, self._column.number(self._selected)
+        if number is not None:
+            return items[number].message
+        return items[-1].message if items else None
 
     @property
     def following(self) -> bool:
@@ -136,11 +125,11 @@ class Transcript(ScrollView, can_focus=True):
 
     def select_message(self, message: str | None) -> None:
         """Select one by id, and bring it into view."""
-        self._selected = message if message in self._index else None
-        if self._selected is not None:
-            number = self._index[self._selected]
+        number = self._column.number(message)
+        self._selected = None if number is None else message
+        if number is not None:
             self._measure(number)
-            top, height = self._heights.start(number), self._heights.height(number)
+            top, height = self._column.heights.start(number), self._column.heights.height(number)
             page = self.scrollable_content_region.height
             if top < self.scroll_offset.y or height > page:
                 self._scroll(top)
@@ -156,17 +145,13 @@ class Transcript(ScrollView, can_focus=True):
         width = self.scrollable_content_region.width
         line = self.scroll_offset.y + y
         blank = Strip.blank(width, self._ground)
-        if not 0 <= line < self._heights.total:
+        if not 0 <= line < self._column.heights.total:
             return self._welcome_line(y) or blank
-        number = self._heights.at(line)
-        item = self._items[number]
-        strips = item.strips(width, self._showing_now())
-        row = line - self._heights.start(number)
-        if row >= len(strips):
+        strip, message = self._column.strip(line, width, self._showing_now())
+        if strip is None:
             return blank
-        strip = strips[row]
-        if item.message.id == self._selected and row < len(strips) - 1:
-            bar = Segment("▌", self._showing_now().look.style("accent"))
+        if message is not None and message == self._selected:
+            bar = Segment("▌", self._showing_now().palette.style("accent"))
             strip = Strip([bar, *strip.crop(1)])
         # What is done to a strip is kept with it: the next time it costs next to nothing.
         strip = strip.apply_style(self._ground)
@@ -176,14 +161,14 @@ class Transcript(ScrollView, can_focus=True):
         """Part of what stands where no message is."""
         region = self.scrollable_content_region
         row = y - max(0, (region.height - len(self._welcome)) // 2)
-        if self._items or not 0 <= row < len(self._welcome):
+        if self._column.items or not 0 <= row < len(self._welcome):
             return None
         text = self._welcome[row].copy()
         text.end = ""
         text.truncate(region.width, overflow="ellipsis")
         text.align("center", region.width)
-        look = self._showing_now().look
-        strip = Strip(text.render(look.console)).adjust_cell_length(region.width)
+        palette = self._showing_now().palette
+        strip = Strip(text.render(palette.console)).adjust_cell_length(region.width)
         return strip.apply_style(self._ground)
 
     def _with_selection(self, strip: Strip, line: int) -> Strip:
@@ -191,28 +176,13 @@ class Transcript(ScrollView, can_focus=True):
         span = None if selection is None else selection.get_span(line)
         if span is None:
             return strip
-        style = Style(bgcolor=self._showing_now().look.colour("primary-muted"), reverse=None)
+        style = Style(bgcolor=self._showing_now().palette.colour("primary-muted"), reverse=None)
         return marked(strip, span, style)
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         """The selected text, as it stands on the screen."""
-        first = 0 if selection.start is None else selection.start.y
-        last = self._heights.total - 1 if selection.end is None else selection.end.y
         width = self.scrollable_content_region.width
-        lines = []
-        for line in range(max(0, first), min(last, self._heights.total - 1) + 1):
-            number = self._heights.at(line)
-            strips = self._items[number].strips(width, self._showing_now())
-            row = line - self._heights.start(number)
-            text = strips[row].text if row < len(strips) else ""
-            span = selection.get_span(line)
-            if span is not None:
-                start, end = span
-                text = text[start : None if end == -1 else end]
-            lines.append(text.rstrip())
-        # The margin is ours, not the text's.
-        margin = " " * INDENT
-        return "\n".join(text.removeprefix(margin) for text in lines), "\n"
+        return self._column.text(selection, width, self._showing_now()), "\n"
 
     def selection_updated(self, selection: Selection | None) -> None:
         self.refresh()
@@ -221,7 +191,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def _showing_now(self) -> Showing:
         if self._showing is None:
-            self._showing = Showing(Look.of(self.app), self.tokens, self.rejected)
+            self._showing = Showing(Palette.of(self.app), self.tokens, self.rejected)
         return self._showing
 
     @property
@@ -234,15 +204,14 @@ class Transcript(ScrollView, can_focus=True):
     def _estimate_all(self) -> None:
         width = self.scrollable_content_region.width
         self._width = width
-        self._heights.estimate(item.estimate(width) for item in self._items)
+        self._column.estimate(width)
         self._settle()
         self.refresh()
 
     def _measure(self, number: int) -> int:
         """Draw one message; returns by how many lines its height was wrong."""
         width = self.scrollable_content_region.width
-        strips = self._items[number].strips(width, self._showing_now())
-        return self._heights.measure(number, len(strips))
+        return self._column.measure(number, width, self._showing_now())
 
     def _settle(self, drawn: int | None = None) -> None:
         """Know the heights of all that is in view, and keep in view what was there.
@@ -251,32 +220,32 @@ class Transcript(ScrollView, can_focus=True):
             drawn: the message that has just changed, if it was one: the rest need no repaint.
         """
         page = self.scrollable_content_region.height
-        if not self._items or page <= 0:
-            self.virtual_size = Size(0, self._heights.total)
+        if not self._column.items or page <= 0:
+            self.virtual_size = Size(0, self._column.heights.total)
             return
         if self._following:
             left = page
-            for number in range(len(self._items) - 1, -1, -1):
-                if not self._heights.is_measured(number):
+            for number in range(len(self._column.items) - 1, -1, -1):
+                if not self._column.heights.is_measured(number):
                     self._measure(number)
-                left -= self._heights.height(number)
+                left -= self._column.heights.height(number)
                 if left <= 0:
                     break
             self._follow(page, drawn)
             return
         top = self.scroll_offset.y
-        number = self._heights.at(top)
-        while number < len(self._items) and self._heights.start(number) < top + page:
-            if not self._heights.is_measured(number):
-                above = self._heights.start(number) < top
+        number = self._column.heights.at(top)
+        while number < len(self._column.items) and self._column.heights.start(number) < top + page:
+            if not self._column.heights.is_measured(number):
+                above = self._column.heights.start(number) < top
                 off = self._measure(number)
                 if above and off:  # its end stays where it is
-                    top = max(self._heights.start(number), top + off)
+                    top = max(self._column.heights.start(number), top + off)
             number += 1
         self._fit()
         if top != self.scroll_offset.y:
             self._scroll(top)
-        if drawn is None or self._heights.start(drawn) < top + page:
+        if drawn is None or self._column.heights.start(drawn) < top + page:
             self.refresh()
 
     def _follow(self, page: int, drawn: int | None) -> None:
@@ -286,7 +255,7 @@ class Transcript(ScrollView, can_focus=True):
         room to grow below until then: to move all lines for each new one would be to paint them all
         each time, and nobody can read what moves.
         """
-        total = self._heights.total
+        total = self._column.heights.total
         if drawn is None:
             self._room = 0
         else:
@@ -298,7 +267,7 @@ class Transcript(ScrollView, can_focus=True):
         moved = end != self.scroll_offset.y
         self._scroll(end)
         if drawn is not None and not moved:
-            self._refresh_from(self._heights.start(drawn) + self._items[drawn].same)
+            self._refresh_from(self._column.heights.start(drawn) + self._column.items[drawn].same)
         else:
             self.refresh()
 
@@ -308,7 +277,7 @@ class Transcript(ScrollView, can_focus=True):
             self._settle()
 
     def _fit(self) -> None:
-        size = Size(self.scrollable_content_region.width, self._heights.total + self._room)
+        size = Size(self.scrollable_content_region.width, self._column.heights.total + self._room)
         if size != self.virtual_size:
             # Assigned in the ordinary way it would lay the whole screen out anew, which costs more
             # than all the rest of a redraw. The scrollbar is all that depends on it.
@@ -332,7 +301,7 @@ class Transcript(ScrollView, can_focus=True):
         if round(old_value) == round(new_value):
             return
         page = self.scrollable_content_region.height
-        at_end = round(new_value) >= self._heights.total - page
+        at_end = round(new_value) >= self._column.heights.total - page
         if at_end != self._following:
             self._following = at_end
         if not at_end:
@@ -350,7 +319,7 @@ class Transcript(ScrollView, can_focus=True):
         """The theme has changed, or the focus."""
         super().notify_style_update()
         before, self._showing, self._style = self._showing, None, None
-        if not (self.is_attached and self._items):
+        if not (self.is_attached and self._column.items):
             return
         if before is not None and self._showing_now() == before:
             self._showing = before  # what was drawn for it is still right
@@ -366,27 +335,28 @@ class Transcript(ScrollView, can_focus=True):
 
     def _redraw(self) -> None:
         """All heights may have changed; what stands at the top stays there."""
-        if not self._items:
+        if not self._column.items:
             self.refresh()
             return
-        number = self._heights.at(self.scroll_offset.y)
+        number = self._column.heights.at(self.scroll_offset.y)
         following = self._following
         self._estimate_all()
         if not following:
             self._following = False
-            self._scroll(self._heights.start(min(number, len(self._items) - 1)))
+            self._scroll(self._column.heights.start(min(number, len(self._column.items) - 1)))
             self._settle()
 
     def action_select(self, step: int) -> None:
         """Select the message above or below."""
-        if not self._items:
+        if not self._column.items:
             return
-        if self._selected is None:
-            number = len(self._items) - 1 if step < 0 else 0
+        selected = self._column.number(self._selected)
+        if selected is None:
+            number = len(self._column.items) - 1 if step < 0 else 0
         else:
-            number = self._index[self._selected] + step
-        if 0 <= number < len(self._items):
-            self.select_message(self._items[number].message.id)
+            number = selected + step
+        if 0 <= number < len(self._column.items):
+            self.select_message(self._column.items[number].message.id)
         elif step > 0:
             self.action_scroll_end()
 
@@ -402,7 +372,9 @@ class Transcript(ScrollView, can_focus=True):
         self._scroll(max(0, self.scroll_offset.y - self._page))
 
     def action_page_down(self) -> None:
-        self._scroll(min(self.scroll_offset.y + self._page, self._heights.total - self._page))
+        self._scroll(
+            min(self.scroll_offset.y + self._page, self._column.heights.total - self._page)
+        )
 
     @property
     def _page(self) -> int:
@@ -416,7 +388,7 @@ class Transcript(ScrollView, can_focus=True):
 
     def on_click(self, event: events.Click) -> None:
         line = self.scroll_offset.y + event.y
-        if 0 <= line < self._heights.total:
-            number = self._heights.at(line)
-            self._selected = self._items[number].message.id
+        if 0 <= line < self._column.heights.total:
+            number = self._column.heights.at(line)
+            self._selected = self._column.items[number].message.id
             self.refresh()

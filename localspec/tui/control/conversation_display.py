@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import psutil
 from rich.text import Text
@@ -15,15 +14,15 @@ from localspec.chat import words
 from localspec.chat.conversation import Message
 from localspec.chat.figures import Figures, Totals
 from localspec.text import harmless
+from localspec.tui.control.conversation_list import ConversationList
+from localspec.tui.control.dialogs import Dialogs
 from localspec.tui.control.pacing import RedrawBudget
-from localspec.tui.rendering.palette import Look
+from localspec.tui.control.screen_parts import ScreenParts
+from localspec.tui.rendering.palette import Palette, Themed
 from localspec.tui.rendering.token_lines import legend
+from localspec.tui.session.conversing import Conversing
 from localspec.tui.widgets.figures_panel import FiguresPanel
 from localspec.tui.widgets.status_line import StatusLine
-
-if TYPE_CHECKING:
-    from localspec.tui.app import ChatApp
-
 
 HINTS = (
     "Ctrl+O another model · / commands · ? keys",
@@ -35,7 +34,17 @@ FIGURES_EVERY = 1.0
 """Seconds between two redraws of the figures; numbers that change more often cannot be read."""
 
 
-class Display:
+class DisplayHost(Themed, Protocol):
+    """What drawing wants of the app."""
+
+    conversing: Conversing
+
+    def tell(self, text: str, *, error: bool) -> None: ...
+
+    def set_timer(self, delay: float, callback: Callable[[], None]) -> Timer: ...
+
+
+class ConversationDisplay:
     """Everything that follows the conversation and the answer that comes.
 
     Attributes:
@@ -43,9 +52,18 @@ class Display:
         resident: how many bytes of memory the process has.
     """
 
-    def __init__(self, app: ChatApp) -> None:
+    def __init__(
+        self,
+        host: DisplayHost,
+        parts: ScreenParts,
+        dialogs: Dialogs,
+        conversation_list: ConversationList,
+    ) -> None:
         self.doing: str | None = None
-        self._app = app
+        self._host = host
+        self._parts = parts
+        self._dialogs = dialogs
+        self._conversation_list = conversation_list
         self._budget = RedrawBudget()
         self._timer: Timer | None = None
         self._totals = Totals()
@@ -56,7 +74,7 @@ class Display:
     # View
 
     def show_conversation(self) -> None:
-        conversation = self._app.conversing.conversation
+        conversation = self._host.conversing.conversation
         shown = []
         for message in conversation.path():
             siblings = conversation.siblings(message.id)
@@ -64,9 +82,9 @@ class Display:
             if len(siblings) > 1:
                 place = (siblings.index(message) + 1, len(siblings))
             shown.append((message, place))
-        self._app.transcript.show(shown)
+        self._parts.transcript.show(shown)
         for message, _ in shown:
-            if message.id in self._app.conversing.notes:
+            if message.id in self._host.conversing.notes:
                 self.message_changed(message)
         self._add_up()
         self._title()
@@ -74,12 +92,12 @@ class Display:
         self.figures()
 
     def message_changed(self, message: Message) -> None:
-        conversing = self._app.conversing
+        conversing = self._host.conversing
         running = conversing.running
         rejected = None
         if running is not None and running.message is message and running.answer is not None:
             rejected = running.answer.rejected
-        self._app.transcript.update_message(
+        self._parts.transcript.update_message(
             message, note=conversing.notes.get(message.id), rejected=rejected
         )
 
@@ -90,62 +108,56 @@ class Display:
 
     def answering(self, begins: bool) -> None:
         # Each blink of the cursor would be paid by the model.
-        self._app.prompt.cursor_blink = not begins
+        self._parts.prompt.cursor_blink = not begins
         if begins:
             self._figured = 0.0
             if self._timer is None:
-                self._timer = self._app.set_timer(self._budget.start(), self._tick)
+                self._timer = self._host.set_timer(self._budget.start(), self._tick)
             return
         if self._timer is not None:
             self._timer.stop()
             self._timer = None
-        self._app.transcript.at_rest()
+        self._parts.transcript.at_rest()
         self._add_up()
         self.legend()
         self.figures()
-        self._app.shelf.list()
+        self._conversation_list.list()
 
     def overflowed(self, error: str) -> None:
-        self._app.dialogs.overflow(error)
+        self._dialogs.overflow(error)
 
     def tell(self, text: str, *, error: bool = False) -> None:
-        self._app.notify(
-            harmless(text), severity="error" if error else "information", markup=False, timeout=8
-        )
-
-    def tell_from_thread(self, text: str) -> None:
-        """Trouble that another thread found."""
-        self._app.call_later(partial(self.tell, text, error=True))
+        self._host.tell(text, error=error)
 
     # Drawing
 
     def legend(self) -> None:
         """What the colours of tokens mean, while they are shown."""
-        transcript, line = self._app.transcript, self._app.static("#legend")
+        transcript, line = self._parts.transcript, self._parts.line("#legend")
         line.set_class(transcript.tokens, "shown")
         if transcript.tokens:
             sources = dict.fromkeys(("target", "ngram", "model"))
-            for message in self._app.conversing.conversation.path():
+            for message in self._host.conversing.conversation.path():
                 sources.update(dict.fromkeys(source for _, source in message.spans or ()))
-            look, width = Look.of(self._app), transcript.content_size.width
-            shown = legend(look, list(sources), rejected=transcript.rejected, width=width)
+            palette, width = Palette.of(self._host), transcript.content_size.width
+            shown = legend(palette, list(sources), rejected=transcript.rejected, width=width)
             line.update(shown)
 
     def figures(self, live: Figures | None = None) -> None:
         """Of the answer that comes, or of the last one that came in this conversation."""
         shown = live
         if shown is None:
-            path = self._app.conversing.conversation.path()
+            path = self._host.conversing.conversation.path()
             shown = Figures.from_dict(next((m.stats for m in reversed(path) if m.stats), None))
         self._status(shown, live=live is not None)
-        panel = self._app.part(FiguresPanel)
+        panel = self._parts.widget(FiguresPanel)
         if panel.display:
             totals = self._totals if live is None else self._totals.plus(live)
             memory = words.size(self.resident())
-            panel.show(shown, totals, self._app.conversing.opened, memory=memory)
+            panel.show(shown, totals, self._host.conversing.opened, memory=memory)
 
     def _status(self, shown: Figures, *, live: bool) -> None:
-        status, conversing = self._app.part(StatusLine), self._app.conversing
+        status, conversing = self._parts.widget(StatusLine), self._host.conversing
         comes = conversing.comes_here
         if self.doing is not None:
             status.doing(f"{self.doing} · Esc cancels")
@@ -160,8 +172,8 @@ class Display:
             status.nothing("Enter sends · Esc stops · ? shows the keys")
 
     def _title(self) -> None:
-        opened = self._app.conversing.opened
-        title = harmless(self._app.conversing.conversation.title)
+        opened = self._host.conversing.opened
+        title = harmless(self._host.conversing.conversation.title)
         if self.doing is not None:
             pair = self.doing
         elif opened is None:
@@ -169,31 +181,31 @@ class Display:
         else:
             pair = opened.model + (f" + {opened.draft}" if opened.draft else ", no draft model")
         line = Text.assemble((title, "bold"), "  ", (harmless(pair), "dim"), no_wrap=True)
-        self._app.static("#title").update(line, layout=False)
-        look = Look.of(self._app)
-        self._app.transcript.welcome(
+        self._parts.line("#title").update(line, layout=False)
+        palette = Palette.of(self._host)
+        self._parts.transcript.welcome(
             [
-                Text("localspec", look.style("primary", bold=True)),
+                Text("localspec", palette.style("primary", bold=True)),
                 Text("Local models, faster, saying exactly the same."),
                 Text(""),
-                Text(harmless(pair), look.style("accent")),
+                Text(harmless(pair), palette.style("accent")),
                 Text(""),
-                *(Text(hint, look.faint) for hint in HINTS),
+                *(Text(hint, palette.faint) for hint in HINTS),
             ]
         )
 
     def _tick(self) -> None:
-        figures = self._app.conversing.tick(spans=self._app.transcript.tokens)
+        figures = self._host.conversing.tick(spans=self._parts.transcript.tokens)
         now = monotonic()
         if (
             figures is not None
-            and self._app.conversing.comes_here
+            and self._host.conversing.comes_here
             and now - self._figured >= FIGURES_EVERY
         ):
             self._figured = now
             self.figures(figures)
-        self._timer = self._app.set_timer(self._budget.pause(), self._tick)
+        self._timer = self._host.set_timer(self._budget.pause(), self._tick)
 
     def _add_up(self) -> None:
-        messages = self._app.conversing.conversation.messages.values()
+        messages = self._host.conversing.conversation.messages.values()
         self._totals = Totals.of(message.stats for message in messages)

@@ -19,7 +19,7 @@ PAGE = 100
 """Conversations that are listed at a time."""
 
 
-class Records:
+class HistoryAccess:
     """Reads and writes conversations. What is written before `open` is done waits for it.
 
     Args:

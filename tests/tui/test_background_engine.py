@@ -12,21 +12,21 @@ import pytest
 
 from localspec import SamplingParams
 from localspec.errors import ContextOverflow, ModelInvalid, ModelNotFound
-from localspec.tui.control import engine_thread
-from localspec.tui.control.engine_thread import EngineThread
-from localspec.tui.control.events import (
-    Began,
-    Ended,
+from localspec.tui.session import background_engine
+from localspec.tui.session.background_engine import BackgroundEngine
+from localspec.tui.session.events import (
+    AnswerBegan,
+    AnswerEnded,
+    AnswerFailed,
     Event,
-    Failed,
     Measuring,
     NotOpened,
     Opened,
-    Opening,
+    OpeningProgress,
     Overflowed,
-    Pair,
+    PairReference,
+    PromptProgress,
     Question,
-    Reading,
 )
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -42,7 +42,7 @@ class Desk:
         self.script = script
         self.told: list[Event] = []
         self._events: SimpleQueue[Event] = SimpleQueue()
-        self.thread = EngineThread(self._events.put, loader=script.load)
+        self.engine = BackgroundEngine(self._events.put, loader=script.load)
         self.kept: list[str] = []
 
     def until(self, kind: type[E], holds: Callable[[E], object] = lambda _: True) -> E:
@@ -65,7 +65,7 @@ class Desk:
             "overflow": "error",
             "keep": self.kept.append,
         }
-        self.thread.ask(Question(**(values | changed)))  # type: ignore[arg-type]
+        self.engine.ask(Question(**(values | changed)))  # type: ignore[arg-type]
 
 
 @contextmanager
@@ -74,27 +74,27 @@ def at_a_desk(*answers: Says | str) -> Iterator[Desk]:
     try:
         yield desk
     finally:
-        desk.thread.close(PATIENCE)
+        desk.engine.close(PATIENCE)
         assert not [t for t in threading.enumerate() if t.name == "localspec-engine"]
 
 
 def test_a_pair_is_opened() -> None:
     with at_a_desk() as desk:
-        desk.thread.open(Pair("big.gguf", "small.gguf"))
+        desk.engine.open(PairReference("big.gguf", "small.gguf"))
         opened = desk.until(Opened)
         assert (opened.model, opened.draft, opened.why_no_draft) == ("big", "small", None)
         assert opened.context_length == 512
-        assert [e.fraction for e in desk.told if isinstance(e, Opening)][-1] == 1.0
+        assert [e.fraction for e in desk.told if isinstance(e, OpeningProgress)][-1] == 1.0
     assert desk.script.closed == 1
 
 
 def test_an_answer() -> None:
     with at_a_desk("Once upon a time there was a fox.") as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask("a story", max_tokens=50, overflow="drop_oldest")
-        answer = desk.until(Began).answer
-        ended = desk.until(Ended)
-        assert ended == Ended("a story", "Once upon a time there was a fox.", "stop")
+        answer = desk.until(AnswerBegan).answer
+        ended = desk.until(AnswerEnded)
+        assert ended == AnswerEnded("a story", "Once upon a time there was a fox.", "stop")
         answer.take()
         assert answer.text == ended.text
         assert sum(count for count, _ in answer.spans()) == len(ended.text)
@@ -106,30 +106,30 @@ def test_questions_wait_for_the_model_and_for_each_other() -> None:
     loading = Hold()
     with at_a_desk("one", "two") as desk:
         desk.script.loading["big"] = loading
-        desk.thread.open(Pair("big"))
+        desk.engine.open(PairReference("big"))
         desk.ask("first")
         desk.ask("second")
         loading.release()
-        assert desk.until(Ended) == Ended("first", "one", "stop")
-        assert desk.until(Ended) == Ended("second", "two", "stop")
+        assert desk.until(AnswerEnded) == AnswerEnded("first", "one", "stop")
+        assert desk.until(AnswerEnded) == AnswerEnded("second", "two", "stop")
 
 
 def test_nothing_is_open() -> None:
     with at_a_desk() as desk:
         desk.ask()
-        failed = desk.until(Failed)
+        failed = desk.until(AnswerFailed)
         assert failed.error == "No model is open. Choose one with Ctrl+O or /model."
 
 
 def test_stopping_an_answer_keeps_what_came() -> None:
     hold = Hold()
     with at_a_desk(Says("one two three four five six", holds={2: hold}), "next") as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
-        answer = desk.until(Began).answer
+        answer = desk.until(AnswerBegan).answer
         wait_for(lambda: hold.reached)
-        desk.thread.stop()
-        ended = desk.until(Ended)
+        desk.engine.stop()
+        ended = desk.until(AnswerEnded)
         assert ended.finish_reason == "cancelled"
         assert ended.text
         assert "one two three four five six".startswith(ended.text)
@@ -137,71 +137,75 @@ def test_stopping_an_answer_keeps_what_came() -> None:
         assert answer.text == ended.text
         # What was stopped is over: the next one is not.
         desk.ask("again")
-        assert desk.until(Ended) == Ended("again", "next", "stop")
+        assert desk.until(AnswerEnded) == AnswerEnded("again", "next", "stop")
 
 
 def test_stopping_while_the_prompt_is_read() -> None:
     hold = Hold()
     with at_a_desk(Says("never", holds={0: hold})) as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
-        assert desk.until(Reading).done == 1
-        desk.thread.stop()
-        assert desk.until(Ended) == Ended("hello", "", "cancelled")
+        assert desk.until(PromptProgress).done == 1
+        desk.engine.stop()
+        assert desk.until(AnswerEnded) == AnswerEnded("hello", "", "cancelled")
 
 
 def test_stopping_what_waits_stops_all_of_it() -> None:
     loading = Hold()
     with at_a_desk() as desk:
         desk.script.loading["big"] = loading
-        desk.thread.open(Pair("big"))
+        desk.engine.open(PairReference("big"))
         desk.ask("first")
         desk.ask("second")
         wait_for(lambda: loading.reached)
-        desk.thread.stop()
+        desk.engine.stop()
         assert desk.until(NotOpened).cancelled
-        assert [desk.until(Ended).finish_reason for _ in range(2)] == ["cancelled"] * 2
+        assert [desk.until(AnswerEnded).finish_reason for _ in range(2)] == ["cancelled"] * 2
         assert desk.script.asked == []
-        desk.thread.open(Pair("other"))
+        desk.engine.open(PairReference("other"))
         assert desk.until(Opened).model == "other"
 
 
 def test_stopping_nothing_stops_nothing_to_come() -> None:
     with at_a_desk("one") as desk:
-        desk.thread.stop()
-        desk.thread.open(Pair(None))
+        desk.engine.stop()
+        desk.engine.open(PairReference(None))
         desk.ask()
         desk.until(Opened)
-        assert desk.until(Ended).finish_reason == "stop"
+        assert desk.until(AnswerEnded).finish_reason == "stop"
 
 
 def test_a_model_that_does_not_load_leaves_the_old_one_open() -> None:
     with at_a_desk("still here") as desk:
-        desk.thread.open(Pair("old"))
+        desk.engine.open(PairReference("old"))
         desk.until(Opened)
         desk.script.troubles["new"] = ModelInvalid("new is no model. Choose another one.")
-        desk.thread.open(Pair("new"))
+        desk.engine.open(PairReference("new"))
         missed = desk.until(NotOpened)
         assert missed.error == "new is no model. Choose another one."
         assert not missed.cancelled
         assert missed.still is not None
         assert missed.still.model == "old"
         desk.ask()
-        assert desk.until(Ended).text == "still here"
-        assert desk.script.loaded == [Pair("old"), Pair("new"), Pair("old")]
+        assert desk.until(AnswerEnded).text == "still here"
+        assert desk.script.loaded == [
+            PairReference("old"),
+            PairReference("new"),
+            PairReference("old"),
+        ]
     assert desk.script.closed == 2
 
 
 def test_neither_loads_any_more() -> None:
     with at_a_desk() as desk:
-        desk.thread.open(Pair("old"))
+        desk.engine.open(PairReference("old"))
         desk.until(Opened)
         desk.script.troubles |= {"new": ModelInvalid("No."), "old": ModelNotFound("Gone.")}
-        desk.thread.open(Pair("new"))
+        desk.engine.open(PairReference("new"))
         missed = desk.until(NotOpened)
         assert (missed.error, missed.still) == ("No.", None)
         desk.ask()
-        assert desk.until(Failed).error.startswith("No model is open.")
+        assert desk.until(AnswerFailed).error.startswith("No model is open.")
     assert desk.script.closed == 1
 
 
@@ -211,47 +215,47 @@ def test_the_thread_survives_whatever_is_raised(error: BaseException) -> None:
         Says("one two", error=error), Says("", error=error, at_once=True), "fine"
     ) as desk:
         desk.script.troubles["bad"] = error
-        desk.thread.open(Pair("bad"))
+        desk.engine.open(PairReference("bad"))
         assert "Internal error" in desk.until(NotOpened).error
-        desk.thread.open(Pair("good"))
+        desk.engine.open(PairReference("good"))
         desk.ask("first")
-        failed = desk.until(Failed)
+        failed = desk.until(AnswerFailed)
         assert (failed.message, failed.text) == ("first", "one two")
         desk.ask("second")
-        assert desk.until(Failed).text == ""
+        assert desk.until(AnswerFailed).text == ""
         desk.ask("third")
-        assert desk.until(Ended).text == "fine"
+        assert desk.until(AnswerEnded).text == "fine"
 
 
 def test_out_of_memory_is_told_in_words() -> None:
     with at_a_desk() as desk:
         desk.script.troubles["huge"] = MemoryError()
-        desk.thread.open(Pair("huge"))
+        desk.engine.open(PairReference("huge"))
         assert desk.until(NotOpened).error.startswith("There is not enough memory.")
 
 
 def test_an_overflow_is_an_event_of_its_own() -> None:
     error = ContextOverflow("Too long.", needed=600, available=512)
     with at_a_desk(Says("", error=error, at_once=True)) as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
         assert desk.until(Overflowed) == Overflowed("hello", "Too long.", 600, 512)
 
 
 def test_measuring_is_told() -> None:
     with at_a_desk(Says("one two", unmeasured=True)) as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
         assert desk.until(Measuring).message == "hello"
-        desk.until(Ended)
+        desk.until(AnswerEnded)
 
 
 def test_a_growing_answer_is_handed_on_to_be_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine_thread, "KEEP_EVERY", 0.0)
+    monkeypatch.setattr(background_engine, "KEEP_EVERY", 0.0)
     with at_a_desk("one two three four five six seven") as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
-        text = desk.until(Ended).text
+        text = desk.until(AnswerEnded).text
     assert len(desk.kept) > 2
     assert all(text.startswith(kept) for kept in desk.kept)
     assert desk.kept == sorted(desk.kept, key=len)
@@ -260,7 +264,7 @@ def test_a_growing_answer_is_handed_on_to_be_kept(monkeypatch: pytest.MonkeyPatc
 def test_closing_stops_what_runs() -> None:
     hold = Hold()
     with at_a_desk(Says("one two three", holds={1: hold})) as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
         wait_for(lambda: hold.reached)
     assert desk.script.closed == 1
@@ -269,16 +273,16 @@ def test_closing_stops_what_runs() -> None:
 def test_the_last_word_comes_before_the_models_are_freed() -> None:
     hold, closed = Hold(), []
     with at_a_desk(Says("one two three", holds={2: hold})) as desk:
-        desk.thread.open(Pair(None))
+        desk.engine.open(PairReference(None))
         desk.ask()
-        answer = desk.until(Began).answer
+        answer = desk.until(AnswerBegan).answer
         wait_for(lambda: hold.reached)
 
         def last() -> None:
             answer.take()
             closed.append(desk.script.closed)
 
-        desk.thread.close(PATIENCE, last=last)
+        desk.engine.close(PATIENCE, last=last)
         assert closed == [0]
         assert desk.script.closed == 1
         assert "one two three".startswith(answer.text)

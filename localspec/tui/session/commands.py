@@ -71,7 +71,7 @@ FIXED: Mapping[str, Sequence[str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Completion:
+class CommandCompletion:
     """One way to go on.
 
     Attributes:
@@ -110,7 +110,9 @@ def unescaped(line: str) -> str:
     return line[1:] if line.startswith("//") else line
 
 
-def complete(line: str, known: Mapping[str, Callable[[], Iterable[str]]]) -> list[Completion]:
+def complete(
+    line: str, known: Mapping[str, Callable[[], Iterable[str]]]
+) -> list[CommandCompletion]:
     """Ways to go on with a line that begins a command.
 
     Args:
@@ -121,7 +123,7 @@ def complete(line: str, known: Mapping[str, Callable[[], Iterable[str]]]) -> lis
     name, space, argument = line[1:].partition(" ")
     if not space:
         return [
-            Completion(
+            CommandCompletion(
                 f"/{c.name}{' ' if c.arguments else ''}",
                 f"/{c.name} {c.arguments}".strip(),
                 c.about,
@@ -133,12 +135,12 @@ def complete(line: str, known: Mapping[str, Callable[[], Iterable[str]]]) -> lis
     if command is None or not command.values:
         return []
     if command.values == "files":
-        return [Completion(f"/{name} {path}", path) for path in _files(argument)]
+        return [CommandCompletion(f"/{name} {path}", path) for path in _files(argument)]
     if " " in argument:
         return []
     values = [*FIXED.get(command.values, ()), *(known.get(command.values, list)())]
     return [
-        Completion(f"/{name} {value}", value)
+        CommandCompletion(f"/{name} {value}", value)
         for value in dict.fromkeys(values)
         if argument.lower() in value.lower() and value != argument
     ]

@@ -1,4 +1,4 @@
-"""The thread that opens models and generates, so that the screen never waits for them.
+"""The engine of the chat, in a thread of its own, so that the screen never waits for it.
 
 It uses the public API alone. The screen asks through methods that return at once, and is told by
 events, which `tell` has to carry over to its own thread.
@@ -7,30 +7,30 @@ events, which `tell` has to carry over to its own thread.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from queue import SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from localspec import paths
+from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
-from localspec.tui.control.answer import Answer
-from localspec.tui.control.events import (
-    Began,
-    Ended,
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.events import (
+    AnswerBegan,
+    AnswerEnded,
+    AnswerFailed,
     Event,
-    Failed,
     Measuring,
     NotOpened,
     Opened,
-    Opening,
+    OpeningProgress,
     Overflowed,
-    Pair,
+    PairReference,
+    PromptProgress,
     Question,
-    Reading,
 )
 
 if TYPE_CHECKING:
@@ -43,13 +43,13 @@ KEEP_EVERY = 0.4
 """Seconds between two times that a growing answer is handed on to be kept."""
 _TELL_EVERY = 0.1
 """Seconds between two reports of progress."""
-
+_STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
 
 
-class EngineThread:
-    """One engine, and the thread that owns it.
+class BackgroundEngine:
+    """One engine, and a thread that opens it, uses it, and opens another one instead.
 
     Args:
         tell: called in that thread with each event.
@@ -70,31 +70,25 @@ class EngineThread:
         self._offline = offline
         self._options, self._drafting = options, drafting
         self._loader = loader
-        self._wanted: SimpleQueue[tuple[int, Pair | Question | None]] = SimpleQueue()
-        self._lock = threading.Lock()  # guards what `stop` looks at
-        # What is wanted is numbered, and a stop reaches all that was wanted before it.
-        self._latest = self._current = self._stopped = 0
         self._engine: Engine | None = None
         self._opened: Opened | None = None
-        self._cancel: Callable[[], None] | None = None
-        self._thread = threading.Thread(target=self._run, name="localspec-engine", daemon=True)
+        self._text = ""  # of the answer that comes
+        self._thread = EngineThread("localspec-engine")
         self._thread.start()
 
-    def open(self, pair: Pair) -> None:
+    def open(self, pair: PairReference) -> None:
         """Open this pair instead of the one that is open."""
-        self._want(pair)
+        self._thread.submit(partial(self._open, pair), failed=partial(self._not_opened, pair))
 
     def ask(self, question: Question) -> None:
         """Answer this, after whatever was asked for before."""
-        self._want(question)
+        self._thread.submit(
+            partial(self._answer, question), failed=partial(self._not_answered, question)
+        )
 
     def stop(self) -> None:
         """Stop what runs, and what was asked for up to now."""
-        with self._lock:
-            self._stopped = self._latest
-            cancel = self._cancel
-        if cancel is not None:
-            cancel()
+        self._thread.cancel()
 
     def close(
         self, timeout: float | None = None, *, last: Callable[[], object] = lambda: None
@@ -105,7 +99,7 @@ class EngineThread:
             timeout: seconds to wait for the thread.
             last: called when no more is generated, but the tokens can still be told.
         """
-        self._want(None)
+        self._thread.finish()
         self.stop()
         self._thread.join(timeout)
         last()
@@ -113,50 +107,34 @@ class EngineThread:
             self._engine.close()
             self._engine = None
 
-    def _want(self, wanted: Pair | Question | None) -> None:
-        with self._lock:
-            self._latest += 1
-            self._wanted.put((self._latest, wanted))
-
-    def _is_stopped(self) -> bool:
-        return self._current <= self._stopped
-
-    def _run(self) -> None:
-        while True:
-            self._current, wanted = self._wanted.get()
-            if wanted is None:
-                break
-            if isinstance(wanted, Pair):
-                self._open(wanted)
-            else:
-                self._answer(wanted)
-
-    def _open(self, pair: Pair) -> None:
+    def _open(self, pair: PairReference) -> None:
         before = self._opened
         try:
-            self._require_going_on()
-            self._tell(Opening("looking at the files", None))
+            self._thread.require_going_on(_STOPPED)
+            self._tell(OpeningProgress("looking at the files", None))
             self._try_unknown(pair)
             # The old pair goes first: two may not fit into the memory.
             if self._engine is not None:
                 self._engine.close()
                 self._engine = self._opened = None
             self._load(pair)
-        except BaseException as error:
+        except BaseException:
             if before is not None and self._engine is None:
                 self._reopen(before.pair)
-            cancelled = isinstance(error, Cancelled)
-            self._tell(NotOpened(pair, _sentence(error), cancelled, self._opened))
-        else:
-            assert self._opened is not None
-            self._tell(self._opened)
+            raise
+        assert self._opened is not None
+        self._tell(self._opened)
 
-    def _reopen(self, pair: Pair) -> None:
+    def _not_opened(self, pair: PairReference, error: BaseException) -> None:
+        cancelled = isinstance(error, Cancelled)
+        self._tell(NotOpened(pair, _sentence(error), cancelled, self._opened))
+
+    def _reopen(self, pair: PairReference) -> None:
         """Back to what was open; that is no longer stopped."""
         with suppress(Exception):
             self._load(pair, stoppable=False)
 
-    def _load(self, pair: Pair, *, stoppable: bool = True) -> None:
+    def _load(self, pair: PairReference, *, stoppable: bool = True) -> None:
         from localspec import load
 
         told = 0.0
@@ -164,11 +142,11 @@ class EngineThread:
         def progress(fraction: float) -> None:
             nonlocal told
             if stoppable:
-                self._require_going_on()
+                self._thread.require_going_on(_STOPPED)
             now = monotonic()
             if now - told >= _TELL_EVERY or fraction == 1.0:
                 told = now
-                self._tell(Opening("loading the model", fraction))
+                self._tell(OpeningProgress("loading the model", fraction))
 
         engine = (self._loader or load)(
             pair.model,
@@ -213,7 +191,7 @@ class EngineThread:
             return weights
         return need.total
 
-    def _try_unknown(self, pair: Pair) -> None:
+    def _try_unknown(self, pair: PairReference) -> None:
         """Let a child process meet a file first that nobody has opened here yet."""
         if self._loader is not None:
             return
@@ -222,41 +200,37 @@ class EngineThread:
 
         for reference in (pair.model, pair.draft):
             if reference is not None and reference not in ("auto", "none"):
-                self._tell(Opening("trying the file in a process of its own (once)", None))
+                self._tell(OpeningProgress("trying the file in a process of its own (once)", None))
                 require_survivable(
-                    resolve(reference, offline=self._offline), cancelled=self._is_stopped
+                    resolve(reference, offline=self._offline),
+                    cancelled=lambda: self._thread.cancelled,
                 )
 
     def _answer(self, question: Question) -> None:
-        text = ""
-        try:
-            if self._is_stopped():
-                raise Cancelled("Stopped before it began.")
-            if self._engine is None:
-                raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
+        self._text = ""
+        self._thread.require_going_on("Stopped before it began.")
+        if self._engine is None:
+            raise LocalspecError("No model is open. Choose one with Ctrl+O or /model.")
 
-            def progress(done: int, total: int) -> None:
-                self._tell(Reading(question.message, done, total))
+        def progress(done: int, total: int) -> None:
+            self._tell(PromptProgress(question.message, done, total))
 
-            stream = self._engine.stream(
-                question.messages,
-                max_tokens=question.max_tokens,
-                sampling=question.sampling,
-                overflow=question.overflow,
-                progress=progress,
-            )
-            answer = Answer(
-                question.message,
-                stream.stats,
-                plain_seconds=self._engine.plain_seconds,
-                token_bytes=self._engine.token_bytes,
-                context_length=self._engine.context_length,
-            )
-            with self._lock:
-                self._cancel = stream.cancel
-            if self._is_stopped():
-                stream.cancel()
-            self._tell(Began(answer))
+        stream = self._engine.stream(
+            question.messages,
+            max_tokens=question.max_tokens,
+            sampling=question.sampling,
+            overflow=question.overflow,
+            progress=progress,
+        )
+        answer = Answer(
+            question.message,
+            stream.stats,
+            plain_seconds=self._engine.plain_seconds,
+            token_bytes=self._engine.token_bytes,
+            context_length=self._engine.context_length,
+        )
+        with self._thread.cancels(stream):
+            self._tell(AnswerBegan(answer))
             if self._engine.plain_seconds(0) is None:
                 self._tell(Measuring(question.message))
             kept = monotonic()
@@ -268,21 +242,17 @@ class EngineThread:
                         kept = now
                         question.keep(stream.text)
             finally:
-                text = stream.text
-                with self._lock:
-                    self._cancel = None
-            assert stream.finish_reason is not None
-            self._tell(Ended(question.message, text, stream.finish_reason))
-        except Cancelled:
-            self._tell(Ended(question.message, text, "cancelled"))
-        except ContextOverflow as error:
-            self._tell(Overflowed(question.message, str(error), error.needed, error.available))
-        except BaseException as error:
-            self._tell(Failed(question.message, text, _sentence(error)))
+                self._text = stream.text
+        assert stream.finish_reason is not None
+        self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
 
-    def _require_going_on(self) -> None:
-        if self._is_stopped():
-            raise Cancelled("Stopped while the model was loading.")
+    def _not_answered(self, question: Question, error: BaseException) -> None:
+        if isinstance(error, Cancelled):
+            self._tell(AnswerEnded(question.message, self._text, "cancelled"))
+        elif isinstance(error, ContextOverflow):
+            self._tell(Overflowed(question.message, str(error), error.needed, error.available))
+        else:
+            self._tell(AnswerFailed(question.message, self._text, _sentence(error)))
 
 
 def _sentence(error: BaseException) -> str:

@@ -21,10 +21,10 @@ from localspec.chat.conversation import (
 )
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
-from localspec.tui.control import commands, events, titling
-from localspec.tui.control.answer import Answer
-from localspec.tui.control.boundaries import Keeper, Thread, View
-from localspec.tui.control.events import Event, Opened, Question, event_id
+from localspec.tui.session import commands, events, titling
+from localspec.tui.session.answer import Answer
+from localspec.tui.session.boundaries import AnsweringEngine, ConversationStore, View
+from localspec.tui.session.events import Event, Opened, Question, event_id
 
 NEVER_BEGUN = "■ stopped before it was answered"
 
@@ -60,8 +60,8 @@ class Conversing:
     """
 
     view: View
-    keeper: Keeper
-    thread: Thread
+    store: ConversationStore
+    engine: AnsweringEngine
     conversation: Conversation = field(default_factory=Conversation)
     running: Running | None = None
     opened: Opened | None = None
@@ -99,8 +99,8 @@ class Conversing:
         self.running = Running(conversation, message.id)
         self._note(message, "sending …")
         self.view.show_conversation()
-        # Where it cannot be kept the keeper tells why, and the conversation goes on without.
-        await asyncio.wrap_future(self.keeper.sent(conversation, message))
+        # Where it cannot be kept the store tells why, and the conversation goes on without.
+        await asyncio.wrap_future(self.store.sent(conversation, message))
         if self.running is not None and self.running.to == message.id:
             self._note(message, None)
             self._ask(self.running)
@@ -142,7 +142,7 @@ class Conversing:
         if not 0 <= number < len(siblings):
             raise UsageError(f"This is the {'first' if step < 0 else 'last'} of the branches.")
         conversation.select(siblings[number])
-        self.keeper.saved(conversation)
+        self.store.saved(conversation)
         self.view.show_conversation()
 
     def stop(self) -> None:
@@ -152,7 +152,7 @@ class Conversing:
             # Its message is still on its way to the disk, and nobody was asked yet.
             self._note(running.conversation.messages[running.to], NEVER_BEGUN)
             self._over()
-        self.thread.stop()
+        self.engine.stop()
 
     def begin(self, conversation: Conversation) -> None:
         """Show another conversation. An answer that comes goes on in its own."""
@@ -175,14 +175,14 @@ class Conversing:
         conversation.system, conversation.sampling = system, sampling
         conversation.max_tokens = max_tokens
         if conversation.messages:
-            self.keeper.saved(conversation)
+            self.store.saved(conversation)
 
     def rename(self, title: str, *, of: Conversation | None = None, by: str = BY_USER) -> None:
         """Name a conversation, the one that is shown if none is given."""
         conversation = of or self.conversation
         conversation.title, conversation.titled_by = title, by
         if conversation.messages:
-            self.keeper.saved(conversation)
+            self.store.saved(conversation)
 
     def ask_for_title(self) -> None:
         """Have the model name the conversation, unless something is sent meanwhile.
@@ -195,7 +195,7 @@ class Conversing:
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
         self._naming = conversation
-        self.thread.ask(titling.question(conversation))
+        self.engine.ask(titling.question(conversation))
 
     def leave(self) -> None:
         """The chat ends, and the thread has: what has come of an answer is kept."""
@@ -206,13 +206,13 @@ class Conversing:
         answer.take()
         message.content, message.state, message.finish_reason = answer.text, STOPPED, "cancelled"
         message.spans, message.stats = answer.spans(), answer.figures().as_dict()
-        self.keeper.done(running.conversation.id, message)
+        self.store.done(running.conversation.id, message)
 
     # What the engine's thread tells
 
     def on_event(self, event: Event) -> None:
         """Take in what has happened."""
-        if isinstance(event, events.Opening):
+        if isinstance(event, events.OpeningProgress):
             done = "" if event.fraction is None else f": {event.fraction:.0%}"
             self.view.working(f"{event.what}{done}")
         elif isinstance(event, Opened):
@@ -265,10 +265,10 @@ class Conversing:
 
         def keep(text: str) -> None:
             if running.message is not None:
-                self.keeper.streaming(conversation.id, replace(running.message, content=text))
+                self.store.streaming(conversation.id, replace(running.message, content=text))
 
         if self._naming is not None:
-            self.thread.stop()  # a title can wait
+            self.engine.stop()  # a title can wait
         asked = conversation.messages[running.to]
         try:
             # A conversation may be from a file, with anything in it.
@@ -282,7 +282,7 @@ class Conversing:
         self.view.answering(True)
         if self.opened is None:
             self._note(asked, "waiting for the model …")
-        self.thread.ask(
+        self.engine.ask(
             Question(
                 running.to,
                 conversation.for_model(upto=running.to),
@@ -299,10 +299,10 @@ class Conversing:
             self._note(
                 running.message or asked, "measuring what a pass costs here (once, about 2 s) …"
             )
-        elif isinstance(event, events.Reading):
+        elif isinstance(event, events.PromptProgress):
             done = event.done / max(1, event.total)
             self._note(running.message or asked, f"reading the prompt: {done:.0%}")
-        elif isinstance(event, events.Began):
+        elif isinstance(event, events.AnswerBegan):
             self._note(asked, None)
             self._begin_answer(running, event.answer)
         elif isinstance(event, events.Overflowed):
@@ -310,7 +310,7 @@ class Conversing:
             self._over()
             self.overfull = running.conversation
             self.view.overflowed(event.error)
-        elif isinstance(event, events.Ended):
+        elif isinstance(event, events.AnswerEnded):
             stopped = event.finish_reason == "cancelled"
             self._end_answer(running, event.text, STOPPED if stopped else COMPLETE)
             if running.message is not None:
@@ -318,7 +318,7 @@ class Conversing:
                 self._keep(running)
             self._note(asked, NEVER_BEGUN if not running.message else None)
             self._over()
-        elif isinstance(event, events.Failed):
+        elif isinstance(event, events.AnswerFailed):
             self._end_answer(running, event.text, FAILED)
             if running.message is None:
                 self._note(asked, f"✗ {event.error}")
@@ -329,7 +329,7 @@ class Conversing:
             self.view.tell(event.error, error=True)
 
     def _on_title(self, event: Event) -> None:
-        if not isinstance(event, events.Ended | events.Failed):
+        if not isinstance(event, events.AnswerEnded | events.AnswerFailed):
             return
         conversation, self._naming = self._naming, None
         title = titling.title(event)
@@ -351,8 +351,8 @@ class Conversing:
             draft=None if opened is None else opened.draft,
         )
         running.message, running.answer = message, answer
-        self.keeper.saved(running.conversation)
-        self.keeper.streaming(running.conversation.id, message)
+        self.store.saved(running.conversation)
+        self.store.streaming(running.conversation.id, message)
         if shown:
             self.view.show_conversation()
 
@@ -372,7 +372,7 @@ class Conversing:
 
     def _keep(self, running: Running) -> None:
         assert running.message is not None
-        self.keeper.done(running.conversation.id, running.message)
+        self.store.done(running.conversation.id, running.message)
         self.view.message_changed(running.message)
 
     def _over(self) -> None:
@@ -393,4 +393,4 @@ class Conversing:
             self.conversation.model = opened.pair.model
             self.conversation.draft = opened.pair.draft
             if self.conversation.messages:
-                self.keeper.saved(self.conversation)
+                self.store.saved(self.conversation)

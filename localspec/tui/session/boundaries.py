@@ -6,7 +6,7 @@ from concurrent.futures import Future
 from typing import Protocol
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.tui.control.events import Question
+from localspec.tui.session.events import Question
 
 
 class View(Protocol):
@@ -37,7 +37,7 @@ class View(Protocol):
         ...
 
 
-class Keeper(Protocol):
+class ConversationStore(Protocol):
     """Who writes the history; see `localspec.history.writer.HistoryWriter`."""
 
     def sent(self, conversation: Conversation, message: Message) -> Future[bool]: ...
@@ -49,8 +49,8 @@ class Keeper(Protocol):
     def saved(self, conversation: Conversation) -> None: ...
 
 
-class Thread(Protocol):
-    """Who answers; see `localspec.tui.control.engine_thread.EngineThread`."""
+class AnsweringEngine(Protocol):
+    """Who answers; see `localspec.tui.session.background_engine.BackgroundEngine`."""
 
     def ask(self, question: Question) -> None: ...
 

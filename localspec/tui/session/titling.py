@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from localspec.chat.conversation import Conversation
 from localspec.chat.titles import NEW, title_from
-from localspec.tui.control import commands
-from localspec.tui.control.events import Ended, Failed, Question
+from localspec.tui.session import commands
+from localspec.tui.session.events import AnswerEnded, AnswerFailed, Question
 
 TITLE = "title"
 """What events carry that are about a title; no message has such an id."""
@@ -31,10 +31,10 @@ def question(conversation: Conversation) -> Question:
     )
 
 
-def title(event: Ended | Failed) -> str | None:
+def title(event: AnswerEnded | AnswerFailed) -> str | None:
     """The title that it found, None if it found none."""
     found = title_from(event.text)
-    whole = isinstance(event, Ended) and event.finish_reason == "stop"
+    whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
     if not whole or found == NEW or found.startswith("<"):
         return None
     return found.strip("\"'*. ")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.tui.control.answer import Answer
+from localspec.tui.session.answer import Answer
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class PairReference:
     """What to open: references as for `localspec.load`."""
 
     model: str | None
@@ -53,7 +53,7 @@ class Opened:
         notices: what the user should know.
     """
 
-    pair: Pair
+    pair: PairReference
     model: str
     model_path: str
     model_memory: int
@@ -66,7 +66,7 @@ class Opened:
 
 
 @dataclass(frozen=True, slots=True)
-class Opening:
+class OpeningProgress:
     """Something about opening takes its time.
 
     Attributes:
@@ -86,7 +86,7 @@ class NotOpened:
         still: the pair that is open instead (the one before), None if there is none.
     """
 
-    pair: Pair
+    pair: PairReference
     error: str
     cancelled: bool
     still: Opened | None
@@ -100,7 +100,7 @@ class Measuring:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class PromptProgress:
     """The prompt is being read: tokens done and to do."""
 
     message: str
@@ -109,14 +109,14 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Began:
+class AnswerBegan:
     """An answer begins; look into `answer` for what comes."""
 
     answer: Answer
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AnswerEnded:
     """An answer is complete, or was stopped."""
 
     message: str
@@ -125,7 +125,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class AnswerFailed:
     """There is no (complete) answer."""
 
     message: str
@@ -143,11 +143,21 @@ class Overflowed:
     available: int
 
 
-Event = Opened | Opening | NotOpened | Measuring | Reading | Began | Ended | Failed | Overflowed
+Event = (
+    Opened
+    | OpeningProgress
+    | NotOpened
+    | Measuring
+    | PromptProgress
+    | AnswerBegan
+    | AnswerEnded
+    | AnswerFailed
+    | Overflowed
+)
 
 
 def event_id(event: Event) -> str | None:
     """Which question an event is about."""
-    if isinstance(event, Began):
+    if isinstance(event, AnswerBegan):
         return event.answer.message
     return getattr(event, "message", None)

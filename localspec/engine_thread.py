@@ -1,0 +1,113 @@
+"""A thread of its own for an engine: it loads and generates, one task after the other.
+
+A native pass keeps whoever makes it from everything else. A screen would stand still meanwhile,
+and a signal handler of Python, which runs in the main thread between two of its bytecodes, would
+wait for its end.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from queue import SimpleQueue
+from typing import Protocol
+
+from localspec.errors import Cancelled
+
+Task = Callable[[], object]
+Failure = Callable[[BaseException], object]
+
+
+class Cancellable(Protocol):
+    """What a task may be in the middle of; a stream."""
+
+    def cancel(self) -> None: ...
+
+
+class EngineThread:
+    """Does tasks in the order in which they were submitted, and can cancel them.
+
+    Tasks are submitted and cancelled by one thread, a signal handler in it included: there is no
+    lock that the handler could wait for in vain.
+
+    Args:
+        name: of the thread.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._tasks: SimpleQueue[tuple[int, Task, Failure] | None] = SimpleQueue()
+        # Tasks are numbered, and a cancellation reaches all that were submitted before it.
+        self._submitted = self._running = self._cancelled = 0
+        self._cancellable: Cancellable | None = None
+        # A daemon, so that no failure of the main thread could leave the process hanging on it.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Begin with what was submitted."""
+        self._thread.start()
+
+    def submit(self, task: Task, *, failed: Failure) -> None:
+        """Have a task done after those that were submitted before.
+
+        Args:
+            failed: called in the thread with what the task raises, whatever it is.
+        """
+        self._submitted += 1
+        self._tasks.put((self._submitted, task, failed))
+
+    def cancel(self) -> None:
+        """Cancel the task that runs, and all that were submitted up to now."""
+        self._cancelled = self._submitted
+        running = self._cancellable
+        if running is not None:
+            running.cancel()
+
+    def finish(self) -> None:
+        """End when all that was submitted is done."""
+        self._tasks.put(None)
+
+    def join(self, timeout: float | None = None) -> None:
+        """Wait for its end, so many seconds at most."""
+        self._thread.join(timeout)
+
+    def is_alive(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._thread.is_alive()
+
+    # For the task that runs
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the task that runs is to stop."""
+        return self._running <= self._cancelled
+
+    def require_going_on(self, otherwise: str) -> None:
+        """Return unless the task that runs is cancelled.
+
+        Raises:
+            Cancelled: it is; says `otherwise`.
+        """
+        if self.cancelled:
+            raise Cancelled(otherwise)
+
+    @contextmanager
+    def cancels(self, stream: Cancellable) -> Iterator[None]:
+        """Let a cancellation reach a stream, also one that came before."""
+        # In this order: a cancellation before the assignment is seen below, one after it reaches
+        # the stream itself.
+        self._cancellable = stream
+        try:
+            if self.cancelled:
+                stream.cancel()
+            yield
+        finally:
+            self._cancellable = None
+
+    def _run(self) -> None:
+        while (submitted := self._tasks.get()) is not None:
+            self._running, task, failed = submitted
+            try:
+                task()
+            except BaseException as error:  # none may end the thread, or be lost with it
+                failed(error)

@@ -1,0 +1,80 @@
+"""Messages one below the other, drawn when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from textual.selection import Selection
+from textual.strip import Strip
+
+from localspec.chat.conversation import Message
+from localspec.tui.rendering.heights import Heights
+from localspec.tui.rendering.message_lines import MessageLines, Showing
+from localspec.tui.rendering.strips import INDENT
+
+Place = tuple[int, int]
+"""(number, count) of a message among its siblings."""
+
+
+class MessageColumn:
+    """Says which line is part of which message, numbered from the top.
+
+    Attributes:
+        items: the messages.
+        heights: lines of each; estimated for those that were never drawn.
+    """
+
+    def __init__(self) -> None:
+        self.items: list[MessageLines] = []
+        self.heights = Heights()
+        self._index: dict[str, int] = {}
+
+    def show(self, messages: Sequence[tuple[Message, Place]]) -> None:
+        """Take these instead; `estimate` has to follow."""
+        known = {item.message.id: item for item in self.items}
+        self.items = []
+        for message, place in messages:
+            item = known.get(message.id) or MessageLines(message, place)
+            item.message, item.place = message, place
+            item.changed()
+            self.items.append(item)
+        self._index = {item.message.id: number for number, item in enumerate(self.items)}
+
+    def number(self, message: str | None) -> int | None:
+        """Where a message stands, by id; None if it is not among them."""
+        return None if message is None else self._index.get(message)
+
+    def estimate(self, width: int) -> None:
+        """Begin anew, all heights being estimates."""
+        self.heights.estimate(item.estimate(width) for item in self.items)
+
+    def measure(self, number: int, width: int, showing: Showing) -> int:
+        """Draw one message; returns by how many lines its height was wrong."""
+        return self.heights.measure(number, len(self.items[number].strips(width, showing)))
+
+    def strip(self, line: int, width: int, showing: Showing) -> tuple[Strip | None, str | None]:
+        """A line; and the id of the message that it is part of, None for the empty one below it."""
+        number = self.heights.at(line)
+        strips = self.items[number].strips(width, showing)
+        row = line - self.heights.start(number)
+        if row >= len(strips):
+            return None, None
+        return strips[row], self.items[number].message.id if row < len(strips) - 1 else None
+
+    def text(self, selection: Selection, width: int, showing: Showing) -> str:
+        """What is selected, as it stands on the screen."""
+        last = self.heights.total - 1
+        first = 0 if selection.start is None else max(0, selection.start.y)
+        if selection.end is not None:
+            last = min(last, selection.end.y)
+        lines = []
+        for line in range(first, last + 1):
+            strip, _ = self.strip(line, width, showing)
+            text = "" if strip is None else strip.text
+            span = selection.get_span(line)
+            if span is not None:
+                start, end = span
+                text = text[start : None if end == -1 else end]
+            # The margin is ours, not the text's.
+            lines.append(text.rstrip().removeprefix(" " * INDENT))
+        return "\n".join(lines)

@@ -1,0 +1,1 @@
+"""What goes on between user, history and engine; knows nothing of how it is shown."""
