@@ -20,7 +20,7 @@ from localspec.planning.profile_store import ProfileStore
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from localspec.drafters.vocabulary_map import Translation
+    from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
     from localspec.pairing.choice import Choice
@@ -121,7 +121,7 @@ _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 
 def _open_draft(
     path: Path, target: Context, options: ModelOptions, progress: Callable[[float], None] | None
-) -> tuple[Context, Translation | None]:
+) -> tuple[Context, VocabularyMap | None]:
     """The draft model's context, and what translates where its tokens are not the target's."""
     from localspec.drafters.vocabulary_match import match
     from localspec.llama.context import Context

@@ -17,9 +17,9 @@ from pydantic_settings import (
 
 from localspec import paths
 from localspec.decoding.params import SamplingParams
+from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
 from localspec.llama.options import ModelOptions
-from localspec.planning.drafting import Drafting
 
 PREFIX = "LOCALSPEC_"
 """LOCALSPEC_MODEL sets `model`, and so on. An empty variable sets nothing."""

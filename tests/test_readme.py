@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.main import main
-from localspec.drafters import REGISTRY
+from localspec.drafters.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

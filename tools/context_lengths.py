@@ -16,22 +16,22 @@ import statistics
 from collections.abc import Mapping
 
 import numpy as np
-from localspec.planning.drafting import Limits, choose
+from localspec.drafters.options import Limits, choose
 
 from localspec import Drafting, SamplingParams
 from localspec.decoding.loop import speculate
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
-from localspec.drafters import Parts
-from localspec.drafters.byte_vocabulary import Lexicon
+from localspec.drafters.registry import Parts
+from localspec.drafters.byte_vocabulary import ByteVocabulary
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.heterogeneous import CrossedModel
-from localspec.drafters.mapped_cache import TranslatedCache
-from localspec.drafters.vocabulary_map import Translation
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.planning.costs import SIZES
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.pair_profile import PairProfile
 from tools.medians import report
 from tools.scripted import (
     DRAFT_SECONDS,
@@ -125,9 +125,9 @@ class Texts:
             self.said.append(next(fresh))
         del self.said[size:]
         spelled = words(VOCABULARY)
-        self._target, self._draft = Lexicon(spelled), other_vocabulary(spelled)
+        self._target, self._draft = ByteVocabulary(spelled), other_vocabulary(spelled)
         sample = b"".join(spelled[token] for token in self.said[:200])
-        self.translation = Translation(self._target, self._draft, sample=sample)
+        self.translation = VocabularyMap(self._target, self._draft, sample=sample)
 
     def of_target(self, length: int) -> Script:
         """The target's, from the beginning of a prompt of that length."""
@@ -177,10 +177,10 @@ class ScriptedPair:
         elif kind == MAPPED:
             room = texts.translation.room(capacity)
             self._cache = ScriptedCache(texts.of_mapped(length), room)
-            mapped = TranslatedCache(self._cache, texts.translation)
-            model = CrossedModel(mapped, VOCABULARY)
+            mapped = MappedCache(self._cache, texts.translation)
+            model = HeterogeneousDraftModel(mapped, VOCABULARY)
         self._parts = Parts(model)
-        self._knowledge = Knowledge()
+        self._knowledge = PairProfile()
         self._knowledge.target.learn({n: target_seconds(n) for n in SIZES}, length)
         self._knowledge.draft.learn(dict.fromkeys(SIZES, DRAFT_SECONDS), length)
 
@@ -191,7 +191,7 @@ class ScriptedPair:
         session = Session(
             prompt,
             Sampler(sampling, VOCABULARY),
-            SeededDice(1),
+            SeededRandom(1),
             limit=len(prompt) + ANSWER,
             ends=lambda token: False,
         )

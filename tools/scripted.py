@@ -11,9 +11,9 @@ from time import perf_counter
 
 import numpy as np
 
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.byte_vocabulary import Lexicon
+from localspec.drafters.byte_vocabulary import ByteVocabulary
 
 TARGET_SECONDS, PER_TOKEN, DRAFT_SECONDS = 4e-3, 1e-3, 3e-4
 """Of a target pass over one token, of each further one, and of a pass of the draft model."""
@@ -112,12 +112,12 @@ def words(size: int) -> list[bytes]:
     return [b" " + bytes(letters[n // 26**place % 26] for place in range(4)) for n in range(size)]
 
 
-def other_vocabulary(spelled: Sequence[bytes]) -> Lexicon:
+def other_vocabulary(spelled: Sequence[bytes]) -> ByteVocabulary:
     """The same words under other ids, but every third, which is written with two tokens."""
     kept = [word for number, word in enumerate(spelled) if number % 3]
     parts = sorted({part for word in spelled for part in (word[:3], word[3:])})
     every = [*kept, *parts]
-    return Lexicon([every[n] for n in np.random.default_rng(2).permutation(len(every))])
+    return ByteVocabulary([every[n] for n in np.random.default_rng(2).permutation(len(every))])
 
 
 def _wait(until: float) -> None:

@@ -10,8 +10,8 @@ from localspec.bench.samples import BenchPrompt, Sample
 from localspec.decoding.interfaces import Step
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters import REGISTRY
 from localspec.drafters.options import Drafting
+from localspec.drafters.registry import REGISTRY
 from localspec.errors import Cancelled, UsageError
 
 if TYPE_CHECKING:
@@ -177,12 +177,12 @@ def _foreseen(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], fl
     predictions: list[tuple[float, bool]] = []
     expected, estimated = 0.0, False
     for step in steps:
-        outlook = step.plan.outlook
-        if outlook is not None:
+        foreseen = step.draft.expectation
+        if foreseen is not None:
             kept = set(step.path)
-            predictions += [(outlook.chances[n], n in kept) for n in step.tests]
-        if step.tree.tokens and outlook is not None:
-            expected += outlook.tokens
+            predictions += [(foreseen.chances[n], n in kept) for n in step.tested_nodes]
+        if step.tree.tokens and foreseen is not None:
+            expected += foreseen.tokens
             estimated = True
         elif step.tree.tokens:
             return tuple(predictions), None  # a forced draft: nobody expected anything

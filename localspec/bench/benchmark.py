@@ -158,10 +158,11 @@ def _repeats(arm: Arm) -> bool:
 
 
 def _bounds(engine: Engine, outcome: RunOutcome, settings: BenchSettings) -> Bounds | None:
-    known = engine.knowledge
+    known = engine.profile
     if not known.target:
         return None  # never calibrated: no arm had a planner
-    return find_bounds(engine, known.target, known.draft or None, outcome.samples, settings.prompts)
+    draft = engine.draft_costs or None
+    return find_bounds(engine, known.target, draft, outcome.samples, settings.prompts)
 
 
 def _add_bounds(report: PairResults, found: Bounds | None) -> None:

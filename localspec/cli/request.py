@@ -215,7 +215,7 @@ def uses_model(drafter: str) -> bool:
     """Whether the drafter of that name has a use for a draft model."""
     if drafter == "auto":
         return True
-    from localspec.drafters import REGISTRY
+    from localspec.drafters.registry import REGISTRY
 
     return drafter in REGISTRY and REGISTRY[drafter].needs_model
 

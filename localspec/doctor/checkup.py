@@ -168,7 +168,8 @@ class _Calibration:
         for prompt in self._until(prompts, self._end):
             self._race(prompt)
         curve = self._curve()
-        draft = self._engine.knowledge.draft.seconds(1, 0) if self._drafts else None
+        costs = self._engine.draft_costs if self._drafts else None
+        draft = None if costs is None else costs.seconds(1, 0)
         cost = draft / curve[1] if draft and curve.get(1) else None
         for kind in self._kinds.values():
             if cost is not None and kind.acceptance is not None and curve.get(1):
@@ -264,12 +265,12 @@ class _Calibration:
             raise _Hurry
 
     def _curve(self) -> dict[int, float]:
-        target = self._engine.knowledge.target
+        target = self._engine.profile.target
         return {n: target.seconds(n, 0) for n in SIZES} if target else {}
 
     def _steady(self, curve: dict[int, float]) -> bool:
         """Whether no other process disturbed, as far as one can see."""
-        knowledge = self._engine.knowledge
+        knowledge = self._engine.profile
         smooth = all(seconds < UNLIKELY * n * curve[1] for n, seconds in curve.items())
         return not knowledge.doubts and smooth and knowledge.target.pace < UNLIKELY
 

@@ -35,8 +35,9 @@ def compose(
 ) -> tuple[Planner, Drafter]:
     """The planner for one generation, and the drafter that carries its plans out.
 
-    Both learn and share what is learned, so nothing else may generate meanwhile. A source by name, a depth, a width or a threshold forces the choice; else what was measured
-    decides over all registered sources that can take part.
+    Both share what is learned, so nothing else may generate meanwhile. A source by name, a depth,
+    a width or a threshold forces the choice; else what was measured decides over all registered
+    sources that can take part.
 
     Args:
         parts: what sources can be made of here.

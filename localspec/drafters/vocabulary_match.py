@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
-from localspec.drafters.byte_vocabulary import Lexicon, control
+from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.heterogeneous import SAMPLE
-from localspec.drafters.vocabulary_map import Translation
+from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.errors import DraftMismatch
 
 LEAST_TOLD = 0.5
@@ -51,7 +51,7 @@ class VocabularyBytes(Protocol):
     def adds_bos(self) -> bool: ...
 
 
-def match(target: VocabularyBytes, draft: VocabularyBytes) -> Translation:
+def match(target: VocabularyBytes, draft: VocabularyBytes) -> VocabularyMap:
     """The way from a draft model's tokens to a target's.
 
     Control tokens of the same name are the same, and so are those that begin a text, and those
@@ -65,9 +65,9 @@ def match(target: VocabularyBytes, draft: VocabularyBytes) -> Translation:
     for one, other in zip(_roles(target), _roles(draft), strict=True):
         if one >= 0 and other >= 0 and theirs[other] not in named and ours[one] not in theirs:
             theirs[other] = ours[one]
-    made = Translation(
-        Lexicon(ours, target.tokenize, second_best=target.single_bytes),
-        Lexicon(theirs, draft.tokenize, second_best=draft.single_bytes),
+    made = VocabularyMap(
+        ByteVocabulary(ours, target.tokenize, second_best=target.single_bytes),
+        ByteVocabulary(theirs, draft.tokenize, second_best=draft.single_bytes),
         sample=SAMPLE.encode(),
         bos=draft.bos if draft.adds_bos else -1,
         dropped=target.bos,

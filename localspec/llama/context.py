@@ -11,7 +11,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import library
@@ -249,7 +249,9 @@ class Context:
         self._sequences.keep(winner, held, kept, 1 + max(numbers[-1] for numbers in leaves))
         self.tokens += [tree.tokens[node] for node in path]
 
-    def grow(self, tokens: Sequence[int], parents: Sequence[int]) -> Rows:
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
+    ) -> Rows:
         """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
 
         Nothing is decoded twice, so a tree may grow level by level, each level chosen from the
@@ -260,9 +262,12 @@ class Context:
             tokens: one for each new node, 1 … MAX_TREE. Nodes are numbered in the order they come,
                 over all calls, from 0.
             parents: the node that each hangs from, of an earlier call, or ROOT.
+            pending: tokens that join `tokens` in the same pass, before the first nodes; these are
+                a chain then, or none.
 
         Returns:
-            float32 [new nodes, vocabulary], a view that the next pass overwrites.
+            float32 [new nodes, vocabulary], a view that the next pass overwrites; with `pending`
+            one row more, the first one, after the last of those.
 
         Raises:
             ValueError: more branches than `max_leaves`, or no such parents.
@@ -270,6 +275,15 @@ class Context:
         """
         grown, held, sequences = self._grown, len(self.tokens), self._sequences
         known = len(grown)
+        if pending:
+            if known or list(parents) != list(range(ROOT, len(tokens) - 1)):
+                raise ValueError("pending tokens come before a tree that begins with a chain")
+            rows = self.extend([*pending, *tokens], 1 + len(tokens))
+            del self.tokens[len(self.tokens) - len(tokens) :]
+            for token, parent in zip(tokens, parents, strict=True):
+                grown.add(token, parent)
+            self._undoable = 0
+            return rows
         if not 0 < len(tokens) == len(parents) <= MAX_TREE:
             raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
         if not all(ROOT <= parent < known for parent in parents):

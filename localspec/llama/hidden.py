@@ -8,7 +8,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.llama.model import Model
 

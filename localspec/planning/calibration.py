@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Protocol
 
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
 
 BUDGETS = (1.4, 0.35)

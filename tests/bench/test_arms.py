@@ -14,7 +14,7 @@ from localspec.bench.arms import GROUPS, LocalspecArm, _foreseen, localspec_arms
 from localspec.bench.samples import BenchPrompt
 from localspec.decoding.loop import Step
 from localspec.decoding.tree import TokenTree
-from localspec.drafters import REGISTRY
+from localspec.drafters.registry import REGISTRY
 from localspec.drafters.options import Drafting
 
 FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>")

@@ -15,7 +15,7 @@ import pytest
 from localspec import paths
 from localspec.cli import worker
 from localspec.decoding.rules import LOSSLESS, LOSSY
-from localspec.drafters import REGISTRY
+from localspec.drafters.registry import REGISTRY
 from localspec.errors import NativeError
 from localspec.llama import library
 from localspec.prompting.detokenizer import Detokenizer

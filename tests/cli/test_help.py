@@ -12,7 +12,7 @@ from localspec import errors
 from localspec.cli.main import app
 from localspec.cli.output import OutputLost, ReaderGone
 from localspec.decoding.rules import LOSSLESS, LOSSY
-from localspec.drafters import REGISTRY
+from localspec.drafters.registry import REGISTRY
 from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
 from localspec.settings import FLAGS, PREFIX
 from tests.cli.conftest import Cli

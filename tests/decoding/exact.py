@@ -13,13 +13,14 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.loop import Drafter, speculate
-from localspec.decoding.random_source import Dice
+from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.continuation import Continuation
-from localspec.drafters.draft_model import DraftModel, ModelDrafter
-from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel, 
+from localspec.drafters.ngram import NgramSource, NgramIndex
 from localspec.planning.planner import Fixed, Never, Plan, Planner
 from tests.support.toys import (
     AS_IS,
@@ -39,7 +40,7 @@ EXACT = 1e-9
 
 
 def generate(
-    dice: Dice,
+    dice: RandomSource,
     model: ToyModel,
     drafter: Drafter | None,
     planner: Planner,
@@ -72,7 +73,7 @@ def generate(
 
 
 def verify(
-    dice: Dice,
+    dice: RandomSource,
     model: ToyModel,
     drafter: Drafter,
     plan: Plan,
@@ -139,20 +140,20 @@ def gap(one: Mapping[Text, float], other: Mapping[Text, float]) -> float:
     return max(abs(one.get(text, 0.0) - other.get(text, 0.0)) for text in {*one, *other})
 
 
-def model_drafter(draft: ToyModel, *, greedy: bool = False) -> ModelDrafter:
+def model_drafter(draft: ToyModel, *, greedy: bool = False) -> DraftModelSource:
     """A draft model of its own for each drafter."""
-    return ModelDrafter(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
+    return DraftModelSource(DraftModel(ToyCache(draft), draft.size), greedy=greedy)
 
 
-def ngram() -> NgramDrafter:
+def ngram() -> NgramSource:
     """Already one token that was seen before makes it propose."""
-    return NgramDrafter(NgramIndex(), shortest=1)
+    return NgramSource(NgramIndex(), shortest=1)
 
 
-def cascade(draft: ToyModel) -> CascadeDrafter:
+def cascade(draft: ToyModel) -> CascadeSource:
     """The same for the guesses inside the draft model."""
     model = DraftModel(ToyCache(draft), draft.size)
-    return CascadeDrafter(model, NgramIndex(), guess=2, shortest=1)
+    return CascadeSource(model, NgramIndex(), guess=2, shortest=1)
 
 
 DRAFTERS: dict[str, Callable[[ToyModel], Drafter]] = {

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from localspec.decoding.distribution import Distribution, Probabilities
-from localspec.decoding.random_source import SeededDice
-from tests.support.toys import EnumeratingDice, enumerate_outcomes, examples, expectation
+from localspec.decoding.random_source import SeededRandom
+from tests.support.toys import EnumeratingSource, enumerate_outcomes, examples, expectation
 
 SIZE = 8
 
@@ -122,7 +122,7 @@ def test_seeded_dice_repeat_themselves() -> None:
     p = Distribution.normalised(np.arange(SIZE, dtype=np.int32), np.ones(SIZE))
 
     def throws(seed: int) -> list[int | bool]:
-        dice = SeededDice(seed)
+        dice = SeededRandom(seed)
         return [dice.coin(0.5) if i % 2 else dice.draw(p) for i in range(40)]
 
     assert throws(7) == throws(7)
@@ -132,7 +132,7 @@ def test_seeded_dice_repeat_themselves() -> None:
 def test_seeded_dice_are_fair() -> None:
     weights = np.array([4.0, 0.0, 3.0, 2.0, 1.0])
     p = Distribution.normalised(np.array([2, 3, 5, 7, 11], np.int32), weights)
-    dice = SeededDice(1)
+    dice = SeededRandom(1)
     drawn = [dice.draw(p) for _ in range(20_000)]
     counts = [drawn.count(token) for token in p.ids.tolist()]
     assert counts[1] == 0
@@ -143,7 +143,7 @@ def test_seeded_dice_are_fair() -> None:
 
 
 def test_seeded_coins_of_no_and_of_full_probability_are_certain() -> None:
-    dice = SeededDice(3)
+    dice = SeededRandom(3)
     assert not any(dice.coin(0.0) for _ in range(1000))
     assert all(dice.coin(1.0) for _ in range(1000))
 
@@ -152,7 +152,7 @@ def test_enumerating_dice_walk_through_every_outcome_once() -> None:
     p = Distribution.normalised(np.array([0, 1, 2], np.int32), np.array([1.0, 0.0, 3.0]))
     seen: list[tuple[bool, int]] = []
 
-    def run(dice: EnumeratingDice) -> tuple[bool, int]:
+    def run(dice: EnumeratingSource) -> tuple[bool, int]:
         outcome = dice.coin(0.25), dice.draw(p)
         seen.append(outcome)
         return outcome
@@ -168,7 +168,7 @@ def test_enumerating_dice_walk_through_every_outcome_once() -> None:
 
 
 def test_enumerating_dice_follow_programs_that_ask_differently_each_time() -> None:
-    def tosses(dice: EnumeratingDice) -> int:
+    def tosses(dice: EnumeratingSource) -> int:
         """Until heads, three times at most."""
         return next((i for i in range(3) if dice.coin(0.5)), 3)
 

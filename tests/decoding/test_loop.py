@@ -21,13 +21,14 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.loop import TARGET, Drafter, Step, speculate
-from localspec.decoding.random_source import Dice, SeededDice
+from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.cascade import CascadeDrafter
-from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.drafters.cascade import CascadeSource
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel, 
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.planner import Fixed, Never, Plan
 from tests.decoding.exact import DRAFTERS
@@ -65,7 +66,7 @@ def test_cache_holds_all_but_the_last_token_after_every_step(
     make: Callable[[ToyModel], Drafter], width: int, rule: AcceptanceRule
 ) -> None:
     for seed in range(10):
-        session = session_of([0, 1, 2, 0, START], count=30, dice=SeededDice(seed))
+        session = session_of([0, 1, 2, 0, START], count=30, dice=SeededRandom(seed))
         drafter = make(OTHER)
         drafter.begin(session.context)
         plan = Plan(drafter.name, depth=3, width=width)
@@ -113,7 +114,7 @@ class FailingRule(GreedyMatch):
     def __init__(self, fails: int) -> None:
         self.left = fails
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, dice: RandomSource) -> Verdict:
         self.left -= 1
         if self.left == 0:
             raise Interrupted
@@ -133,7 +134,7 @@ class FailingPlanner(Fixed):
             raise Interrupted
 
 
-class FailingModel(ModelDrafter):
+class FailingModel(DraftModelSource):
     """Fails after it has drafted."""
 
     def __init__(self, model: DraftModel, fails: int) -> None:
@@ -155,7 +156,7 @@ def test_generation_that_fails_leaves_clean_caches_and_can_be_gone_on_with(
 ) -> None:
     plan, cache = Plan("model", depth=3, width=width), ToyCache(OTHER)
     model = DraftModel(cache, LIVELY.size)
-    drafter = FailingModel(model, when) if where == "drafter" else ModelDrafter(model)
+    drafter = FailingModel(model, when) if where == "drafter" else DraftModelSource(model)
     fails = when if "target" in where else 0
     target = FailingTarget(LIVELY, fails, late=where == "late target")
     rule = FailingRule(when if where == "rule" else 0)
@@ -257,8 +258,8 @@ def test_native_seconds_of_target_and_drafter_are_those_of_the_step() -> None:
 
 
 MAKERS: dict[str, Callable[[ToyModel], Drafter]] = {
-    "model": lambda m: ModelDrafter(DraftModel(ToyCache(m), m.size)),
-    "cascade": lambda m: CascadeDrafter(DraftModel(ToyCache(m), m.size), NgramIndex(), shortest=1),
+    "model": lambda m: DraftModelSource(DraftModel(ToyCache(m), m.size)),
+    "cascade": lambda m: CascadeSource(DraftModel(ToyCache(m), m.size), NgramIndex(), shortest=1),
 }
 
 

@@ -10,7 +10,8 @@ from localspec.decoding.acceptance import BlockVerification, GreedyMatch, Specul
 from localspec.decoding.loop import PROMPT, Drafter, Step, speculate
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel, 
 from localspec.planning.planner import Never, Plan
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import run
@@ -111,7 +112,7 @@ def test_plan_is_cut_to_the_branches_that_the_target_has() -> None:
 
 def test_plan_is_cut_to_the_room_in_the_cache() -> None:
     """`ToyTarget` would not take a tree beyond its capacity."""
-    model = ModelDrafter(DraftModel(ToyCache(CYCLE), CYCLE.size))
+    model = DraftModelSource(DraftModel(ToyCache(CYCLE), CYCLE.size))
     session, target = (
         session_of([0], size=3, params=GREEDY, count=19),
         ToyTarget(CYCLE, capacity=20),
@@ -136,7 +137,7 @@ def test_no_drafter_grows_more_branches_than_the_target_has(
 
 def test_rule_for_chains_is_shown_no_branches() -> None:
     session = session_of([START], count=20)
-    drafter = ModelDrafter(DraftModel(ToyCache(OTHER), OTHER.size))
+    drafter = DraftModelSource(DraftModel(ToyCache(OTHER), OTHER.size))
     steps = run(session, ToyTarget(LIVELY), drafter, Plan("model", 3, 3), BlockVerification())
     assert all(step.tree.is_chain() for step in steps)
 

@@ -15,7 +15,7 @@ from localspec.decoding.acceptance import (
 )
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.loop import Drafter
-from localspec.decoding.random_source import Dice
+from localspec.decoding.random_source import RandomSource
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.planner import Plan
@@ -37,7 +37,7 @@ class Broken(SpeculativeSampling):
 
     name = "broken"
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, dice: RandomSource) -> Verdict:
         tree, node = target.tree, ROOT
         path: list[int] = []
         while True:
@@ -92,7 +92,7 @@ class ForgetsTheBudget(BlockVerification):
 
     name = "forgetful"
 
-    def accept(self, target: Verification, dice: Dice) -> Verdict:
+    def accept(self, target: Verification, dice: RandomSource) -> Verdict:
         tree = target.tree
         accepted, last = 0, target.p(ROOT)
         for node, token in enumerate(tree.tokens):

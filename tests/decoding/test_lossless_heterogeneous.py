@@ -18,10 +18,11 @@ from localspec.decoding.loop import Drafter
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.cascade import CascadeDrafter
+from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.continuation import Continuation
-from localspec.drafters.draft_model import ModelDrafter
-from localspec.drafters.heterogeneous import CrossedModel
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import 
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.ngram import NgramIndex
 from localspec.drafters.parallel import Ahead
 from localspec.planning.planner import Plan
@@ -45,13 +46,13 @@ DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
 REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
 WRONG = 1e-3
 
-Make = Callable[[CrossedModel], Drafter]
+Make = Callable[[HeterogeneousDraftModel], Drafter]
 DRAFTERS: dict[str, Make] = {
-    "drawn": ModelDrafter,
-    "chosen": lambda model: ModelDrafter(model, greedy=True),
-    "cascade": lambda model: CascadeDrafter(model, NgramIndex(), guess=2, shortest=1),
-    "model+ngram": lambda model: Continuation("model+ngram", ModelDrafter(model), ngram()),
-    "ngram+model": lambda model: Continuation("ngram+model", ngram(), ModelDrafter(model)),
+    "drawn": DraftModelSource,
+    "chosen": lambda model: DraftModelSource(model, greedy=True),
+    "cascade": lambda model: CascadeSource(model, NgramIndex(), guess=2, shortest=1),
+    "model+ngram": lambda model: Continuation("model+ngram", DraftModelSource(model), ngram()),
+    "ngram+model": lambda model: Continuation("ngram+model", ngram(), DraftModelSource(model)),
 }
 
 tokens = st.integers(0, SIZE - 1)
@@ -113,7 +114,7 @@ def test_chain_is_lossless(
 def test_long_chain_is_lossless(
     tongue: str, way: str, chosen: bool, model: ToyModel, draft: ToyModel
 ) -> None:
-    build = drafting(ModelDrafter, draft, TONGUES[tongue], way, chosen=chosen)
+    build = drafting(DraftModelSource, draft, TONGUES[tongue], way, chosen=chosen)
     found = drafted(model, build, Plan(None, depth=3), BestLossless(), count=5)
     assert gap(found, texts(model, count=5)) < EXACT
 
@@ -125,7 +126,7 @@ def test_long_chain_is_lossless(
 def test_tree_is_lossless(
     spelled: Sequence[bytes], way: str, model: ToyModel, draft: ToyModel
 ) -> None:
-    build = drafting(ModelDrafter, draft, spelled, way)
+    build = drafting(DraftModelSource, draft, spelled, way)
     plan = Plan(None, depth=2, width=2)
     found = drafted(model, build, plan, SpeculativeSampling(), count=4)
     assert gap(found, texts(model, count=4)) < EXACT
@@ -137,7 +138,7 @@ def test_tree_is_lossless(
 def test_recurrent_draft_model_is_lossless(
     spelled: Sequence[bytes], model: ToyModel, draft: ToyModel, prompt: Sequence[int]
 ) -> None:
-    build = drafting(ModelDrafter, draft, spelled, "auto", recurrent=True)
+    build = drafting(DraftModelSource, draft, spelled, "auto", recurrent=True)
     found = drafted(model, build, Plan(None, depth=2), BestLossless(), prompt=prompt)
     assert gap(found, texts(model, prompt)) < EXACT
 
@@ -148,7 +149,7 @@ def test_recurrent_draft_model_is_lossless(
 def test_grammar_holds_even_where_it_leaves_no_shared_token(
     spelled: Sequence[bytes], way: str, pairs: set[tuple[int, int]]
 ) -> None:
-    build = drafting(ModelDrafter, DRAFT, spelled, way)
+    build = drafting(DraftModelSource, DRAFT, spelled, way)
     found = drafted(
         MODEL,
         build,
@@ -202,7 +203,7 @@ def test_reading_ahead_is_lossless(tongue: str, way: str) -> None:
     readers: list[Ahead] = []
 
     def ahead(model: object) -> Ahead:
-        assert isinstance(model, CrossedModel)
+        assert isinstance(model, HeterogeneousDraftModel)
         readers.append(Ahead(model))
         return readers[-1]
 
@@ -226,7 +227,7 @@ def test_what_is_compared_above_drafts(tongue: str, way: str) -> None:
     assert any(q is not None for tree in trees for q in tree.proposals)
 
 
-class SaysTheBest(ModelDrafter):
+class SaysTheBest(DraftModelSource):
     """Takes the most probable token, and gives it out as drawn: a known bias."""
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -237,7 +238,7 @@ class SaysTheBest(ModelDrafter):
 
 
 def test_wrong_q_is_found_out() -> None:
-    for make, wrong in ((ModelDrafter, False), (SaysTheBest, True)):
+    for make, wrong in ((DraftModelSource, False), (SaysTheBest, True)):
         build = drafting(make, DRAFT, TONGUES["coarser"], "shared")
         found = drafted(MODEL, build, Plan(None, depth=2), SpeculativeSampling(), prompt=REPEATS)
         difference = gap(found, texts(MODEL, REPEATS))

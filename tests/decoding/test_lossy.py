@@ -30,7 +30,7 @@ from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts, veri
 from tests.support.toys import (
     GREEDY,
     SIZE,
-    EnumeratingDice,
+    EnumeratingSource,
     Forbids,
     ToyDrafter,
     ToyModel,
@@ -125,7 +125,7 @@ def candidates(*tokens: int) -> ToyDrafter:
 def test_first_good_candidate_of_each_level_stays_and_the_target_goes_on_from_there() -> None:
     model = started([[0.1, 0.3, 0.6], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]])
 
-    def run(dice: EnumeratingDice) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    def run(dice: EnumeratingSource) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         rule, plan = ConfidenceThreshold(0.3), Plan("toy", depth=2)
         verdict, tree = verify(dice, model, candidates(0, 1, 2), plan, rule)
         return tuple(tree.path_tokens(verdict.path[-1])), tuple(verdict.tested), verdict.token
@@ -150,7 +150,7 @@ RULES: list[Callable[[], LossyRule]] = [
 def test_at_temperature_0_tokens_are_judged_at_temperature_1(make: Callable[[], LossyRule]) -> None:
     model, plan = started([0.5, 0.4, 0.1]), Plan("toy", depth=3)
     verdict, _ = verify(
-        EnumeratingDice(), model, chosen_chain([1, 1, 2]), plan, make(), params=GREEDY
+        EnumeratingSource(), model, chosen_chain([1, 1, 2]), plan, make(), params=GREEDY
     )
     assert verdict.path == [0, 1]
     assert verdict.tested == [0, 1, 2]
@@ -161,7 +161,7 @@ def test_at_temperature_0_bias_penalties_and_grammar_are_judged_too() -> None:
     model, plan, rule = started([0.5, 0.4, 0.1]), Plan("toy", depth=2), ConfidenceThreshold(0.35)
 
     def path(params: SamplingParams, constraint: Forbids | None = None) -> list[int]:
-        dice, drafter = EnumeratingDice(), chosen_chain([1, 1])
+        dice, drafter = EnumeratingSource(), chosen_chain([1, 1])
         verdict, _ = verify(dice, model, drafter, plan, rule, params=params, constraint=constraint)
         return verdict.path
 

@@ -24,7 +24,7 @@ from tests.support.toys import (
     GREEDY,
     SIZE,
     START,
-    EnumeratingDice,
+    EnumeratingSource,
     ToyDrafter,
     ToyModel,
     chosen_chain,
@@ -117,7 +117,7 @@ def test_best_rule_is_block_verification_for_chains_and_speculative_sampling_for
         plan = Plan("model", depth=2, width=width)
 
         def outcomes(rule: AcceptanceRule, plan: Plan = plan) -> dict[tuple[int, ...], float]:
-            def run(dice: EnumeratingDice) -> tuple[int, ...]:
+            def run(dice: EnumeratingSource) -> tuple[int, ...]:
                 verdict, _ = verify(dice, model, model_drafter(draft), plan, rule)
                 return (*verdict.path, verdict.token)
 
@@ -129,7 +129,7 @@ def test_best_rule_is_block_verification_for_chains_and_speculative_sampling_for
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), GreedyMatch()])
 def test_empty_tree_leaves_the_token_to_the_target(rule: AcceptanceRule) -> None:
     model = started([0, 0, 1])
-    verdict, _ = verify(EnumeratingDice(), model, chosen_chain([]), Plan("toy", depth=2), rule)
+    verdict, _ = verify(EnumeratingSource(), model, chosen_chain([]), Plan("toy", depth=2), rule)
     assert (verdict.path, verdict.token, verdict.tested) == ([], 2, [])
 
 
@@ -137,7 +137,7 @@ def test_candidates_are_tested_in_the_order_they_were_drawn_until_one_stays() ->
     certain = started([0, 0, 1])
     tree = tree_of((1, ROOT), (2, ROOT), (0, ROOT), (2, 1), (1, 3))
     for rule in (SpeculativeSampling(), GreedyMatch()):
-        verdict, _ = verify(EnumeratingDice(), certain, tree, Plan("toy", depth=3), rule)
+        verdict, _ = verify(EnumeratingSource(), certain, tree, Plan("toy", depth=3), rule)
         assert verdict.path == [1, 3]
         assert verdict.tested == [0, 1, 3, 4]
         assert verdict.token == 2
@@ -147,7 +147,7 @@ def test_candidates_are_tested_in_the_order_they_were_drawn_until_one_stays() ->
 def test_tokens_behind_the_first_rejection_are_untested(rule: AcceptanceRule) -> None:
     certain = started([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
     plan = Plan("toy", depth=4)
-    verdict, _ = verify(EnumeratingDice(), certain, chosen_chain([1, 0, 0, 1]), plan, rule)
+    verdict, _ = verify(EnumeratingSource(), certain, chosen_chain([1, 0, 0, 1]), plan, rule)
     assert verdict.path == [0]
     assert verdict.tested == [0, 1]
     assert verdict.token == 2
@@ -157,7 +157,7 @@ def test_rejected_draws_are_left_out_of_what_the_target_draws_from() -> None:
     """p − q by hand: p = (.5, .3, .2), q = (.2, .5, .3); only token 0 has a surplus."""
     model, draft = started([0.5, 0.3, 0.2]), started([0.2, 0.5, 0.3])
 
-    def run(dice: EnumeratingDice) -> tuple[int, bool, int]:
+    def run(dice: EnumeratingSource) -> tuple[int, bool, int]:
         verdict, tree = verify(
             dice, model, drawn_chain(draft), Plan("toy", depth=1), SpeculativeSampling()
         )
@@ -175,7 +175,7 @@ def test_rejected_draws_are_left_out_of_what_the_target_draws_from() -> None:
 def test_rejected_token_is_never_what_the_target_draws_instead(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel
 ) -> None:
-    def run(dice: EnumeratingDice) -> bool:
+    def run(dice: EnumeratingSource) -> bool:
         verdict, tree = verify(dice, model, drawn_chain(draft), Plan("toy", depth=3), rule)
         rejected = tree.tokens[len(verdict.path) : len(verdict.tested)]
         return verdict.token in rejected
@@ -187,7 +187,7 @@ def test_greedy_match_takes_the_first_of_tied_tokens() -> None:
     tied = started([0, 1, 1])
     tree = tree_of((2, ROOT), (1, ROOT))
     verdict, _ = verify(
-        EnumeratingDice(), tied, tree, Plan("toy", depth=1), GreedyMatch(), params=GREEDY
+        EnumeratingSource(), tied, tree, Plan("toy", depth=1), GreedyMatch(), params=GREEDY
     )
     assert (verdict.path, verdict.token) == ([1], 1)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from tests.support.toys import GREEDY, Forbids
@@ -17,7 +17,7 @@ def session(limit: int = 10, *, constraint: Forbids | None = None) -> Session:
     return Session(
         (1, 2, 3),
         Sampler(GREEDY, 10),
-        SeededDice(0),
+        SeededRandom(0),
         limit=limit,
         ends=lambda token: token == END,
         constraint=constraint,
@@ -85,6 +85,6 @@ def test_grammar_moves_with_the_text() -> None:
 
 def test_prompt_is_copied() -> None:
     prompt = [1, 2, 3]
-    new = Session(prompt, Sampler(GREEDY, 10), SeededDice(0), limit=10, ends=lambda token: False)
+    new = Session(prompt, Sampler(GREEDY, 10), SeededRandom(0), limit=10, ends=lambda token: False)
     new.extend([4], None)
     assert prompt == [1, 2, 3]

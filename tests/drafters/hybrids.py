@@ -14,13 +14,13 @@ from localspec.drafters.hybrid import Blend
 from localspec.drafters.ngram import NgramIndex
 from localspec.drafters.parallel import Ahead
 from localspec.planning.adaptive import Measured
-from localspec.planning.explore_then_commit import Contest
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.explore_then_commit import ExploreThenCommit
+from localspec.planning.pair_profile import PairProfile
 from tests.decoding.exact import Text, generate
 from tests.planning.measuring import SHAPES, Clockless, knowledge_of
 from tests.support.toys import (
     START,
-    EnumeratingDice,
+    EnumeratingSource,
     ToyCache,
     ToyModel,
     ToyTarget,
@@ -58,7 +58,7 @@ class Pair:
     crosses: Callable[[ToyCache], DraftModel] | None = None
     ahead: Callable[[DraftModel], Ahead] | None = None
     cache: ToyCache | None = field(default=None, init=False)
-    knowledge: Knowledge = field(default_factory=Knowledge, init=False)
+    knowledge: PairProfile = field(default_factory=PairProfile, init=False)
     planner: Clockless | None = field(default=None, init=False)
     reader: Ahead | None = field(default=None, init=False)
 
@@ -86,7 +86,7 @@ class Pair:
             capacity=self.capacity,
             greedy=greedy,
             drawn=self.sampled,
-            contest=None if self.reader is None else Contest(decided=True),
+            contest=None if self.reader is None else ExploreThenCommit(decided=True),
         )
         blend = self.kind(model, index, knowledge, greedy=not self.sampled, ahead=self.reader)
         self.planner = Clockless(measured, knowledge)
@@ -103,7 +103,7 @@ class Pair:
 
 
 def run(
-    dice: EnumeratingDice,
+    dice: EnumeratingSource,
     model: ToyModel,
     pair: Pair,
     rule: AcceptanceRule,
@@ -146,7 +146,7 @@ def distribution_of(
 ) -> dict[Text, float]:
     """Exact distribution of what the loop generates."""
 
-    def once(dice: EnumeratingDice) -> Text:
+    def once(dice: EnumeratingSource) -> Text:
         text, _ = run(
             dice,
             model,
@@ -168,7 +168,7 @@ def seen_trees(
     """Every tree that some generation verified."""
     found: list[TokenTree] = []
 
-    def once(dice: EnumeratingDice) -> int:
+    def once(dice: EnumeratingSource) -> int:
         found.extend(run(dice, model, pair, BestLossless(), prompt=prompt, count=count)[1])
         return 0
 

@@ -8,19 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.drafters.byte_vocabulary import Lexicon, Sorted, control
+from localspec.drafters.byte_vocabulary import ByteVocabulary, Sorted, control
 from tests.support.toys import examples
 
 WORDS = [b"", b"a", b"b", b"ab", b" ", b" a", b"\xc3", b"\xa9", "é".encode(), control(b"end")]
 
 
-def spell(lexicon: Lexicon, text: bytes) -> list[bytes]:
+def spell(lexicon: ByteVocabulary, text: bytes) -> list[bytes]:
     return [lexicon.spelled[token] for token, _ in lexicon.encode(text)]
 
 
 def words(text: bytes) -> list[int]:
     """A tokenizer that puts a space in front, as SentencePiece does."""
-    return [token for token, _ in Lexicon(WORDS).encode(b" " + text)]
+    return [token for token, _ in ByteVocabulary(WORDS).encode(b" " + text)]
 
 
 @pytest.mark.parametrize(
@@ -40,24 +40,24 @@ def words(text: bytes) -> list[int]:
 @pytest.mark.parametrize("tokenize", [None, words], ids=["longest", "spaced"])
 def test_text_is_spelled(text: bytes, wanted: list[bytes], tokenize: object) -> None:
     """Half a character, an unknown letter and an unknown control token included."""
-    lexicon = Lexicon(WORDS, words if tokenize else None)
+    lexicon = ByteVocabulary(WORDS, words if tokenize else None)
     assert spell(lexicon, text) == wanted
 
 
 def test_ends_say_how_much_of_the_text_is_covered() -> None:
-    assert [end for _, end in Lexicon(WORDS).encode(b"axab" + control(b"end"))] == [1, 4, 11]
+    assert [end for _, end in ByteVocabulary(WORDS).encode(b"axab" + control(b"end"))] == [1, 4, 11]
 
 
 def test_tokenizer_that_changes_the_text_is_not_asked() -> None:
     def lower(text: bytes) -> Sequence[int]:
-        return [token for token, _ in Lexicon(WORDS).encode(text.lower())]
+        return [token for token, _ in ByteVocabulary(WORDS).encode(text.lower())]
 
-    assert spell(Lexicon([*WORDS, b"A"], lower), b"Aab") == [b"A", b"ab"]
+    assert spell(ByteVocabulary([*WORDS, b"A"], lower), b"Aab") == [b"A", b"ab"]
 
 
 def test_byte_tokens_come_second() -> None:
-    assert Lexicon([b"a", b"a"], second_best=[0]).ids[b"a"] == 1
-    assert Lexicon([b"a", b"a"]).ids[b"a"] == 0
+    assert ByteVocabulary([b"a", b"a"], second_best=[0]).ids[b"a"] == 1
+    assert ByteVocabulary([b"a", b"a"]).ids[b"a"] == 0
 
 
 short = st.binary(max_size=3)

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch
 from localspec.decoding.loop import Drafter, speculate
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.cascade import CascadeDrafter
-from localspec.drafters.draft_model import DraftModel, ModelDrafter
+from localspec.drafters.cascade import CascadeSource
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel, 
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import (
@@ -22,7 +23,7 @@ from tests.support.toys import (
     GREEDY,
     SIZE,
     START,
-    EnumeratingDice,
+    EnumeratingSource,
     Forbids,
     ToyCache,
     ToyModel,
@@ -41,14 +42,14 @@ LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
-def cascade_of(cache: ToyCache, *, guess: int = 3) -> CascadeDrafter:
-    return CascadeDrafter(
+def cascade_of(cache: ToyCache, *, guess: int = 3) -> CascadeSource:
+    return CascadeSource(
         DraftModel(cache, cache.model.size), NgramIndex(), guess=guess, shortest=1
     )
 
 
-def model_of(cache: ToyCache) -> ModelDrafter:
-    return ModelDrafter(DraftModel(cache, cache.model.size))
+def model_of(cache: ToyCache) -> DraftModelSource:
+    return DraftModelSource(DraftModel(cache, cache.model.size))
 
 
 def proposed(drafter: Drafter, session: Session, plan: Plan) -> TokenTree:
@@ -66,12 +67,12 @@ def test_draft_is_distributed_as_the_draft_models_own(
 ) -> None:
     plan = Plan("cascade", depth=3)
 
-    def by_itself(dice: EnumeratingDice) -> tuple[int, ...]:
+    def by_itself(dice: EnumeratingSource) -> tuple[int, ...]:
         return tuple(
             proposed(model_of(ToyCache(model)), session_of(context, dice=dice), plan).tokens
         )
 
-    def cascaded(dice: EnumeratingDice) -> tuple[int, ...]:
+    def cascaded(dice: EnumeratingSource) -> tuple[int, ...]:
         cache = ToyCache(model, recurrent=recurrent)
         session = session_of(context, dice=dice)
         tree = proposed(cascade_of(cache, guess=guess), session, plan)
@@ -129,7 +130,7 @@ def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -
 
 def test_text_that_does_not_repeat_is_drafted_token_by_token() -> None:
     cache = ToyCache(CYCLE)
-    drafter = CascadeDrafter(DraftModel(cache, 3), NgramIndex(), shortest=5)
+    drafter = CascadeSource(DraftModel(cache, 3), NgramIndex(), shortest=5)
     assert len(proposed(drafter, session_of([0, 1], size=3), Plan("cascade", depth=4))) == 4
     assert cache.native_seconds == 4
 
@@ -149,7 +150,7 @@ def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
     for seed in range(15):
         cache = ToyCache(LIVELY, recurrent=recurrent)
         drafter, target = cascade_of(cache), ToyTarget(started([[2, 5, 3], [4, 1, 5], [1, 5, 4]]))
-        session = session_of([0, 1, 2, 0, 1, START], dice=SeededDice(seed))
+        session = session_of([0, 1, 2, 0, 1, START], dice=SeededRandom(seed))
         drafter.begin(session.context)
         planner = Fixed(Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1))
         for _ in speculate(session, target, {"cascade": drafter}, planner, BlockVerification()):
@@ -179,7 +180,7 @@ def test_draft_stops_behind_an_end_token_though_the_guess_goes_on() -> None:
 def test_guess_that_the_grammar_forbids_is_not_taken() -> None:
     constraint = Forbids({(0, 1)}, 0)
 
-    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+    def run(dice: EnumeratingSource) -> tuple[int, ...]:
         session = session_of([0, 1, 2, 0], dice=dice, constraint=constraint)
         return tuple(proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", 2)).tokens)
 
@@ -192,7 +193,7 @@ def test_penalties_see_the_path_so_far() -> None:
     params = replace(AS_IS, frequency_penalty=0.7)
     context = [0, 1, 2, 0]
 
-    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+    def run(dice: EnumeratingSource) -> tuple[int, ...]:
         session = session_of(context, dice=dice, params=params)
         tree = proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", depth=3))
         for node, q in enumerate(tree.proposals):

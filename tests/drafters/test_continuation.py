@@ -8,8 +8,9 @@ from localspec.decoding.loop import Drafter
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.continuation import Continuation
-from localspec.drafters.draft_model import DraftModel, ModelDrafter
-from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel, 
+from localspec.drafters.ngram import NgramSource, NgramIndex
 from localspec.planning.planner import Plan
 from tests.support.toys import (
     GREEDY,
@@ -94,8 +95,8 @@ def test_both_are_told_of_the_text_and_both_take_time() -> None:
 
 
 def test_ngram_extends_the_draft_of_the_model() -> None:
-    model = ModelDrafter(DraftModel(ToyCache(CYCLE), 3))
-    both = Continuation("model+ngram", model, NgramDrafter(NgramIndex()))
+    model = DraftModelSource(DraftModel(ToyCache(CYCLE), 3))
+    both = Continuation("model+ngram", model, NgramSource(NgramIndex()))
     tree = proposed(both, Plan("both", depth=6), (0, 1, 2, 0, 1))
     assert tree.tokens == [2, 0, 1, 2, 0, 1]
     assert tree.sources == ["model"] * 3 + ["ngram"] * 3
@@ -104,8 +105,8 @@ def test_ngram_extends_the_draft_of_the_model() -> None:
 
 def test_model_extends_the_draft_of_the_ngram() -> None:
     cache = ToyCache(CYCLE)
-    model = ModelDrafter(DraftModel(cache, 3))
-    both = Continuation("ngram+model", NgramDrafter(NgramIndex()), model)
+    model = DraftModelSource(DraftModel(cache, 3))
+    both = Continuation("ngram+model", NgramSource(NgramIndex()), model)
     tree = proposed(both, Plan("both", depth=6), (0, 1, 2, 0, 1))
     assert tree.tokens == [2, 0, 1, 2, 0, 1]
     assert tree.sources == ["ngram"] * 3 + ["model"] * 3

@@ -18,17 +18,18 @@ from localspec.decoding.acceptance import (
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.loop import speculate
 from localspec.decoding.lossy import TopKMembership
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.draft_model import DraftModel, ModelDrafter, Speaker
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import DraftModel, , DraftSampler
 from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import (
     AS_IS,
     GREEDY,
     START,
-    EnumeratingDice,
+    EnumeratingSource,
     Forbids,
     ToyCache,
     ToyModel,
@@ -48,14 +49,14 @@ OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 PROMPT = [0, 1, 2, 0, START]
 
 
-def drafter_of(cache: ToyCache, *, greedy: bool = False) -> ModelDrafter:
-    return ModelDrafter(DraftModel(cache, START + 1), greedy=greedy)
+def drafter_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
+    return DraftModelSource(DraftModel(cache, START + 1), greedy=greedy)
 
 
 def generate(
     session: Session,
     target: ToyModel,
-    drafter: ModelDrafter,
+    drafter: DraftModelSource,
     plan: Plan,
     rule: AcceptanceRule,
 ) -> None:
@@ -64,7 +65,7 @@ def generate(
         pass
 
 
-def proposed(drafter: ModelDrafter, session: Session, plan: Plan) -> TokenTree:
+def proposed(drafter: DraftModelSource, session: Session, plan: Plan) -> TokenTree:
     tree = TokenTree()
     drafter.propose(session, plan, tree)
     return tree
@@ -76,7 +77,7 @@ def proposed(drafter: ModelDrafter, session: Session, plan: Plan) -> TokenTree:
 def test_with_full_acceptance_every_token_is_decoded_exactly_once() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
-    drafter = ModelDrafter(DraftModel(cache, 3))
+    drafter = DraftModelSource(DraftModel(cache, 3))
     generate(session, CYCLE, drafter, Plan("model", depth=3), GreedyMatch())
     text = session.context
     # The last draft token and the target's own behind it were never read.
@@ -97,7 +98,7 @@ def test_no_verified_token_is_decoded_twice(
 ) -> None:
     for seed in range(10):
         cache = ToyCache(OTHER)
-        session = session_of(PROMPT, params=params, dice=SeededDice(seed))
+        session = session_of(PROMPT, params=params, dice=SeededRandom(seed))
         plan = Plan("model", depth=3, width=width, min_confidence=confidence)
         generate(session, LIVELY, drafter_of(cache), plan, rule)
         times = Counter(cache.decoded)
@@ -113,7 +114,7 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
     again = 0
     for seed in range(30):
         cache = ToyCache(OTHER)
-        session = session_of(PROMPT, dice=SeededDice(seed))
+        session = session_of(PROMPT, dice=SeededRandom(seed))
         plan = Plan("model", depth=3)
         generate(session, LIVELY, drafter_of(cache), plan, TopKMembership(1))
         times, text = Counter(cache.decoded), session.context
@@ -125,7 +126,7 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
 
 def test_what_was_rejected_is_dropped_from_the_cache() -> None:
     cache = ToyCache(CYCLE)
-    drafter, session = ModelDrafter(DraftModel(cache, 3)), session_of([0, 1], size=3, params=GREEDY)
+    drafter, session = DraftModelSource(DraftModel(cache, 3)), session_of([0, 1], size=3, params=GREEDY)
     tree = proposed(drafter, session, Plan("model", depth=3))
     assert tree.tokens == [2, 0, 1]
     assert cache.tokens == [0, 1, 2, 0], "the last one is not read"
@@ -180,7 +181,7 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_each_token_is_drawn_from_the_model_after_the_ones_before(depth: int) -> None:
-    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+    def run(dice: EnumeratingSource) -> tuple[int, ...]:
         session = session_of([START, 0], dice=dice)
         tree = proposed(drafter_of(ToyCache(OTHER)), session, Plan("model", depth=depth))
         assert tree.is_chain()
@@ -204,8 +205,8 @@ def test_candidates_are_drawn_without_replacement(model: ToyModel, width: int) -
     row = model.logits([[START, 0]])[0]
     q = model.distribution([START, 0])
 
-    def run(dice: EnumeratingDice) -> tuple[int, ...]:
-        speaker = Speaker(session_of([START, 0], dice=dice), [], greedy=False)
+    def run(dice: EnumeratingSource) -> tuple[int, ...]:
+        speaker = DraftSampler(session_of([START, 0], dice=dice), [], greedy=False)
         drawn = speaker.candidates(row, width)
         rest: Distribution | None = q
         for token, proposal in drawn:
@@ -234,7 +235,7 @@ def test_greedy_drafts_are_the_most_probable_tokens(
 ) -> None:
     """Chosen, so without q, even where the session samples."""
     drafter = drafter_of(ToyCache(OTHER), greedy=True)
-    session = session_of([START, 0], params=params, dice=EnumeratingDice())
+    session = session_of([START, 0], params=params, dice=EnumeratingSource())
     tree = proposed(drafter, session, Plan("model", depth=1, width=width))
     assert tree.tokens == wanted
     assert set(tree.proposals) == {None}
@@ -251,7 +252,7 @@ def test_first_candidate_is_followed_and_the_others_cost_no_pass() -> None:
 def test_drafts_go_on_from_the_tip_of_another_drafters() -> None:
     cache, tree = ToyCache(CYCLE), TokenTree.chain([2, 0], "ngram")
     session = session_of([0, 1], size=3, params=GREEDY)
-    ModelDrafter(DraftModel(cache, 3)).propose(session, Plan("model", depth=2), tree)
+    DraftModelSource(DraftModel(cache, 3)).propose(session, Plan("model", depth=2), tree)
     assert tree.tokens == [2, 0, 1, 2]
     assert tree.sources == ["ngram", "ngram", "model", "model"]
     assert cache.native_seconds == 2, "the other's tokens are read in one pass with the context"
@@ -289,7 +290,7 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
     for likelihood in (0.1, 0.3, 0.5):
         plan = Plan("model", depth=3, min_likelihood=likelihood, min_confidence=0.45)
 
-        def run(dice: EnumeratingDice, plan: Plan = plan) -> tuple[int, ...]:
+        def run(dice: EnumeratingSource, plan: Plan = plan) -> tuple[int, ...]:
             session = session_of([START, 0], dice=dice)
             return tuple(proposed(drafter_of(ToyCache(LIVELY)), session, plan).tokens)
 
@@ -305,7 +306,7 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
 def test_drafts_stop_behind_an_end_token() -> None:
     session = session_of([0, 1], size=3, params=GREEDY)
     session.ends = lambda token: token == 0
-    tree = proposed(ModelDrafter(DraftModel(ToyCache(CYCLE), 3)), session, Plan("model", depth=5))
+    tree = proposed(DraftModelSource(DraftModel(ToyCache(CYCLE), 3)), session, Plan("model", depth=5))
     assert tree.tokens == [2, 0]
 
 
@@ -316,7 +317,7 @@ def test_grammar_holds_along_the_draft() -> None:
     pairs = {(0, 0), (2, 2), (1, 0), (1, 1)}
     constraint = Forbids(pairs, 0)
 
-    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+    def run(dice: EnumeratingSource) -> tuple[int, ...]:
         session = session_of([START, 0], dice=dice, constraint=constraint)
         return tuple(proposed(drafter_of(ToyCache(LIVELY)), session, Plan("model", 3)).tokens)
 
@@ -335,7 +336,7 @@ def test_nothing_follows_what_the_grammar_does_not_allow() -> None:
 @pytest.mark.parametrize("path", [[], [1], [2, 1]])
 def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
     params = replace(AS_IS, frequency_penalty=0.7, repeat_penalty=1.2)
-    session = session_of([START, 0, 1], params=params, dice=EnumeratingDice())
+    session = session_of([START, 0, 1], params=params, dice=EnumeratingSource())
     tree = TokenTree.chain(path, "ngram")
     drafter_of(ToyCache(OTHER)).propose(session, Plan("model", depth=2), tree)
     for node in range(len(path), len(tree)):
@@ -349,9 +350,9 @@ def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
 def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> None:
     wide = ToyModel(np.broadcast_to([0.1, 0.2, 0.1, 0.3, 0.9], (5, 5, 5)))
 
-    def run(dice: EnumeratingDice) -> tuple[int, ...]:
+    def run(dice: EnumeratingSource) -> tuple[int, ...]:
         session = session_of([0, 1], size=3, dice=dice)
-        drafter = ModelDrafter(DraftModel(ToyCache(wide), 3))
+        drafter = DraftModelSource(DraftModel(ToyCache(wide), 3))
         return tuple(proposed(drafter, session, Plan("model", depth=1)).tokens)
 
     found = enumerate_outcomes(run)
@@ -371,7 +372,7 @@ def test_draft_model_with_fewer_tokens_proposes_those_it_has(
     narrow = ToyModel([[[3, 2, 1]] * 3] * 3)
     session = session_of([0, 1], size=5, params=params)
     session.sampler = Sampler(params, 5)
-    drafter = ModelDrafter(DraftModel(ToyCache(narrow), 5), greedy=greedy)
+    drafter = DraftModelSource(DraftModel(ToyCache(narrow), 5), greedy=greedy)
     tree = proposed(drafter, session, Plan("model", depth=2))
     assert set(tree.tokens) <= {0, 1, 2}
     assert len(tree) == 2

@@ -6,8 +6,9 @@ import pytest
 
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import acceptance_rule
-from localspec.drafters.draft_model import ModelDrafter
-from localspec.drafters.heterogeneous import CrossedModel
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import 
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.planning.planner import Fixed, Plan
 from tests.support.tongues import TONGUES, crossed
 from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, started
@@ -17,13 +18,13 @@ ALTERNATES = ToyModel([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 """A draft model that says "ba", again and again."""
 
 
-def speaker(way: str = "auto", spelled: str = "finer") -> CrossedModel:
+def speaker(way: str = "auto", spelled: str = "finer") -> HeterogeneousDraftModel:
     return crossed(ToyCache(ALTERNATES), TONGUES[spelled], way=way)
 
 
-def answer(model: CrossedModel, target: ToyModel, count: int = 40) -> None:
+def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:
     session = session_of([START, 0, 1], params=GREEDY, count=count)
-    drafter = ModelDrafter(model)
+    drafter = DraftModelSource(model)
     model.draws(greedy=True)
     drafter.begin(session.context)
     planner, rule = Fixed(Plan("model", 3)), acceptance_rule("auto", greedy=True)
@@ -108,7 +109,7 @@ def test_sources_name_the_way(way: str) -> None:
     model = speaker(way)
     session = session_of([START, 0, 1], params=GREEDY)
     model.draws(greedy=True)
-    drafter = ModelDrafter(model)
+    drafter = DraftModelSource(model)
     drafter.begin(session.context)
     run = speculate(
         session,

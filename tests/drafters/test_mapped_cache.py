@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.acceptance import Rows
-from localspec.drafters.byte_vocabulary import CLOSES, OPENS, Lexicon, control
-from localspec.drafters.mapped_cache import TranslatedCache
-from localspec.drafters.vocabulary_map import Translation
+from localspec.decoding.sampling import Rows
+from localspec.drafters.byte_vocabulary import CLOSES, OPENS, ByteVocabulary, control
+from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.vocabulary_map import VocabularyMap
 from tests.support.toys import examples
 
 LETTERS = [b"h", b"o", b"u", b"s", b"e", b" ", control(b"begin")]
@@ -29,7 +29,7 @@ class Reader:
     """
 
     def __init__(
-        self, lexicon: Lexicon, text: bytes, *, capacity: int = 64, recurrent: bool = False
+        self, lexicon: ByteVocabulary, text: bytes, *, capacity: int = 64, recurrent: bool = False
     ) -> None:
         self.capacity = capacity
         self.max_draft = 64
@@ -78,11 +78,11 @@ class Reader:
 
 def made(
     target: Sequence[bytes], draft: Sequence[bytes], text: bytes, *, bos: int = -1, **options: bool
-) -> tuple[TranslatedCache, Reader]:
-    lexicon = Lexicon(draft)
+) -> tuple[MappedCache, Reader]:
+    lexicon = ByteVocabulary(draft)
     inner = Reader(lexicon, text, recurrent=options.get("recurrent", False))
-    found = Translation(Lexicon(target), lexicon, bos=bos, dropped=6)
-    cache = TranslatedCache(inner, found, recurrent=options.get("recurrent", False))
+    found = VocabularyMap(ByteVocabulary(target), lexicon, bos=bos, dropped=6)
+    cache = MappedCache(inner, found, recurrent=options.get("recurrent", False))
     cache.by_text = options.get("by_text", False)
     return cache, inner
 
@@ -239,7 +239,7 @@ def test_draft_model_reads_the_same_text_whatever_happens(
 # What is said.
 
 
-def expected(cache: TranslatedCache, rows: Rows) -> bytes:
+def expected(cache: MappedCache, rows: Rows) -> bytes:
     return cache.translation.target.spelled[int(rows[-1].argmax())]
 
 

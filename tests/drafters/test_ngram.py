@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.ngram import NgramDrafter, NgramIndex
+from localspec.drafters.ngram import NgramSource, NgramIndex
 from localspec.planning.planner import Plan
 from tests.support.toys import (
     examples,
@@ -23,7 +23,7 @@ def proposed(
     text: list[int], *, depth: int, width: int = 1, shortest: int = 2, tree: TokenTree | None = None
 ) -> TokenTree:
     tree = tree or TokenTree()
-    drafter = NgramDrafter(NgramIndex(), shortest=shortest)
+    drafter = NgramSource(NgramIndex(), shortest=shortest)
     drafter.propose(session_of(text), Plan("ngram", depth, width), tree)
     return tree
 
@@ -163,7 +163,7 @@ def test_run_of_no_length_is_empty() -> None:
 
 
 def test_ngram_needs_no_native_pass() -> None:
-    drafter = NgramDrafter(NgramIndex())
+    drafter = NgramSource(NgramIndex())
     drafter.begin([1, 2, 1, 2])
     drafter.sync([1, 2, 1, 2, 1])
     assert drafter.native_seconds == 0.0

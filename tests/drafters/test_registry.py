@@ -6,12 +6,12 @@ import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.loop import speculate
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters import REGISTRY, Parts
+from localspec.drafters.registry import REGISTRY, Parts
 from localspec.drafters.draft_model import DraftModel
 from localspec.planning.planner import Fixed, Plan
 from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, never, started
@@ -33,7 +33,7 @@ def run(
     name: str, model: ToyModel, prompt: list[int], params: SamplingParams, parts: Parts
 ) -> GenerationStats:
     session = Session(
-        prompt, Sampler(params, model.size), SeededDice(1), limit=len(prompt) + 30, ends=never
+        prompt, Sampler(params, model.size), SeededRandom(1), limit=len(prompt) + 30, ends=never
     )
     drafter = REGISTRY[name].build(parts)
     drafter.begin(prompt)

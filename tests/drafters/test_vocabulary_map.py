@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.drafters.byte_vocabulary import Lexicon, control
-from localspec.drafters.vocabulary_map import Translation
+from localspec.drafters.byte_vocabulary import ByteVocabulary, control
+from localspec.drafters.vocabulary_map import VocabularyMap
 from tests.support.toys import examples
 
 TARGET = [b"un", b"believ", b"able", b" the", b"", control(b"bos"), control(b"eot")]
 DRAFT = [b" the", b"unbeliev", b"unable", b"un", b"zz", control(b"eot"), control(b"own")]
 
 
-def between(target: list[bytes], draft: list[bytes]) -> Translation:
-    return Translation(Lexicon(target), Lexicon(draft), dropped=5, sample=b"unable the")
+def between(target: list[bytes], draft: list[bytes]) -> VocabularyMap:
+    return VocabularyMap(ByteVocabulary(target), ByteVocabulary(draft), dropped=5, sample=b"unable the")
 
 
 def logits(*probs: float) -> np.ndarray:
@@ -59,7 +59,7 @@ def test_within_a_token_its_rest_follows() -> None:
 def test_what_the_draft_model_reads() -> None:
     made = between(TARGET, DRAFT)
     assert [made.written(token) for token in range(7)] == [*TARGET[:5], b"", control(b"eot")]
-    unnamed = Translation(Lexicon(TARGET), Lexicon(DRAFT))
+    unnamed = VocabularyMap(ByteVocabulary(TARGET), ByteVocabulary(DRAFT))
     assert unnamed.written(5) == b"bos", "a control token that it lacks is read as text"
 
 
@@ -84,7 +84,7 @@ spelled = st.lists(st.sampled_from([b"a", b"b", b"ab", b"ba", b"abb", b"c", b""]
 def test_every_row_is_a_distribution_over_what_both_can_say(
     target: list[bytes], draft: list[bytes], data: st.DataObject
 ) -> None:
-    made = Translation(Lexicon(target), Lexicon(draft))
+    made = VocabularyMap(ByteVocabulary(target), ByteVocabulary(draft))
     weights = data.draw(st.lists(st.integers(0, 5), min_size=len(draft), max_size=len(draft)))
     found = made.on_shared(logits(*weights))
     assert found.shape == (len(target),)

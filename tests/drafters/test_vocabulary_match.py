@@ -9,7 +9,7 @@ import pytest
 
 from localspec import DraftMismatch, ModelOptions
 from localspec.drafters.byte_vocabulary import control
-from localspec.drafters.vocabulary_map import Translation
+from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.drafters.vocabulary_match import match
 from localspec.llama.model import Model
 from localspec.llama.token_bytes import token_bytes
@@ -50,12 +50,12 @@ def draft(
 
 
 @pytest.fixture(scope="module")
-def between(target: Model, draft: Model) -> Translation:
+def between(target: Model, draft: Model) -> VocabularyMap:
     return match(token_bytes(target.vocabulary), token_bytes(draft.vocabulary))
 
 
 @pytest.mark.parametrize("text", TEXTS)
-def test_both_spell_every_text(between: Translation, text: bytes) -> None:
+def test_both_spell_every_text(between: VocabularyMap, text: bytes) -> None:
     """SentencePiece puts a space before a text, which is none of it; half characters are bytes."""
     for lexicon in (between.target, between.draft):
         pieces = lexicon.encode(text)
@@ -63,7 +63,7 @@ def test_both_spell_every_text(between: Translation, text: bytes) -> None:
         assert [end for _, end in pieces][-1:] == ([len(text)] if text else [])
 
 
-def test_text_is_written_as_the_model_writes_it(between: Translation, draft: Model) -> None:
+def test_text_is_written_as_the_model_writes_it(between: VocabularyMap, draft: Model) -> None:
     text = "Once upon a time, there was a little girl."
     written = [token for token, _ in between.draft.encode(text.encode())]
     own = draft.vocabulary.tokenize(text, special=False, add_bos=False)
@@ -72,7 +72,7 @@ def test_text_is_written_as_the_model_writes_it(between: Translation, draft: Mod
 
 
 def test_control_tokens_meet_by_name_and_by_what_they_are_for(
-    between: Translation, target: Model, draft: Model
+    between: VocabularyMap, target: Model, draft: Model
 ) -> None:
     user = target.vocabulary.tokenize("<|user|>", special=True, add_bos=False)
     assert len(user) == 1
@@ -85,7 +85,7 @@ def test_control_tokens_meet_by_name_and_by_what_they_are_for(
 
 
 def test_control_token_that_the_draft_model_lacks_is_read_as_text(
-    between: Translation, target: Model, draft: Model
+    between: VocabularyMap, target: Model, draft: Model
 ) -> None:
     system = target.vocabulary.tokenize("<|system|>", special=True, add_bos=False)[0]
     if between.same[system] < 0:
@@ -96,7 +96,7 @@ def test_control_token_that_the_draft_model_lacks_is_read_as_text(
         assert between.written(system) == control(b"<|system|>")
 
 
-def test_shared_tokens_spell_the_same(between: Translation) -> None:
+def test_shared_tokens_spell_the_same(between: VocabularyMap) -> None:
     for token, other in enumerate(between.same.tolist()):
         if other >= 0:
             assert between.target.spelled[token] == between.draft.spelled[other]

@@ -10,9 +10,9 @@ import pytest
 
 import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
-from localspec.drafters.mapped_cache import TranslatedCache
+from localspec.drafters.mapped_cache import MappedCache
 from localspec.llama.context import Context
 from localspec.planning.adaptive import LOSING
 from tests.engine.test_sampled_distribution import SAMPLING, check
@@ -163,7 +163,7 @@ def test_two_sampled_tokens_are_distributed_as_the_targets(
             context.truncate(len(prompt))
             for follower, q in zip(second.ids.tolist(), second.probs.tolist(), strict=True):
                 wanted[token, follower] = p * q
-        dice, seen = SeededDice(20_26), Counter[tuple[int, int]]()
+        dice, seen = SeededRandom(20_26), Counter[tuple[int, int]]()
         drafted = 0
         for _ in range(SAMPLES):
             session = a_session(engine, prompt, 4, SAMPLING, dice)
@@ -244,7 +244,7 @@ def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt
         assert got.text == wanted.text
         assert got.stats.drafted > 0
         translated = engine._measured[1]
-        assert isinstance(translated, TranslatedCache)
+        assert isinstance(translated, MappedCache)
         vocabulary = engine.model.vocabulary
         held = b"".join(map(translated.translation.written, translated.tokens))
         read = b"".join(
@@ -267,7 +267,7 @@ def test_costs_are_those_of_target_tokens(drafts: dict[str, Path]) -> None:
     for name in ("permuted", "bytes"):
         with localspec.load(draft=drafts[name], options=options) as engine:
             engine.generate(PROMPT, max_tokens=2, sampling=GREEDY)
-            curve = engine.knowledge.draft
+            curve = engine.profile.draft
             assert curve
             seconds.append(engine._measured[1].native_seconds)
             assert engine._measured[1].capacity >= 500

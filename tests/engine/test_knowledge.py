@@ -47,17 +47,17 @@ def ask(engine: Engine, drafting: Drafting | None = None) -> localspec.Completio
 
 def test_second_session_starts_warm(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
-        assert not engine.knowledge.target
+        assert not engine.profile.target
         first = ask(engine)
         assert first.stats.calibration_seconds > 0.0
         assert len(measured) == 2
-        assert engine.knowledge.target
-        assert engine.knowledge.draft
+        assert engine.profile.target
+        assert engine.profile.draft
         ask(engine)
         assert len(measured) == 2, "once is enough"
-        kept = engine.knowledge.as_dict()
+        kept = engine.profile.as_dict()
     with localspec.load(options=OPTIONS) as engine:
-        assert engine.knowledge.as_dict() == kept
+        assert engine.profile.as_dict() == kept
         again = ask(engine)
         assert len(measured) == 2
         assert again.text == first.text
@@ -67,14 +67,14 @@ def test_forgetting_drops_it_here_and_on_disk(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
     with localspec.load(options=OPTIONS) as engine:
-        assert engine.knowledge.target
+        assert engine.profile.target
         assert len(list(folder().iterdir())) == 1
         engine.forget()
-        assert not engine.knowledge.target
+        assert not engine.profile.target
         assert list(folder().iterdir()) == []
     assert list(folder().iterdir()) == [], "and closing does not bring it back"
     with localspec.load(options=OPTIONS) as engine:
-        assert not engine.knowledge.target
+        assert not engine.profile.target
         ask(engine)
     assert len(measured) == 4
 
@@ -101,7 +101,7 @@ def test_answers_after_forgetting_measure_anew(measured: list[object]) -> None:
         engine.forget()
         ask(engine)
         assert len(measured) == 4
-        assert engine.knowledge.target
+        assert engine.profile.target
 
 
 @pytest.mark.parametrize(
@@ -120,9 +120,9 @@ def test_other_settings_are_measured_by_themselves(
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
     with localspec.load(options=options) as engine:
-        assert not engine.knowledge.target
+        assert not engine.profile.target
     with localspec.load(draft=None, options=OPTIONS) as engine:
-        assert not engine.knowledge.target
+        assert not engine.profile.target
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_forced_choice_needs_no_measurement(drafting: Drafting, measured: list[o
     with localspec.load(options=OPTIONS) as engine:
         ask(engine, drafting)
         assert measured == []
-        assert not engine.knowledge.target
+        assert not engine.profile.target
     assert not folder().exists() or list(folder().iterdir()) == []
 
 
@@ -140,7 +140,7 @@ def test_target_alone_is_measured_alone(measured: list[object]) -> None:
     with localspec.load(draft=None, options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 1
-        assert not engine.knowledge.draft
+        assert not engine.profile.draft
     with localspec.load(draft=None, options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 1
@@ -151,10 +151,10 @@ def test_what_answers_teach_is_kept(measured: list[object]) -> None:
         make_drafts_cheap(engine)
         answer = engine.generate(PROMPT, max_tokens=60, sampling=GREEDY)
         assert answer.stats.accepted > 0
-        seen = {kind: chance.seen for kind, chance in engine.knowledge.chances.items()}
+        seen = {kind: chance.seen for kind, chance in engine.profile.chances.items()}
         assert sum(seen.values()) > 0
     with localspec.load(options=OPTIONS) as engine:
-        assert {k: c.seen for k, c in engine.knowledge.chances.items()} == seen
+        assert {k: c.seen for k, c in engine.profile.chances.items()} == seen
     assert measured == []
 
 

@@ -14,7 +14,7 @@ import pytest
 from scipy import stats
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.random_source import SeededDice
+from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
 from tests.support.sessions import a_session, steps
 
@@ -53,7 +53,7 @@ def test_two_tokens_are_distributed_as_the_targets(
     engine: Engine, expected: Mapping[tuple[int, int], float], way: str
 ) -> None:
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    dice, seen = SeededDice(20_26), Counter[tuple[int, int]]()
+    dice, seen = SeededRandom(20_26), Counter[tuple[int, int]]()
     for _ in range(SAMPLES):
         session = a_session(engine, prompt, 4, SAMPLING, dice)
         session.prompt_length = 0  # draft in the first step already

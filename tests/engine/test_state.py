@@ -12,11 +12,12 @@ from collections.abc import Sequence
 import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters import REGISTRY, Parts, Registration
-from localspec.drafters.draft_model import ModelDrafter
+from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import 
 from localspec.llama.context import Context
 from localspec.planning.planner import Plan
 from tests.support.greedy import batch_noise, divergence, greedy
@@ -123,7 +124,7 @@ def test_after_an_exception_in_a_drafter(
 ) -> None:
     """It fails with half a tree proposed and the draft model's cache run ahead."""
 
-    class Failing(ModelDrafter):
+    class Failing(DraftModelSource):
         calls = 0
 
         def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from localspec import Cancelled, ModelOptions, NativeError
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import MAX_LEAVES, Context
 from localspec.llama.model import Model

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from localspec import Cancelled, ModelOptions, NativeError
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import MAX_LEAVES, MAX_TREE, Context
 from localspec.llama.model import Model

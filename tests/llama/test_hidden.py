@@ -13,7 +13,7 @@ from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from localspec import ModelOptions, NativeError
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama import hidden
 from localspec.llama.context import Context

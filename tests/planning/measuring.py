@@ -9,7 +9,7 @@ from localspec.decoding.loop import Step
 from localspec.decoding.session import Session
 from localspec.planning.adaptive import Measured
 from localspec.planning.costs import CostCurve
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.pair_profile import PairProfile
 from localspec.planning.planner import Plan
 
 UNIT = 0.01
@@ -39,9 +39,9 @@ def curve(shape: Sequence[float], unit: float = UNIT) -> Steady:
     return made
 
 
-def knowledge_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> Knowledge:
+def knowledge_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> PairProfile:
     """Of a pair that has never run; `draft` in the same unit, None without a draft model."""
-    knowledge = Knowledge()
+    knowledge = PairProfile()
     knowledge.target = curve(target)
     if draft is not None:
         knowledge.draft = curve(draft)
@@ -56,7 +56,7 @@ class Clockless:
         told: every step, as the planner was told it.
     """
 
-    def __init__(self, planner: Measured, knowledge: Knowledge) -> None:
+    def __init__(self, planner: Measured, knowledge: PairProfile) -> None:
         self._planner = planner
         self._knowledge = knowledge
         self.plans: list[Plan] = []
@@ -80,7 +80,7 @@ class Clockless:
         self._planner.observe(told)
 
 
-def seconds_of(knowledge: Knowledge, step: Step) -> tuple[float, float]:
+def seconds_of(knowledge: PairProfile, step: Step) -> tuple[float, float]:
     """What the step's passes cost by the curves: the target's, the draft model's."""
     at = step.context_length
     outlook = step.plan.outlook

@@ -15,7 +15,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.hybrid import Blend
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.adaptive import COPYING, HOPELESS, LEADING, NAME, PROBING, Measured
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.pair_profile import PairProfile
 from localspec.planning.planner import Plan
 from localspec.planning.prediction import Guess
 from tests.decoding.steps import step_of
@@ -29,7 +29,7 @@ UNREAD = 1
 
 
 def planner_of(
-    knowledge: Knowledge,
+    knowledge: PairProfile,
     guesses: Sequence[Guess] = (),
     *,
     model: bool = True,
@@ -65,7 +65,7 @@ def kept(plan: Plan) -> int:
 
 
 def test_without_a_curve_nothing_is_drafted() -> None:
-    plan = planner_of(Knowledge(), SURE).plan(session())
+    plan = planner_of(PairProfile(), SURE).plan(session())
     assert plan.drafter is None
     assert plan.reason == "the cost of a pass is not measured yet"
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec import Cancelled, ModelOptions
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.planning.calibration import calibrate, measure

@@ -32,11 +32,11 @@ def test_an_engine_measures_anew_what_does_not_agree() -> None:
     greedy = SamplingParams(temperature=0)
     with localspec.load(options=OPTIONS) as engine:
         engine.generate("Once", max_tokens=2, sampling=greedy)
-        engine.knowledge.target.learn({4: 50 * engine.knowledge.target.seconds(4, 0)}, 0)
+        engine.profile.target.learn({4: 50 * engine.profile.target.seconds(4, 0)}, 0)
     with localspec.load(options=OPTIONS) as engine:
-        poisoned = engine.knowledge.target.seconds(4, 0) / engine.knowledge.target.seconds(1, 0)
+        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
         assert poisoned > 20
         answer = engine.generate("Once", max_tokens=2, sampling=greedy)
         assert answer.stats.calibration_seconds > 0.0
-        known = engine.knowledge.target
+        known = engine.profile.target
         assert known.seconds(4, 0) / known.seconds(1, 0) < poisoned / 2

@@ -11,7 +11,7 @@ import pytest
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.draft_tree import Outlook
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.pair_profile import PairProfile
 from localspec.planning.prediction import Guess
 from localspec.planning.verification_costs import Costs
 from tests.planning.measuring import SHAPES, TILES, UNIT, knowledge_of
@@ -22,7 +22,7 @@ CERTAIN = Distribution.certain(0)
 
 
 def outlook_of(
-    knowledge: Knowledge,
+    knowledge: PairProfile,
     *,
     rate: float = 1.0 / UNIT,
     most: int = MOST,
@@ -70,7 +70,7 @@ def worth(outlook: Outlook, kept: Sequence[int], seconds: Sequence[float], rate:
     return 1.0 + reached - rate * seconds[len(kept) + 1]
 
 
-def true_seconds(knowledge: Knowledge) -> list[float]:
+def true_seconds(knowledge: PairProfile) -> list[float]:
     """T(n) with localspec's own work, as it is paid."""
     row = [
         knowledge.target.seconds(n, 0) + knowledge.step_overhead + (n - 1) * knowledge.row_overhead
@@ -79,7 +79,7 @@ def true_seconds(knowledge: Knowledge) -> list[float]:
     return [0.0, *row]
 
 
-def least_seconds(knowledge: Knowledge) -> list[float]:
+def least_seconds(knowledge: PairProfile) -> list[float]:
     """The same where free slots are filled with anything."""
     row = true_seconds(knowledge)
     return [0.0, *(min(row[n:]) for n in range(1, len(row)))]

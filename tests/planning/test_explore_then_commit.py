@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from localspec.planning.explore_then_commit import AGAIN, MARGIN, STEPS, TURNS, Contest
+from localspec.planning.explore_then_commit import AGAIN, MARGIN, STEPS, TURNS, ExploreThenCommit
 
 TRIAL = 2 * STEPS * TURNS
 
 
-def hold(contest: Contest, old: float, new: float, steps: int = TRIAL) -> list[bool]:
+def hold(contest: ExploreThenCommit, old: float, new: float, steps: int = TRIAL) -> list[bool]:
     """Steps of three tokens that take so many seconds each; which way each went."""
     ways = []
     for _ in range(steps):
@@ -20,7 +20,7 @@ def hold(contest: Contest, old: float, new: float, steps: int = TRIAL) -> list[b
 
 
 def test_both_ways_have_as_many_turns_and_the_old_one_begins() -> None:
-    ways = hold(Contest(), 1.0, 1.0)
+    ways = hold(ExploreThenCommit(), 1.0, 1.0)
     assert ways == ([False] * STEPS + [True] * STEPS) * TURNS
 
 
@@ -35,21 +35,21 @@ def test_both_ways_have_as_many_turns_and_the_old_one_begins() -> None:
     ],
 )
 def test_faster_way_is_kept(old: float, new: float, kept: bool) -> None:
-    contest = Contest()
+    contest = ExploreThenCommit()
     hold(contest, old, new)
     assert set(hold(contest, old, new, AGAIN)) == {kept}
 
 
 def test_tokens_count_and_not_steps() -> None:
     """The new way takes longer a step, and brings twice as many tokens."""
-    contest = Contest()
+    contest = ExploreThenCommit()
     for _ in range(TRIAL):
         contest.observe(6 if contest.new_way else 3, 1.5 if contest.new_way else 1.0)
     assert contest.new_way
 
 
 def test_it_is_tried_again_after_a_while() -> None:
-    contest = Contest()
+    contest = ExploreThenCommit()
     hold(contest, 1.0, 0.5)
     assert set(hold(contest, 1.0, 2.0, AGAIN)) == {True}
     assert set(hold(contest, 1.0, 2.0, TRIAL)) == {False, True}
@@ -57,7 +57,7 @@ def test_it_is_tried_again_after_a_while() -> None:
 
 
 def test_earlier_trials_do_not_weigh_on_later_ones() -> None:
-    contest = Contest()
+    contest = ExploreThenCommit()
     for _ in range(3):
         hold(contest, 100.0, 1.0, TRIAL + AGAIN)
     hold(contest, 1.0, 2.0)
@@ -66,18 +66,18 @@ def test_earlier_trials_do_not_weigh_on_later_ones() -> None:
 
 @pytest.mark.parametrize("decided", [False, True])
 def test_decided_contest_is_never_held(decided: bool) -> None:
-    contest = Contest(decided=decided)
+    contest = ExploreThenCommit(decided=decided)
     ways = hold(contest, 1.0, 9.0, 2 * (TRIAL + AGAIN))
     assert set(ways) == {decided}
 
 
 def test_steady_drift_of_the_machine_decides_nothing() -> None:
     """It gets 20 % slower while the trial lasts: the turns take that in turn."""
-    contest = Contest()
+    contest = ExploreThenCommit()
     for step in range(TRIAL):
         contest.observe(3, 1.0 + 0.2 * step / TRIAL)
     assert not contest.new_way
-    contest = Contest()
+    contest = ExploreThenCommit()
     for step in range(TRIAL):
         seconds = 1.2 - 0.2 * step / TRIAL
         contest.observe(3, seconds * (0.9 if contest.new_way else 1.0))
@@ -89,7 +89,7 @@ def test_noise_decides_seldom() -> None:
     rng = np.random.default_rng(3)
     kept = 0
     for _ in range(200):
-        contest = Contest()
+        contest = ExploreThenCommit()
         for _ in range(TRIAL):
             contest.observe(3, float(rng.normal(1.0, 0.05)))
         kept += contest.new_way
@@ -97,6 +97,6 @@ def test_noise_decides_seldom() -> None:
 
 
 def test_steps_that_took_no_time_are_no_trouble() -> None:
-    contest = Contest()
+    contest = ExploreThenCommit()
     hold(contest, 0.0, 0.0)
     assert contest.new_way in (False, True)

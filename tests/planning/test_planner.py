@@ -8,14 +8,14 @@ from localspec.drafters.hybrid import Blend
 from localspec.decoding.loop import Drafter
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters import REGISTRY, Parts
+from localspec.drafters.registry import REGISTRY, Parts
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import COPY_DEPTH, DEPTH, Drafting, Limits, choose
 from localspec.drafters.parallel import Ahead
 from localspec.errors import UsageError
 from localspec.planning.adaptive import NAME, Measured
-from localspec.planning.explore_then_commit import Contest
-from localspec.planning.pair_profile import Knowledge
+from localspec.planning.explore_then_commit import ExploreThenCommit
+from localspec.planning.pair_profile import PairProfile
 from localspec.planning.planner import Fixed, Never, Plan, Planner
 from tests.decoding.steps import step_of
 from tests.planning.measuring import knowledge_of
@@ -38,7 +38,7 @@ def pair(*, beside: bool = False) -> Parts:
 def chosen(
     drafting: Drafting,
     parts: Parts | None = None,
-    knowledge: Knowledge | None = None,
+    knowledge: PairProfile | None = None,
     *,
     greedy: bool = True,
     trees: bool = True,
@@ -47,7 +47,7 @@ def chosen(
     return choose(
         drafting,
         parts or pair(),
-        knowledge or Knowledge(),
+        knowledge or PairProfile(),
         LIMITS,
         greedy=greedy,
         trees=trees,
@@ -171,6 +171,6 @@ def test_contest_over_the_overlap_lasts_longer_than_an_answer() -> None:
     parts = pair(beside=True)
     for _ in range(12):
         parts.contest.observe(1, 1.0)
-    assert isinstance(parts.contest, Contest)
+    assert isinstance(parts.contest, ExploreThenCommit)
     planner, _ = chosen(Drafting(), parts, knowledge_of([1.0, 1.0, 1.0, 1.0]))
     assert planner.plan(session()).overlaps, "its second turn"

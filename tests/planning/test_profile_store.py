@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from localspec.planning import profile_store as module
-from localspec.planning.pair_profile import PRIORS, Knowledge
-from localspec.planning.profile_store import KnowledgeStore
+from localspec.planning.pair_profile import PRIORS, PairProfile
+from localspec.planning.profile_store import ProfileStore
 
 IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
 
@@ -23,9 +23,9 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def taught() -> Knowledge:
-    """Knowledge in which everything differs from the beginning."""
-    knowledge = Knowledge()
+def taught() -> PairProfile:
+    """PairProfile in which everything differs from the beginning."""
+    knowledge = PairProfile()
     knowledge.target.learn({1: 0.02, 4: 0.03, 8: 0.05}, 0)
     knowledge.target.learn({1: 0.03, 4: 0.05}, 1024)
     knowledge.draft.learn({1: 0.002}, 0)
@@ -40,11 +40,11 @@ def taught() -> Knowledge:
 
 
 def test_everything_comes_back() -> None:
-    knowledge, again = taught(), Knowledge()
-    assert not KnowledgeStore(IDENTITY).load(again)
-    KnowledgeStore(IDENTITY).save(knowledge)
+    knowledge, again = taught(), PairProfile()
+    assert not ProfileStore(IDENTITY).load(again)
+    ProfileStore(IDENTITY).save(knowledge)
     assert again.as_dict() != knowledge.as_dict()
-    assert KnowledgeStore(IDENTITY).load(again)
+    assert ProfileStore(IDENTITY).load(again)
     assert again.as_dict() == knowledge.as_dict()
     for kind, prior in PRIORS.items():
         features = [1.0, *([0.3] * (len(prior) - 1))]
@@ -54,8 +54,8 @@ def test_everything_comes_back() -> None:
 
 
 def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
-    knowledge = Knowledge()
-    assert not KnowledgeStore(IDENTITY).load(knowledge)
+    knowledge = PairProfile()
+    assert not ProfileStore(IDENTITY).load(knowledge)
     assert not knowledge.target
     assert caplog.records == []
 
@@ -70,30 +70,30 @@ def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixtur
     ],
 )
 def test_other_circumstances_have_their_own_file(changed: dict[str, Any]) -> None:
-    KnowledgeStore(IDENTITY).save(taught())
-    other = KnowledgeStore(IDENTITY | changed)
-    assert other.path != KnowledgeStore(IDENTITY).path
-    assert not other.load(Knowledge())
+    ProfileStore(IDENTITY).save(taught())
+    other = ProfileStore(IDENTITY | changed)
+    assert other.path != ProfileStore(IDENTITY).path
+    assert not other.load(PairProfile())
 
 
 def test_order_of_the_facts_does_not_matter() -> None:
     turned = dict(reversed(list(IDENTITY.items())))
-    assert KnowledgeStore(turned).path == KnowledgeStore(IDENTITY).path
+    assert ProfileStore(turned).path == ProfileStore(IDENTITY).path
 
 
 def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
-    KnowledgeStore(IDENTITY).save(taught())
-    foreign = KnowledgeStore(IDENTITY | {"threads": [7, None]})
-    KnowledgeStore(IDENTITY).path.rename(foreign.path)
-    knowledge = Knowledge()
+    ProfileStore(IDENTITY).save(taught())
+    foreign = ProfileStore(IDENTITY | {"threads": [7, None]})
+    ProfileStore(IDENTITY).path.rename(foreign.path)
+    knowledge = PairProfile()
     assert not foreign.load(knowledge)
     assert not knowledge.target
 
 
 def test_other_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    KnowledgeStore(IDENTITY).save(taught())
+    ProfileStore(IDENTITY).save(taught())
     monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)
-    assert not KnowledgeStore(IDENTITY).load(Knowledge())
+    assert not ProfileStore(IDENTITY).load(PairProfile())
 
 
 def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
@@ -142,31 +142,31 @@ BROKEN: dict[str, Callable[[str], str]] = {
 def test_broken_file_is_measured_anew_and_replaced(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = KnowledgeStore(IDENTITY)
+    kept = ProfileStore(IDENTITY)
     kept.save(taught())
     text = BROKEN[kind](kept.path.read_text(encoding="utf-8"))
     kept.path.write_text(text, encoding="utf-8")
-    knowledge = Knowledge()
+    knowledge = PairProfile()
     with caplog.at_level(logging.WARNING, "localspec.planning.profile_store"):
-        assert not KnowledgeStore(IDENTITY).load(knowledge)
-    assert knowledge.as_dict() == Knowledge().as_dict(), "all of it or nothing"
+        assert not ProfileStore(IDENTITY).load(knowledge)
+    assert knowledge.as_dict() == PairProfile().as_dict(), "all of it or nothing"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert str(kept.path) in caplog.text
     kept.save(taught())
-    assert KnowledgeStore(IDENTITY).load(knowledge)
+    assert ProfileStore(IDENTITY).load(knowledge)
 
 
 def test_bytes_that_are_no_text_are_measured_anew() -> None:
-    kept = KnowledgeStore(IDENTITY)
+    kept = ProfileStore(IDENTITY)
     kept.save(taught())
     kept.path.write_bytes(b"\xff\xfe\x00\x81" * 50)
-    assert not kept.load(Knowledge())
+    assert not kept.load(PairProfile())
 
 
 def test_folder_in_the_place_of_the_file_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
-    kept = KnowledgeStore(IDENTITY)
+    kept = ProfileStore(IDENTITY)
     kept.path.mkdir(parents=True)
-    assert not kept.load(Knowledge())
+    assert not kept.load(PairProfile())
     kept.save(taught())
     kept.remove()
     assert len(caplog.records) == 3
@@ -177,10 +177,10 @@ def test_folder_that_cannot_be_made_only_warns(
     home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (home / "cache").write_text("in the way", encoding="utf-8")
-    kept = KnowledgeStore(IDENTITY)
+    kept = ProfileStore(IDENTITY)
     kept.save(taught())
     assert "cannot be kept" in caplog.text
-    assert not kept.load(Knowledge())
+    assert not kept.load(PairProfile())
     kept.remove()
 
 
@@ -188,7 +188,7 @@ def test_full_disk_leaves_the_old_file_whole(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The new one is written beside it; half of it is not left behind."""
-    kept, old = KnowledgeStore(IDENTITY), taught()
+    kept, old = ProfileStore(IDENTITY), taught()
     kept.save(old)
     write = Path.write_bytes
 
@@ -198,17 +198,17 @@ def test_full_disk_leaves_the_old_file_whole(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "write_bytes", fail)
-        kept.save(Knowledge())
+        kept.save(PairProfile())
     assert "No space left" in caplog.text
     assert list(kept.path.parent.iterdir()) == [kept.path]
-    again = Knowledge()
+    again = PairProfile()
     assert kept.load(again)
     assert again.as_dict() == old.as_dict()
 
 
 def test_reader_never_sees_half_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the moment of replacement the old file is whole, and so is the new one."""
-    kept = KnowledgeStore(IDENTITY)
+    kept = ProfileStore(IDENTITY)
     kept.save(taught())
     replace = Path.replace
     seen: list[object] = []
@@ -226,9 +226,9 @@ def test_reader_never_sees_half_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_forgetting_removes_the_file() -> None:
-    kept = KnowledgeStore(IDENTITY)
+    kept = ProfileStore(IDENTITY)
     kept.remove()
     kept.save(taught())
     kept.remove()
     assert not kept.path.exists()
-    assert not kept.load(Knowledge())
+    assert not kept.load(PairProfile())

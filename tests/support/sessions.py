@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.loop import Step, speculate
-from localspec.decoding.random_source import Dice, SeededDice
+from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
@@ -19,14 +19,14 @@ def a_session(
     tokens: Sequence[int],
     count: int,
     sampling: SamplingParams,
-    dice: Dice | None = None,
+    dice: RandomSource | None = None,
 ) -> Session:
     """A session that may add `count` tokens."""
     vocabulary = engine.model.vocabulary
     return Session(
         tokens,
         Sampler(sampling, vocabulary.size),
-        dice or SeededDice(sampling.seed or 0),
+        dice or SeededRandom(sampling.seed or 0),
         limit=len(tokens) + count,
         ends=vocabulary.ends,
     )
@@ -39,12 +39,12 @@ def steps(engine: Engine, session: Session, drafting: Drafting) -> Generator[Ste
     """
     greedy = session.sampler.greedy
     rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
-    if not engine.knowledge.target:
+    if not engine.profile.target:
         make_drafts_cheap(engine)
     planner, drafters = choose(
         drafting,
         engine._parts,
-        engine.knowledge,
+        engine.profile,
         engine._limits,
         greedy=greedy,
         trees=rule.trees,
@@ -77,7 +77,7 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
         draft: seconds of a pass of the draft model, where one of the target takes 0.02.
     """
     engine.forget()
-    knowledge = engine.knowledge
+    knowledge = engine.profile
     knowledge.target, knowledge.draft = AgreedCosts(), AgreedCosts()
     knowledge.target.learn({n: 0.02 + 1e-4 * n for n in (1, 2, 4, 8, 16, 32)}, 0)
     knowledge.draft.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), draft), 0)

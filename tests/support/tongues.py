@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from localspec.drafters.byte_vocabulary import Lexicon, control
+from localspec.drafters.byte_vocabulary import ByteVocabulary, control
 from localspec.drafters.draft_model import Cache
-from localspec.drafters.heterogeneous import CrossedModel
-from localspec.drafters.mapped_cache import TranslatedCache
-from localspec.drafters.vocabulary_map import Translation
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.vocabulary_map import VocabularyMap
 from tests.support.toys import START
 
 TARGET = (b"a", b"b", b"ab", control(b"start"))
@@ -27,13 +27,13 @@ TONGUES: dict[str, Sequence[bytes]] = {
 WAYS = ("text", "shared")
 
 
-def translation(spelled: Sequence[bytes], target: Sequence[bytes] = TARGET) -> Translation:
-    return Translation(Lexicon(target), Lexicon(spelled), sample=b"abab")
+def translation(spelled: Sequence[bytes], target: Sequence[bytes] = TARGET) -> VocabularyMap:
+    return VocabularyMap(ByteVocabulary(target), ByteVocabulary(spelled), sample=b"abab")
 
 
 def crossed(
     cache: Cache, spelled: Sequence[bytes], *, way: str = "auto", recurrent: bool = False
-) -> CrossedModel:
+) -> HeterogeneousDraftModel:
     """A draft model whose tokens spell this, to the target."""
-    inner = TranslatedCache(cache, translation(spelled), recurrent=recurrent)
-    return CrossedModel(inner, START + 1, way=way)
+    inner = MappedCache(cache, translation(spelled), recurrent=recurrent)
+    return HeterogeneousDraftModel(inner, START + 1, way=way)

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from localspec.decoding.acceptance import Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.distribution import Distribution, Ids
-from localspec.decoding.random_source import Dice, SeededDice
+from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -218,7 +218,7 @@ def session_of(
     *,
     size: int = START + 1,
     params: SamplingParams = AS_IS,
-    dice: Dice | None = None,
+    dice: RandomSource | None = None,
     count: int = 40,
     ends: Callable[[int], bool] = never,
     constraint: Constraint | None = None,
@@ -227,7 +227,7 @@ def session_of(
     return Session(
         context,
         Sampler(params, size),
-        dice or SeededDice(1),
+        dice or SeededRandom(1),
         limit=len(context) + count,
         ends=ends,
         constraint=constraint,
@@ -315,8 +315,8 @@ class Forbids:
         return Forbids(self.pairs, self.last)
 
 
-class EnumeratingDice:
-    """Dice that follow a script of outcomes, and take the first possible one after its end.
+class EnumeratingSource:
+    """RandomSource that follow a script of outcomes, and take the first possible one after its end.
 
     Attributes:
         weight: probability of the outcomes so far.
@@ -360,17 +360,17 @@ class EnumeratingDice:
         return option
 
 
-def leaves(run: Callable[[EnumeratingDice], Outcome]) -> Iterator[tuple[Outcome, float]]:
+def leaves(run: Callable[[EnumeratingSource], Outcome]) -> Iterator[tuple[Outcome, float]]:
     """Every way a program can go, with its probability. It is run anew for each."""
     script: list[int] | None = []
     while script is not None:
-        dice = EnumeratingDice(script)
+        dice = EnumeratingSource(script)
         outcome = run(dice)
         yield outcome, dice.weight
         script = dice.next_script()
 
 
-def enumerate_outcomes(run: Callable[[EnumeratingDice], Outcome]) -> dict[Outcome, float]:
+def enumerate_outcomes(run: Callable[[EnumeratingSource], Outcome]) -> dict[Outcome, float]:
     """Exact distribution of what a program returns, over all coins and draws it asks for."""
     found: dict[Outcome, float] = {}
     for outcome, weight in leaves(run):
@@ -379,6 +379,6 @@ def enumerate_outcomes(run: Callable[[EnumeratingDice], Outcome]) -> dict[Outcom
     return found
 
 
-def expectation(run: Callable[[EnumeratingDice], float]) -> float:
+def expectation(run: Callable[[EnumeratingSource], float]) -> float:
     """Exact mean of what a program returns."""
     return sum(value * weight for value, weight in leaves(run))
