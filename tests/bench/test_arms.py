@@ -12,10 +12,10 @@ import localspec
 from localspec import Engine, ModelOptions, UsageError
 from localspec.bench.arms import GROUPS, LocalspecArm, _foreseen, localspec_arms, sweep_depth
 from localspec.bench.samples import BenchPrompt
-from localspec.decoding.loop import Step
+from localspec.decoding.interfaces import Step
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.registry import REGISTRY
 from localspec.drafters.options import Drafting
+from localspec.drafters.registry import REGISTRY
 
 FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>")
 

@@ -8,10 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
-from localspec.decoding.loop import PROMPT, TARGET, Step
+from localspec.decoding.interfaces import PROMPT, TARGET, Plan, Step
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
-from localspec.planning.planner import Plan
 
 
 def first() -> Step:

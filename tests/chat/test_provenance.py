@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.chat.provenance import Provenance, Rejected, Span, fitted
-from localspec.decoding.loop import TARGET, Step
+from localspec.decoding.interfaces import TARGET, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.planning.planner import Plan
 
 PIECES = {
     1: b"one",

@@ -12,19 +12,23 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.loop import Drafter, speculate
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Drafter, PassRequest, Plan, Planner, Source
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.continuation import Continuation
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import DraftModel, 
-from localspec.drafters.ngram import NgramSource, NgramIndex
-from localspec.planning.planner import Fixed, Never, Plan, Planner
+from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.planning.planner import Fixed, Never
 from tests.support.toys import (
     AS_IS,
     START,
+    EnumeratingSource,
     ToyCache,
     ToyModel,
     ToyTarget,
@@ -40,7 +44,7 @@ EXACT = 1e-9
 
 
 def generate(
-    dice: RandomSource,
+    random: RandomSource,
     model: ToyModel,
     drafter: Drafter | None,
     planner: Planner,
@@ -58,24 +62,23 @@ def generate(
         prompt,
         size=model.size,
         params=params,
-        dice=dice,
+        random=random,
         count=count,
         ends=ends,
         constraint=constraint,
     )
     target = target or ToyTarget(model)
-    drafters = {} if drafter is None else {drafter.name: drafter}
-    if drafter is not None:
-        drafter.begin(prompt)
-    for _ in speculate(session, target, drafters, planner, rule):
+    drafter = drafter or Undrafted()
+    drafter.begin(prompt)
+    for _ in drive(session, speculate(session, drafter, planner, rule), target):
         assert target.cache == session.context[:-1]
     return tuple(session.context[len(prompt) :])
 
 
 def verify(
-    dice: RandomSource,
+    random: RandomSource,
     model: ToyModel,
-    drafter: Drafter,
+    source: Source,
     plan: Plan,
     rule: AcceptanceRule,
     *,
@@ -84,17 +87,19 @@ def verify(
     constraint: Constraint | None = None,
 ) -> tuple[Verdict, TokenTree]:
     """One proposal and what the rule made of it."""
-    session = session_of(context, size=model.size, params=params, dice=dice, constraint=constraint)
+    session = session_of(
+        context, size=model.size, params=params, random=random, constraint=constraint
+    )
     tree = TokenTree()
-    drafter.begin(session.context)
-    drafter.propose(session, plan, tree)
-    rows = ToyTarget(model).forward(session.context, tree)
-    return rule.accept(Verification(rows, tree, session), dice), tree
+    source.begin(session.context)
+    source.propose(session, plan, tree)
+    rows = ToyTarget(model).forward(PassRequest(session.context, tree)).rows
+    return rule.accept(Verification(rows, tree, session), random), tree
 
 
 def drafted(
     model: ToyModel,
-    build: Callable[[], Drafter],
+    build: Callable[[], Source],
     plan: Plan,
     rule: AcceptanceRule,
     **options: Any,
@@ -104,14 +109,21 @@ def drafted(
     Args:
         options: of `generate`.
     """
-    planner = Fixed(replace(plan, drafter=build().name))
-    return enumerate_outcomes(lambda dice: generate(dice, model, build(), planner, rule, **options))
+    plan, limits = replace(plan, drafter=build().name), ToyTarget(model).limits
+
+    def once(random: EnumeratingSource) -> Text:
+        planner = Fixed(plan, limits, trees=rule.trees)
+        return generate(random, model, NamedDrafter(build()), planner, rule, **options)
+
+    return enumerate_outcomes(once)
 
 
 def undrafted(model: ToyModel, **options: Any) -> dict[Text, float]:
     """What the loop generates without a draft."""
     planner, rule = Never("this is the reference"), SpeculativeSampling()
-    return enumerate_outcomes(lambda dice: generate(dice, model, None, planner, rule, **options))
+    return enumerate_outcomes(
+        lambda random: generate(random, model, None, planner, rule, **options)
+    )
 
 
 def texts(
@@ -156,7 +168,7 @@ def cascade(draft: ToyModel) -> CascadeSource:
     return CascadeSource(model, NgramIndex(), guess=2, shortest=1)
 
 
-DRAFTERS: dict[str, Callable[[ToyModel], Drafter]] = {
+DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {
     "ngram": lambda draft: ngram(),
     "model": model_drafter,
     "greedy model": lambda draft: model_drafter(draft, greedy=True),

@@ -5,24 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch
-from localspec.decoding.loop import TARGET, Drafter, Step, speculate
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import TARGET, Draft, Plan, Source, Step
+from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.planning.planner import Fixed, Plan
+from localspec.drafters.named import NamedDrafter
+from localspec.planning.planner import Fixed
 from tests.support.toys import ToyTarget
 
 
 def run(
     session: Session,
     target: ToyTarget,
-    drafter: Drafter,
+    source: Source,
     plan: Plan,
     rule: AcceptanceRule | None = None,
 ) -> list[Step]:
     """All steps; the cache is compared with the text after each."""
-    steps = []
-    drafters, planner = {drafter.name: drafter}, Fixed(plan)
-    for step in speculate(session, target, drafters, planner, rule or GreedyMatch()):
+    steps, rule = [], rule or GreedyMatch()
+    planner = Fixed(plan, target.limits, trees=rule.trees)
+    for step in drive(session, speculate(session, NamedDrafter(source), planner, rule), target):
         assert target.cache == session.context[:-1]
         steps.append(step)
     assert target.cache == session.context[:-1]
@@ -47,7 +50,7 @@ def step_of(
         tokens=[*(tree.tokens[node] for node in path), 0],
         sources=[*(tree.sources[node] for node in path), TARGET],
         plan=plan,
-        tree=tree,
+        draft=Draft(tree),
         path=list(path),
         tests=list(tests),
         context_length=context_length,

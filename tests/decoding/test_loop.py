@@ -20,17 +20,18 @@ from localspec.decoding.acceptance import (
     Verdict,
     Verification,
 )
-from localspec.decoding.loop import TARGET, Drafter, Step, speculate
+from localspec.decoding.interfaces import TARGET, Drafter, Plan, Step
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.cascade import CascadeSource
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import DraftModel, 
 from localspec.drafters.ngram import NgramIndex
-from localspec.planning.planner import Fixed, Never, Plan
+from localspec.planning.planner import Fixed, Never
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import run
 from tests.support.toys import (
@@ -38,8 +39,8 @@ from tests.support.toys import (
     GREEDY,
     START,
     ToyCache,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     ToyTarget,
     chosen_chain,
     session_of,
@@ -66,7 +67,7 @@ def test_cache_holds_all_but_the_last_token_after_every_step(
     make: Callable[[ToyModel], Drafter], width: int, rule: AcceptanceRule
 ) -> None:
     for seed in range(10):
-        session = session_of([0, 1, 2, 0, START], count=30, dice=SeededRandom(seed))
+        session = session_of([0, 1, 2, 0, START], count=30, random=SeededRandom(seed))
         drafter = make(OTHER)
         drafter.begin(session.context)
         plan = Plan(drafter.name, depth=3, width=width)
@@ -242,7 +243,7 @@ def test_several_sources_of_one_draft_are_told_apart() -> None:
         tree.add(0, tree.add(0, 0, "two"), "three")
 
     session = session_of([2], size=3, params=GREEDY, count=5)
-    steps = run(session, ToyTarget(ToyModel([0, 0, 1])), ToyDrafter(draft), Plan("toy", depth=3))
+    steps = run(session, ToyTarget(ToyModel([0, 0, 1])), ToySource(draft), Plan("toy", depth=3))
     assert steps[1].sources == ["one", "two", TARGET]
     assert steps[1].tests == [0, 1]
 

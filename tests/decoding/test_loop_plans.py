@@ -7,20 +7,21 @@ from collections.abc import Callable
 import pytest
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch, SpeculativeSampling
-from localspec.decoding.loop import PROMPT, Drafter, Step, speculate
+from localspec.decoding.interfaces import PROMPT, Drafter, Plan, Step
+from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import DraftModel, 
-from localspec.planning.planner import Never, Plan
+from localspec.planning.planner import Never
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import run
 from tests.support.toys import (
     GREEDY,
     START,
     ToyCache,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     ToyTarget,
     chosen_chain,
     session_of,
@@ -56,7 +57,7 @@ def watch(
     capacity: int = 64,
     max_leaves: int = 8,
     max_draft: int = 16,
-    drafter: ToyDrafter | None = None,
+    drafter: ToySource | None = None,
 ) -> tuple[list[Step], Watched]:
     planner = Watched(plan)
     target = ToyTarget(CYCLE, capacity=capacity, max_leaves=max_leaves, max_draft=max_draft)
@@ -154,5 +155,5 @@ def test_drafter_is_asked_with_the_plan_as_it_was_cut() -> None:
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
         plans.append(plan)
 
-    watch(Plan("toy", depth=3), count=5, drafter=ToyDrafter(draft))
+    watch(Plan("toy", depth=3), count=5, drafter=ToySource(draft))
     assert [plan.depth for plan in plans] == [3, 2, 1]

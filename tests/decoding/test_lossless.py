@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, SpeculativeSampling
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.continuation import Continuation
-from localspec.planning.planner import Plan
 from tests.decoding.exact import (
     DRAFTERS,
     EXACT,
@@ -34,8 +33,8 @@ from tests.decoding.exact import (
 from tests.support.toys import (
     SIZE,
     START,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     chosen_chain,
     drawn_chain,
     examples,
@@ -128,7 +127,7 @@ def test_draft_of_tokens_that_the_target_never_says_is_lossless(
     assert gap(found, texts(model)) < EXACT
 
 
-def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToyDrafter:
+def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
     """Trees that branch below *every* node, where the draft model's go on below the first only.
 
     `levels` lists the children of each node of the level above: None is drawn from the draft,
@@ -146,12 +145,12 @@ def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToyDrafter
                     if chosen is not None:
                         below.append(tree.add(chosen, node, "toy"))
                     elif q is not None:
-                        token = session.dice.draw(q)
+                        token = session.random.draw(q)
                         below.append(tree.add(token, node, "toy", q))
                         q = q.without(token)
             front = below
 
-    return ToyDrafter(grow)
+    return ToySource(grow)
 
 
 @for_trees

@@ -14,13 +14,12 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts
-from tests.support.toys import ToyDrafter, ToyModel, drawn_chain, started
+from tests.support.toys import ToyModel, ToySource, drawn_chain, started
 
 WRONG = 1e-3
 """A gap as large as this must not go unseen."""
@@ -107,7 +106,7 @@ class ForgetsTheBudget(BlockVerification):
         return Verdict(path, dice.draw(last.residual(q)), path)
 
 
-def drops_poor_tokens(draft: ToyModel) -> ToyDrafter:
+def drops_poor_tokens(draft: ToyModel) -> ToySource:
     """Leaves a drawn token out because it turned out improbable."""
 
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -119,7 +118,7 @@ def drops_poor_tokens(draft: ToyModel) -> ToyDrafter:
                 break
             node = tree.add(token, node, "toy", q)
 
-    return ToyDrafter(propose)
+    return ToySource(propose)
 
 
 @pytest.mark.parametrize("plan", [CHAIN, TREE], ids=["chain", "tree"])

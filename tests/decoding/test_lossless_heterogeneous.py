@@ -14,20 +14,18 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.continuation import Continuation
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import 
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex
 from localspec.drafters.parallel import Ahead
-from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, drafted, gap, ngram, texts, undrafted
-from tests.drafters.hybrids import Pair, distribution_of, seen_trees
+from tests.planning.builders import Pair, distribution_of, seen_trees
 from tests.support.tongues import TONGUES, WAYS, crossed
 from tests.support.toys import (
     GREEDY,

@@ -16,12 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.planning.planner import Plan
 from tests.decoding.exact import DRAFTERS, EXACT, drafted, gap, model_drafter, texts, undrafted
 from tests.support.toys import (
     AS_IS,
@@ -29,8 +28,8 @@ from tests.support.toys import (
     SIZE,
     START,
     Forbids,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     drawn_chain,
     examples,
     models,
@@ -223,5 +222,5 @@ def test_text_ends_at_the_limit_inside_a_draft_that_is_longer_than_planned(
     def overshoot(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn_chain(draft).propose(session, replace(plan, depth=3), tree)
 
-    found = drafted(model, lambda: ToyDrafter(overshoot), Plan(None, depth=1), rule, count=count)
+    found = drafted(model, lambda: ToySource(overshoot), Plan(None, depth=1), rule, count=count)
     assert gap(found, texts(model, count=count)) < EXACT

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.lossy import (
     ConfidenceThreshold,
     LossyRule,
@@ -25,15 +26,14 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
-from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, drafted, gap, model_drafter, texts, verify
 from tests.support.toys import (
     GREEDY,
     SIZE,
     EnumeratingSource,
     Forbids,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     chosen_chain,
     drawn_chain,
     enumerate_outcomes,
@@ -111,7 +111,7 @@ def test_lossy_rule_says_so(name: str) -> None:
     assert rule.trees
 
 
-def candidates(*tokens: int) -> ToyDrafter:
+def candidates(*tokens: int) -> ToySource:
     """Proposes the same candidates at two levels, the second below each of the first."""
 
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -119,7 +119,7 @@ def candidates(*tokens: int) -> ToyDrafter:
             for token in tokens:
                 tree.add(token, node, "toy")
 
-    return ToyDrafter(propose)
+    return ToySource(propose)
 
 
 def test_first_good_candidate_of_each_level_stays_and_the_target_goes_on_from_there() -> None:

@@ -13,20 +13,19 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
-from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, model_drafter, verify
 from tests.support.toys import (
     GREEDY,
     SIZE,
     START,
     EnumeratingSource,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     chosen_chain,
     drawn_chain,
     enumerate_outcomes,
@@ -46,14 +45,14 @@ def accepted(rule: AcceptanceRule, model: ToyModel, drafter: Drafter, plan: Plan
     return expectation(lambda dice: len(verify(dice, model, drafter, plan, rule)[0].path))
 
 
-def tree_of(*nodes: tuple[int, int]) -> ToyDrafter:
+def tree_of(*nodes: tuple[int, int]) -> ToySource:
     """A drafter that proposes chosen tokens: (token, parent) each."""
 
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         for token, parent in nodes:
             tree.add(token, parent, "toy")
 
-    return ToyDrafter(propose)
+    return ToySource(propose)
 
 
 @examples(30)

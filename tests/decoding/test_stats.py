@@ -7,10 +7,11 @@ import json
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.loop import PROMPT, speculate
+from localspec.decoding.interfaces import PROMPT, Plan, Planner
+from localspec.decoding.loop import speculate
 from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.planning.planner import Fixed, Never, Plan, Planner
+from localspec.planning.planner import Fixed, Never
 from tests.decoding.steps import step_of
 from tests.support.toys import GREEDY, ToyModel, ToyTarget, chosen_chain, session_of
 

@@ -9,15 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch
-from localspec.decoding.loop import Drafter, speculate
+from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.cascade import CascadeSource
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import DraftModel, 
 from localspec.drafters.ngram import NgramIndex
-from localspec.planning.planner import Fixed, Plan
+from localspec.planning.planner import Fixed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -43,9 +44,7 @@ contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
 def cascade_of(cache: ToyCache, *, guess: int = 3) -> CascadeSource:
-    return CascadeSource(
-        DraftModel(cache, cache.model.size), NgramIndex(), guess=guess, shortest=1
-    )
+    return CascadeSource(DraftModel(cache, cache.model.size), NgramIndex(), guess=guess, shortest=1)
 
 
 def model_of(cache: ToyCache) -> DraftModelSource:
@@ -69,12 +68,12 @@ def test_draft_is_distributed_as_the_draft_models_own(
 
     def by_itself(dice: EnumeratingSource) -> tuple[int, ...]:
         return tuple(
-            proposed(model_of(ToyCache(model)), session_of(context, dice=dice), plan).tokens
+            proposed(model_of(ToyCache(model)), session_of(context, random=dice), plan).tokens
         )
 
     def cascaded(dice: EnumeratingSource) -> tuple[int, ...]:
         cache = ToyCache(model, recurrent=recurrent)
-        session = session_of(context, dice=dice)
+        session = session_of(context, random=dice)
         tree = proposed(cascade_of(cache, guess=guess), session, plan)
         for node, q in enumerate(tree.proposals):
             assert q is not None
@@ -150,7 +149,7 @@ def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
     for seed in range(15):
         cache = ToyCache(LIVELY, recurrent=recurrent)
         drafter, target = cascade_of(cache), ToyTarget(started([[2, 5, 3], [4, 1, 5], [1, 5, 4]]))
-        session = session_of([0, 1, 2, 0, 1, START], dice=SeededRandom(seed))
+        session = session_of([0, 1, 2, 0, 1, START], random=SeededRandom(seed))
         drafter.begin(session.context)
         planner = Fixed(Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1))
         for _ in speculate(session, target, {"cascade": drafter}, planner, BlockVerification()):
@@ -181,7 +180,7 @@ def test_guess_that_the_grammar_forbids_is_not_taken() -> None:
     constraint = Forbids({(0, 1)}, 0)
 
     def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([0, 1, 2, 0], dice=dice, constraint=constraint)
+        session = session_of([0, 1, 2, 0], random=dice, constraint=constraint)
         return tuple(proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", 2)).tokens)
 
     found = enumerate_outcomes(run)
@@ -194,7 +193,7 @@ def test_penalties_see_the_path_so_far() -> None:
     context = [0, 1, 2, 0]
 
     def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of(context, dice=dice, params=params)
+        session = session_of(context, random=dice, params=params)
         tree = proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", depth=3))
         for node, q in enumerate(tree.proposals):
             before = [*context, *tree.tokens[:node]]

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.continuation import Continuation
+from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import DraftModel, 
-from localspec.drafters.ngram import NgramSource, NgramIndex
-from localspec.planning.planner import Plan
+from localspec.drafters.ngram import NgramIndex, NgramSource
 from tests.support.toys import (
     GREEDY,
     ToyCache,
-    ToyDrafter,
     ToyModel,
+    ToySource,
     chosen_chain,
     session_of,
 )
@@ -67,7 +66,7 @@ def test_only_the_first_offers_several_candidates() -> None:
         plans["second"] = plan
         tree.add(7, tree.tip(), "b")
 
-    both = Continuation("both", ToyDrafter(widely), ToyDrafter(narrowly))
+    both = Continuation("both", ToySource(widely), ToySource(narrowly))
     tree = proposed(both, Plan("both", depth=4, width=3, min_likelihood=0.3))
     assert tree.parents == [ROOT, ROOT, ROOT, 0]
     assert (plans["first"].width, plans["first"].depth) == (3, 2)

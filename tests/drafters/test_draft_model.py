@@ -16,15 +16,17 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.loop import speculate
 from localspec.decoding.lossy import TopKMembership
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.draft_sampler import DraftSampler
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import DraftModel, , DraftSampler
-from localspec.planning.planner import Fixed, Plan
+from localspec.planning.planner import Fixed
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -98,7 +100,7 @@ def test_no_verified_token_is_decoded_twice(
 ) -> None:
     for seed in range(10):
         cache = ToyCache(OTHER)
-        session = session_of(PROMPT, params=params, dice=SeededRandom(seed))
+        session = session_of(PROMPT, params=params, random=SeededRandom(seed))
         plan = Plan("model", depth=3, width=width, min_confidence=confidence)
         generate(session, LIVELY, drafter_of(cache), plan, rule)
         times = Counter(cache.decoded)
@@ -114,7 +116,7 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
     again = 0
     for seed in range(30):
         cache = ToyCache(OTHER)
-        session = session_of(PROMPT, dice=SeededRandom(seed))
+        session = session_of(PROMPT, random=SeededRandom(seed))
         plan = Plan("model", depth=3)
         generate(session, LIVELY, drafter_of(cache), plan, TopKMembership(1))
         times, text = Counter(cache.decoded), session.context
@@ -126,7 +128,10 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
 
 def test_what_was_rejected_is_dropped_from_the_cache() -> None:
     cache = ToyCache(CYCLE)
-    drafter, session = DraftModelSource(DraftModel(cache, 3)), session_of([0, 1], size=3, params=GREEDY)
+    drafter, session = (
+        DraftModelSource(DraftModel(cache, 3)),
+        session_of([0, 1], size=3, params=GREEDY),
+    )
     tree = proposed(drafter, session, Plan("model", depth=3))
     assert tree.tokens == [2, 0, 1]
     assert cache.tokens == [0, 1, 2, 0], "the last one is not read"
@@ -182,7 +187,7 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_each_token_is_drawn_from_the_model_after_the_ones_before(depth: int) -> None:
     def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([START, 0], dice=dice)
+        session = session_of([START, 0], random=dice)
         tree = proposed(drafter_of(ToyCache(OTHER)), session, Plan("model", depth=depth))
         assert tree.is_chain()
         for node, q in enumerate(tree.proposals):
@@ -206,7 +211,7 @@ def test_candidates_are_drawn_without_replacement(model: ToyModel, width: int) -
     q = model.distribution([START, 0])
 
     def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        speaker = DraftSampler(session_of([START, 0], dice=dice), [], greedy=False)
+        speaker = DraftSampler(session_of([START, 0], random=dice), [], greedy=False)
         drawn = speaker.candidates(row, width)
         rest: Distribution | None = q
         for token, proposal in drawn:
@@ -235,7 +240,7 @@ def test_greedy_drafts_are_the_most_probable_tokens(
 ) -> None:
     """Chosen, so without q, even where the session samples."""
     drafter = drafter_of(ToyCache(OTHER), greedy=True)
-    session = session_of([START, 0], params=params, dice=EnumeratingSource())
+    session = session_of([START, 0], params=params, random=EnumeratingSource())
     tree = proposed(drafter, session, Plan("model", depth=1, width=width))
     assert tree.tokens == wanted
     assert set(tree.proposals) == {None}
@@ -291,7 +296,7 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
         plan = Plan("model", depth=3, min_likelihood=likelihood, min_confidence=0.45)
 
         def run(dice: EnumeratingSource, plan: Plan = plan) -> tuple[int, ...]:
-            session = session_of([START, 0], dice=dice)
+            session = session_of([START, 0], random=dice)
             return tuple(proposed(drafter_of(ToyCache(LIVELY)), session, plan).tokens)
 
         drafts = {draft for draft, _ in leaves(run)}
@@ -306,7 +311,9 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
 def test_drafts_stop_behind_an_end_token() -> None:
     session = session_of([0, 1], size=3, params=GREEDY)
     session.ends = lambda token: token == 0
-    tree = proposed(DraftModelSource(DraftModel(ToyCache(CYCLE), 3)), session, Plan("model", depth=5))
+    tree = proposed(
+        DraftModelSource(DraftModel(ToyCache(CYCLE), 3)), session, Plan("model", depth=5)
+    )
     assert tree.tokens == [2, 0]
 
 
@@ -318,7 +325,7 @@ def test_grammar_holds_along_the_draft() -> None:
     constraint = Forbids(pairs, 0)
 
     def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([START, 0], dice=dice, constraint=constraint)
+        session = session_of([START, 0], random=dice, constraint=constraint)
         return tuple(proposed(drafter_of(ToyCache(LIVELY)), session, Plan("model", 3)).tokens)
 
     for draft in enumerate_outcomes(run):
@@ -336,7 +343,7 @@ def test_nothing_follows_what_the_grammar_does_not_allow() -> None:
 @pytest.mark.parametrize("path", [[], [1], [2, 1]])
 def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
     params = replace(AS_IS, frequency_penalty=0.7, repeat_penalty=1.2)
-    session = session_of([START, 0, 1], params=params, dice=EnumeratingSource())
+    session = session_of([START, 0, 1], params=params, random=EnumeratingSource())
     tree = TokenTree.chain(path, "ngram")
     drafter_of(ToyCache(OTHER)).propose(session, Plan("model", depth=2), tree)
     for node in range(len(path), len(tree)):
@@ -351,7 +358,7 @@ def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> N
     wide = ToyModel(np.broadcast_to([0.1, 0.2, 0.1, 0.3, 0.9], (5, 5, 5)))
 
     def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([0, 1], size=3, dice=dice)
+        session = session_of([0, 1], size=3, random=dice)
         drafter = DraftModelSource(DraftModel(ToyCache(wide), 3))
         return tuple(proposed(drafter, session, Plan("model", depth=1)).tokens)
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import acceptance_rule
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import 
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.planning.planner import Fixed, Plan
+from localspec.drafters.model import DraftModelSource
+from localspec.planning.planner import Fixed
 from tests.support.tongues import TONGUES, crossed
 from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, started
 

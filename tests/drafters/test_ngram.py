@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.ngram import NgramSource, NgramIndex
-from localspec.planning.planner import Plan
+from localspec.drafters.ngram import NgramIndex, NgramSource
 from tests.support.toys import (
     examples,
     session_of,

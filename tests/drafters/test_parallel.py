@@ -7,18 +7,19 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
+from localspec.drafters.draft_logits import Reading
 
 from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, Rows, SpeculativeSampling
-from localspec.decoding.loop import ReadsAhead, speculate
+from localspec.decoding.interfaces import ReadsAhead
+from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.draft_logits import Reading
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.parallel import FARTHEST, Ahead
 from localspec.errors import Cancelled
 from tests.decoding.exact import EXACT, gap, texts
-from tests.drafters.hybrids import Pair, distribution_of
-from tests.drafters.test_hybrid_greedy import by_hand, generated, random_prompt, some_models
+from tests.planning.builders import Pair, distribution_of
+from tests.planning.test_builder_greedy import by_hand, generated, random_prompt, some_models
 from tests.support.toys import (
     GREEDY,
     START,

@@ -5,15 +5,16 @@ from __future__ import annotations
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.drafters.registry import REGISTRY, Parts
 from localspec.drafters.draft_model import DraftModel
-from localspec.planning.planner import Fixed, Plan
+from localspec.drafters.registry import REGISTRY, Parts
+from localspec.planning.planner import Fixed
 from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, never, started
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])

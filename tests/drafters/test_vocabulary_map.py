@@ -16,7 +16,9 @@ DRAFT = [b" the", b"unbeliev", b"unable", b"un", b"zz", control(b"eot"), control
 
 
 def between(target: list[bytes], draft: list[bytes]) -> VocabularyMap:
-    return VocabularyMap(ByteVocabulary(target), ByteVocabulary(draft), dropped=5, sample=b"unable the")
+    return VocabularyMap(
+        ByteVocabulary(target), ByteVocabulary(draft), dropped=5, sample=b"unable the"
+    )
 
 
 def logits(*probs: float) -> np.ndarray:

@@ -12,14 +12,13 @@ from collections.abc import Sequence
 import pytest
 
 from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.drafters.model import DraftModelSource
-from localspec.drafters.draft_model import 
+from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
-from localspec.planning.planner import Plan
 from tests.support.greedy import batch_noise, divergence, greedy
 from tests.support.sessions import a_session, steps
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from localspec.decoding.loop import Step
+from localspec.decoding.interfaces import Plan, Step
 from localspec.decoding.session import Session
-from localspec.planning.adaptive import Measured
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.planner import Plan
+from localspec.planning.plan import PlannedDraft
+from tests.support.toys import ToyCache, started
 
 UNIT = 0.01
 """Seconds of a pass over one token; localspec's own work is nothing beside it."""
+MODEL = DraftModelSource(DraftModel(ToyCache(started([1, 1, 1])), 4))
+"""As whose the cost of draft passes is known."""
 
 TILES = (1.0, 1.8, 2.6, 1.7, 2.5, 3.3, 4.1, 3.1)
 """T(n)/T(1) of kernels that work in tiles of four: a pass over 4 costs less than one over 2."""
@@ -39,13 +44,13 @@ def curve(shape: Sequence[float], unit: float = UNIT) -> Steady:
     return made
 
 
-def knowledge_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> PairProfile:
+def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> PairProfile:
     """Of a pair that has never run; `draft` in the same unit, None without a draft model."""
-    knowledge = PairProfile()
-    knowledge.target = curve(target)
+    profile = PairProfile()
+    profile.target = curve(target)
     if draft is not None:
-        knowledge.draft = curve(draft)
-    return knowledge
+        profile.source(MODEL).costs = curve(draft)
+    return profile
 
 
 class Clockless:
@@ -56,9 +61,9 @@ class Clockless:
         told: every step, as the planner was told it.
     """
 
-    def __init__(self, planner: Measured, knowledge: PairProfile) -> None:
+    def __init__(self, planner: AdaptivePlanner, profile: PairProfile) -> None:
         self._planner = planner
-        self._knowledge = knowledge
+        self._profile = profile
         self.plans: list[Plan] = []
         self.told: list[Step] = []
 
@@ -68,8 +73,8 @@ class Clockless:
         return plan
 
     def observe(self, step: Step) -> None:
-        target, draft = seconds_of(self._knowledge, step)
-        overhead = self._knowledge.step_overhead + self._knowledge.row_overhead * len(step.tree)
+        target, draft = seconds_of(self._profile, step)
+        overhead = self._profile.step_overhead + self._profile.row_overhead * len(step.tree)
         told = replace(
             step,
             seconds=target + draft + overhead,
@@ -80,12 +85,12 @@ class Clockless:
         self._planner.observe(told)
 
 
-def seconds_of(knowledge: PairProfile, step: Step) -> tuple[float, float]:
+def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
     """What the step's passes cost by the curves: the target's, the draft model's."""
     at = step.context_length
-    outlook = step.plan.outlook
-    sizes = [] if outlook is None else outlook.sizes
+    sizes = step.draft.sizes if isinstance(step.draft, PlannedDraft) else ()
+    costs = profile.source(MODEL).costs
     return (
-        knowledge.target.seconds(1 + len(step.tree), at),
-        sum(knowledge.draft.seconds(size, at) for size in sizes),
+        profile.target.seconds(1 + len(step.tree), at),
+        sum(costs.seconds(size, at) for size in sizes),
     )

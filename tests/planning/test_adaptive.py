@@ -7,19 +7,19 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from localspec.drafters.hybrid import Blend
+from localspec.planning.prediction import Guess
 
 from localspec.decoding.acceptance import GreedyMatch, Rows
-from localspec.decoding.loop import Step, speculate
+from localspec.decoding.interfaces import Plan, Step
+from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.hybrid import Blend
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.adaptive import COPYING, HOPELESS, LEADING, NAME, PROBING, Measured
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.planner import Plan
-from localspec.planning.prediction import Guess
 from tests.decoding.steps import step_of
-from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, knowledge_of
+from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, profile_of
 from tests.support.toys import GREEDY, ToyCache, ToyModel, ToyTarget, session_of
 
 SURE = [Guess(1, 24, 9, 9)] * 40
@@ -71,11 +71,11 @@ def test_without_a_curve_nothing_is_drafted() -> None:
 
 
 def test_last_token_is_not_drafted_for() -> None:
-    planner = planner_of(knowledge_of(SHAPES["flat"]), SURE)
+    planner = planner_of(profile_of(SHAPES["flat"]), SURE)
     plan = planner.plan(session(count=1))
     assert (plan.drafter, plan.reason) == (None, "the answer ends with the next token")
     assert planner.plan(session(count=2)).drafter == NAME
-    full = planner_of(knowledge_of(SHAPES["flat"]), SURE, capacity=10)
+    full = planner_of(profile_of(SHAPES["flat"]), SURE, capacity=10)
     assert full.plan(session(10)).drafter is None
 
 
@@ -85,38 +85,38 @@ def test_last_token_is_not_drafted_for() -> None:
 def test_without_a_model_nothing_is_drafted_where_nothing_repeats(
     guesses: Sequence[Guess], reason: str
 ) -> None:
-    plan = planner_of(knowledge_of(SHAPES["flat"], None), guesses, model=False).plan(session())
+    plan = planner_of(profile_of(SHAPES["flat"], None), guesses, model=False).plan(session())
     assert plan.drafter is None
     assert reason in plan.reason
 
 
 @pytest.mark.parametrize("price", [1.0, 3.0])
 def test_draft_model_that_costs_what_it_could_bring_is_left_alone(price: float) -> None:
-    plan = planner_of(knowledge_of(SHAPES["flat"], (price,))).plan(session())
+    plan = planner_of(profile_of(SHAPES["flat"], (price,))).plan(session())
     assert plan.drafter is None
     assert "not paid for itself" in plan.reason
 
 
 def test_cheap_draft_model_is_asked() -> None:
-    plan = planner_of(knowledge_of(SHAPES["flat"], (0.05,))).plan(session())
+    plan = planner_of(profile_of(SHAPES["flat"], (0.05,))).plan(session())
     assert (plan.drafter, plan.reason) == (NAME, LEADING)
     assert plan.outlook is not None
     assert plan.outlook.asks_model
 
 
 def test_unmeasured_draft_model_is_not_asked() -> None:
-    plan = planner_of(knowledge_of(SHAPES["flat"], None)).plan(session())
+    plan = planner_of(profile_of(SHAPES["flat"], None)).plan(session())
     assert plan.drafter is None
 
 
 def test_sure_copy_is_long_where_the_curve_is_flat() -> None:
-    plan = planner_of(knowledge_of(SHAPES["flat"], None), SURE, model=False).plan(session())
+    plan = planner_of(profile_of(SHAPES["flat"], None), SURE, model=False).plan(session())
     assert (plan.drafter, plan.reason) == (NAME, COPYING)
     assert kept(plan) >= 7
 
 
 def test_copy_is_short_or_none_where_every_token_costs_a_pass() -> None:
-    planner = planner_of(knowledge_of(SHAPES["ruinous"], None), SURE, model=False)
+    planner = planner_of(profile_of(SHAPES["ruinous"], None), SURE, model=False)
     assert planner.plan(session()).drafter is None
 
 
@@ -125,7 +125,7 @@ def test_three_tokens_rather_than_two_where_a_pass_over_four_is_cheaper() -> Non
     for length in range(1, 25):
         for count in range(1, 8):
             guesses = [Guess(1, length, count, 8)] * 2
-            knowledge = knowledge_of(TILES, None)
+            knowledge = profile_of(TILES, None)
             plan = planner_of(knowledge, guesses, model=False).plan(session())
             if plan.drafter is not None:
                 drafted.add(kept(plan))
@@ -134,7 +134,7 @@ def test_three_tokens_rather_than_two_where_a_pass_over_four_is_cheaper() -> Non
 
 def test_dip_beyond_a_rise_is_found() -> None:
     """A pass over 12 is a bargain where one over 2 to 11 is none."""
-    knowledge = knowledge_of([1.0, *(6.0,) * 10, 1.3], None)
+    knowledge = profile_of([1.0, *(6.0,) * 10, 1.3], None)
     plan = planner_of(knowledge, SURE, model=False, most=11).plan(session())
     assert plan.drafter == NAME
     assert kept(plan) == 11
@@ -142,7 +142,7 @@ def test_dip_beyond_a_rise_is_found() -> None:
 
 def test_high_step_is_climbed_where_a_long_copy_pays_for_it() -> None:
     """Two and three tokens are a loss, eleven a bargain."""
-    knowledge = knowledge_of([1.0, *(3.5,) * 11], None)
+    knowledge = profile_of([1.0, *(3.5,) * 11], None)
     plan = planner_of(knowledge, SURE, model=False, most=11).plan(session())
     assert plan.drafter == NAME
     assert kept(plan) == 11
@@ -153,7 +153,7 @@ def test_high_step_is_climbed_where_a_long_copy_pays_for_it() -> None:
 @pytest.mark.parametrize("spare", [1, 2, 30])
 def test_no_plan_goes_beyond_the_room(most: int, count: int, spare: int) -> None:
     for shape in ("flat", "tiles"):
-        knowledge = knowledge_of(SHAPES[shape], None)
+        knowledge = profile_of(SHAPES[shape], None)
         planner = planner_of(knowledge, SURE, model=False, most=most, capacity=10 + spare)
         plan = planner.plan(session(10, count))
         if plan.drafter is not None:
@@ -162,7 +162,7 @@ def test_no_plan_goes_beyond_the_room(most: int, count: int, spare: int) -> None
 
 
 def test_sampled_answers_get_chains_and_greedy_ones_trees() -> None:
-    knowledge = knowledge_of(SHAPES["flat"])
+    knowledge = profile_of(SHAPES["flat"])
     for greedy, drawn, wanted in (
         (True, True, (8, False)),
         (False, True, (1, True)),
@@ -175,7 +175,7 @@ def test_sampled_answers_get_chains_and_greedy_ones_trees() -> None:
 
 def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
     """Tokens per second to be had: a draft has to bring more of them than other steps do."""
-    knowledge = knowledge_of(SHAPES["steep"], None)
+    knowledge = profile_of(SHAPES["steep"], None)
     planner = planner_of(knowledge, SURE, model=False)
     first = planner.plan(session()).outlook
     assert first is not None
@@ -197,7 +197,7 @@ def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
 
 def test_nothing_is_planned_where_no_draft_could_pay() -> None:
     """Passes of half a millisecond, and one over eight tokens costs eight of them."""
-    knowledge = knowledge_of(SHAPES["ruinous"], None)
+    knowledge = profile_of(SHAPES["ruinous"], None)
     knowledge.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
 
     def guess(session: Session) -> Iterator[Guess]:
@@ -215,7 +215,7 @@ def test_ngram_is_checked_for_nothing_while_it_does_not_draft(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Measured, "WORTHWHILE", 0.0)
-    knowledge = knowledge_of(SHAPES["ruinous"], None)
+    knowledge = profile_of(SHAPES["ruinous"], None)
     planner = planner_of(knowledge, SURE, model=False)
     before = knowledge.chances["ngram"].seen
     assert planner.plan(session()).drafter is None
@@ -226,7 +226,7 @@ def test_ngram_is_checked_for_nothing_while_it_does_not_draft(
 
 
 def test_new_answer_drops_what_was_particular_to_the_last() -> None:
-    knowledge = knowledge_of(SHAPES["flat"])
+    knowledge = profile_of(SHAPES["flat"])
     for chance in knowledge.chances.values():
         chance.bias = 1.0
     planner_of(knowledge)
@@ -236,7 +236,7 @@ def test_new_answer_drops_what_was_particular_to_the_last() -> None:
 def test_short_passes_are_not_held_up_by_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a pass takes half a millisecond, the planner naps in between, and says so."""
     monkeypatch.setattr(Measured, "WORTHWHILE", 0.0)
-    knowledge = knowledge_of(SHAPES["ruinous"], None)
+    knowledge = profile_of(SHAPES["ruinous"], None)
     knowledge.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
     asked = 0
 
@@ -289,7 +289,7 @@ def scripted(
     says = {token: (token + 1, 0.7) for token in range(size - 1)}
     guesses = says | dict.fromkeys(range(known, known + strange), (0, doubts))
     cache = ToyCache(Follows(guesses, size), capacity=4 * size)
-    knowledge = knowledge_of(SHAPES["steep"], [0.2] * wide)
+    knowledge = profile_of(SHAPES["steep"], [0.2] * wide)
     index, model = NgramIndex(), DraftModel(cache, size)
     measured = Measured(
         knowledge,

@@ -7,14 +7,14 @@ from itertools import product
 
 import numpy as np
 import pytest
+from localspec.planning.prediction import Guess
+from localspec.planning.verification_costs import Costs
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.draft_tree import Outlook
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.prediction import Guess
-from localspec.planning.verification_costs import Costs
-from tests.planning.measuring import SHAPES, TILES, UNIT, knowledge_of
+from tests.planning.measuring import SHAPES, TILES, UNIT, profile_of
 
 MOST = 7
 FILLER = 99
@@ -102,7 +102,7 @@ def test_nothing_is_worth_more_than_what_is_kept(shape: str, rate: float) -> Non
     rate /= UNIT
     for seed in range(40):
         rng = np.random.default_rng([seed, 7])
-        knowledge = knowledge_of(SHAPES[shape])
+        knowledge = profile_of(SHAPES[shape])
         outlook = outlook_of(knowledge, rate=rate)
         count = int(rng.integers(0, 8))
         grow(outlook, rng, count)
@@ -121,7 +121,7 @@ def test_nothing_random_costs_make_is_worth_more(rate: float) -> None:
     rate /= UNIT
     for seed in range(60):
         rng = np.random.default_rng([seed, 8])
-        knowledge = knowledge_of(
+        knowledge = profile_of(
             (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
         )
         outlook = outlook_of(knowledge, rate=rate)
@@ -136,7 +136,7 @@ def test_nothing_random_costs_make_is_worth_more(rate: float) -> None:
 def test_free_slots_are_filled() -> None:
     """No pass has a size at which a larger one costs less: with real candidates as far as there
     are any, else with the filler."""
-    knowledge = knowledge_of(TILES)
+    knowledge = profile_of(TILES)
     seconds = true_seconds(knowledge)
     sizes = set()
     for seed in range(100):
@@ -157,7 +157,7 @@ def test_free_slots_are_filled() -> None:
 
 @pytest.mark.parametrize("drawn", [False, True])
 def test_single_candidate_makes_a_pass_over_four(drawn: bool) -> None:
-    outlook = outlook_of(knowledge_of(TILES), drawn=drawn)
+    outlook = outlook_of(profile_of(TILES), drawn=drawn)
     outlook.add(1, ROOT, "model", "", (), chance=0.95, proposal=CERTAIN if drawn else None)
     outlook.settle(FILLER)
     tree = TokenTree()
@@ -173,7 +173,7 @@ def test_what_was_drawn_is_verified(shape: str) -> None:
     """However poor: to drop it for what it is would bias the text."""
     for seed in range(60):
         rng = np.random.default_rng([seed, 10])
-        knowledge = knowledge_of(SHAPES[shape])
+        knowledge = profile_of(SHAPES[shape])
         outlook = outlook_of(knowledge, drawn=True)
         drawn, further = int(rng.integers(0, 5)), int(rng.integers(0, 3))
         parent = ROOT
@@ -204,7 +204,7 @@ def test_no_more_branches_than_fit(leaves: int, shape: str) -> None:
     most = 0
     for seed in range(100):
         rng = np.random.default_rng([seed, 11])
-        outlook = outlook_of(knowledge_of(SHAPES[shape]), leaves=leaves, rate=0.4 / UNIT)
+        outlook = outlook_of(profile_of(SHAPES[shape]), leaves=leaves, rate=0.4 / UNIT)
         grow(outlook, rng, 9)
         outlook.settle(FILLER)
         check_closed(outlook)
@@ -215,7 +215,7 @@ def test_no_more_branches_than_fit(leaves: int, shape: str) -> None:
 
 @pytest.mark.parametrize("leaves", [1, 2, 3])
 def test_free_slots_are_filled_where_branches_do_not_fit(leaves: int) -> None:
-    knowledge = knowledge_of(TILES)
+    knowledge = profile_of(TILES)
     seconds = true_seconds(knowledge)
     for seed in range(100):
         outlook = outlook_of(knowledge, leaves=leaves)
@@ -229,7 +229,7 @@ def test_free_slots_are_filled_where_branches_do_not_fit(leaves: int) -> None:
 def test_no_more_tokens_than_asked_for(most: int) -> None:
     for drawn in (False, True):
         for seed in range(50):
-            outlook = outlook_of(knowledge_of(TILES), most=most, drawn=drawn)
+            outlook = outlook_of(profile_of(TILES), most=most, drawn=drawn)
             grow(outlook, np.random.default_rng([seed, 13]), 6)
             outlook.settle(FILLER)
             assert len(outlook.kept) <= most
@@ -237,12 +237,12 @@ def test_no_more_tokens_than_asked_for(most: int) -> None:
 
 def test_end_token_adds_nothing() -> None:
     """Behind it the target's own token is lost: accepting it is as good as not drafting it."""
-    outlook = outlook_of(knowledge_of(SHAPES["flat"]))
+    outlook = outlook_of(profile_of(SHAPES["flat"]))
     outlook.add(2, ROOT, "model", "", (), chance=0.99, ends=True)
     outlook.settle(FILLER)
     assert outlook.kept == []
     assert outlook.tokens == 1.0
-    outlook = outlook_of(knowledge_of(SHAPES["flat"]))
+    outlook = outlook_of(profile_of(SHAPES["flat"]))
     first = outlook.add(1, ROOT, "model", "", (), chance=0.9)
     outlook.add(2, first, "model", "", (), chance=0.99, ends=True)
     outlook.settle(FILLER)
@@ -251,7 +251,7 @@ def test_end_token_adds_nothing() -> None:
 
 
 def test_reach_is_the_chance_of_the_path_and_of_no_elder_sibling() -> None:
-    outlook = outlook_of(knowledge_of(SHAPES["flat"]))
+    outlook = outlook_of(profile_of(SHAPES["flat"]))
     first = outlook.add(1, ROOT, "model", "", (), chance=0.5)
     second = outlook.add(2, first, "model", "", (), chance=0.4)
     beside = outlook.add(3, first, "model", "", (), chance=0.5, left=0.6)
@@ -261,7 +261,7 @@ def test_reach_is_the_chance_of_the_path_and_of_no_elder_sibling() -> None:
 
 
 def test_chance_is_asked_for_where_it_is_not_given() -> None:
-    knowledge = knowledge_of(SHAPES["flat"])
+    knowledge = profile_of(SHAPES["flat"])
     outlook = outlook_of(knowledge)
     features = (1.0, 0.3, 0.5, -1.0)
     number = outlook.add(1, ROOT, "model", "model", features)
@@ -269,7 +269,7 @@ def test_chance_is_asked_for_where_it_is_not_given() -> None:
 
 
 def test_guesses_are_hung_on_as_far_as_they_are_likely() -> None:
-    knowledge = knowledge_of(SHAPES["flat"])
+    knowledge = profile_of(SHAPES["flat"])
     outlook = outlook_of(knowledge)
     guesses = [Guess(token, 6 + token, 1, 1) for token in range(6)]
     outlook.extend_with_guesses(ROOT, guesses, "ngram", 4)
@@ -298,7 +298,7 @@ def test_guesses_are_hung_on_as_far_as_they_are_likely() -> None:
 def test_further_pass_of_the_draft_model_is_taken_where_it_pays(
     shape: str, pass_cost: float, onward: float, pays: bool
 ) -> None:
-    outlook = outlook_of(knowledge_of(SHAPES[shape]), pass_seconds=pass_cost * UNIT, onward=onward)
+    outlook = outlook_of(profile_of(SHAPES[shape]), pass_seconds=pass_cost * UNIT, onward=onward)
     outlook.tip = outlook.add(1, ROOT, "model", "", (), chance=0.9)
     assert outlook.worth_a_pass() is pays
 
@@ -318,13 +318,13 @@ def test_further_pass_of_the_draft_model_is_taken_where_it_pays(
 def test_token_is_drawn_where_it_is_likely_enough_to_pay(
     shape: str, chance: float, pays: bool
 ) -> None:
-    outlook = outlook_of(knowledge_of(SHAPES[shape]), drawn=True)
+    outlook = outlook_of(profile_of(SHAPES[shape]), drawn=True)
     assert outlook.worth_drawing(chance) is pays
 
 
 def test_gain_is_over_what_goes_without_the_draft_model() -> None:
-    outlook = outlook_of(knowledge_of(SHAPES["flat"]), pass_seconds=0.1 * UNIT)
-    outlook.plain = 1.0 - 1.0 / UNIT * least_seconds(knowledge_of(SHAPES["flat"]))[1]
+    outlook = outlook_of(profile_of(SHAPES["flat"]), pass_seconds=0.1 * UNIT)
+    outlook.plain = 1.0 - 1.0 / UNIT * least_seconds(profile_of(SHAPES["flat"]))[1]
     first = outlook.add(1, ROOT, "model", "", (), chance=0.9)
     outlook.add(2, first, "model", "", (), chance=0.5)
     outlook.sizes = [1, 1]
@@ -337,14 +337,14 @@ def test_gain_is_over_what_goes_without_the_draft_model() -> None:
 
 @pytest.mark.parametrize(("chance", "gains"), [(0.9, True), (0.02, False)])
 def test_prospect_of_a_first_token(chance: float, gains: bool) -> None:
-    outlook = outlook_of(knowledge_of(SHAPES["steep"]))
+    outlook = outlook_of(profile_of(SHAPES["steep"]))
     assert (outlook.prospect(chance) > 0.0) is gains
-    assert outlook_of(knowledge_of(SHAPES["ruinous"])).prospect(chance) == 0.0
+    assert outlook_of(profile_of(SHAPES["ruinous"])).prospect(chance) == 0.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_costs_say_the_least_and_the_size_that_has_it(shape: str) -> None:
-    knowledge = knowledge_of(SHAPES[shape])
+    knowledge = profile_of(SHAPES[shape])
     costs, row = Costs(knowledge, 0, MOST), true_seconds(knowledge)
     assert costs.least[1:] == pytest.approx(least_seconds(knowledge)[1:])
     for n in range(1, MOST + 2):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import pytest
 from localspec.drafters.hybrid import Blend
 
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan, Planner
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.registry import REGISTRY, Parts
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import COPY_DEPTH, DEPTH, Drafting, Limits, choose
 from localspec.drafters.parallel import Ahead
+from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.planning.adaptive import NAME, Measured
 from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.planner import Fixed, Never, Plan, Planner
+from localspec.planning.planner import Fixed, Never
 from tests.decoding.steps import step_of
-from tests.planning.measuring import knowledge_of
+from tests.planning.measuring import profile_of
 from tests.support.toys import ToyCache, session_of, started
 
 COPY = Plan("ngram", depth=8)
@@ -147,7 +147,7 @@ def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
     drafting: Drafting, trees: bool, greedy: bool, leaves: int, drawn: bool
 ) -> None:
     planner, _ = chosen(
-        drafting, knowledge=knowledge_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
+        drafting, knowledge=profile_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
     )
     outlook = planner.plan(session()).outlook
     assert outlook is not None
@@ -161,7 +161,7 @@ def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
 def test_overlap_where_it_is_possible_and_wanted(
     overlap: str, beside: bool, overlaps: bool
 ) -> None:
-    knowledge = knowledge_of([1.0, 1.0, 1.0, 1.0])
+    knowledge = profile_of([1.0, 1.0, 1.0, 1.0])
     planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), knowledge)
     assert planner.plan(session()).overlaps is overlaps
 
@@ -172,5 +172,5 @@ def test_contest_over_the_overlap_lasts_longer_than_an_answer() -> None:
     for _ in range(12):
         parts.contest.observe(1, 1.0)
     assert isinstance(parts.contest, ExploreThenCommit)
-    planner, _ = chosen(Drafting(), parts, knowledge_of([1.0, 1.0, 1.0, 1.0]))
+    planner, _ = chosen(Drafting(), parts, profile_of([1.0, 1.0, 1.0, 1.0]))
     assert planner.plan(session()).overlaps, "its second turn"

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from localspec import Drafting, Engine, SamplingParams
-from localspec.decoding.loop import Step, speculate
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler

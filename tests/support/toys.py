@@ -8,7 +8,7 @@ while they are at it, and spoil rows of logits that a later pass has overwritten
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 import numpy as np
@@ -16,13 +16,12 @@ import numpy.typing as npt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from localspec.decoding.sampling import Rows
 from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.interfaces import Limits, PassRequest, PassResult, Plan
 from localspec.decoding.random_source import RandomSource, SeededRandom
-from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
+from localspec.decoding.sampling import Constraint, Rows, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.planning.planner import Plan
 
 Outcome = TypeVar("Outcome", bound=Hashable)
 
@@ -107,7 +106,7 @@ def models(least: int = 0, most: int = 4) -> st.SearchStrategy[ToyModel]:
 
 
 class ToyTarget:
-    """A `loop.Target` over a toy model that insists on the protocol.
+    """An `interfaces.Target` over a toy model that insists on the protocol.
 
     Attributes:
         cache: the tokens it holds.
@@ -129,10 +128,12 @@ class ToyTarget:
         self._rows: Rows = np.empty((0, model.size), np.float32)
 
     @property
-    def native_seconds(self) -> float:
-        return float(self.passes)
+    def limits(self) -> Limits:
+        """What it can verify."""
+        return Limits(self.capacity, self.max_draft, self.max_leaves)
 
-    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
+    def forward(self, request: PassRequest) -> PassResult:
+        context, tree = request.context, request.tree
         held = len(self.cache)
         assert self._pending is None, "the last pass was neither committed nor rolled back"
         assert held < len(context), "a pass needs a token to start with"
@@ -150,7 +151,7 @@ class ToyTarget:
         self._pending = tree
         self.passes += 1
         self.trees.append(tree)
-        return self._rows
+        return PassResult(self._rows, 1.0)
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         assert tree is self._pending, "another tree was verified"
@@ -212,13 +213,79 @@ class ToyCache:
     def checkpoint(self) -> None:
         self._checkpoint = len(self.tokens)
 
+    def filler(self, count: int) -> list[int]:
+        return [0] * count
+
+    def clear(self) -> None:
+        self.tokens.clear()
+        self._checkpoint = 0
+
+
+class BranchingToyCache(ToyCache):
+    """A `draft_model.BranchingCache` over a toy model.
+
+    Attributes:
+        widest: most nodes that one pass decoded.
+    """
+
+    def __init__(self, model: ToyModel, *, capacity: int = 64, max_leaves: int = 8) -> None:
+        super().__init__(model, capacity=capacity)
+        self.max_leaves = max_leaves
+        self.widest = 0
+        self._nodes: list[tuple[int, ...]] = []  # the path of each
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        assert not self._nodes, "a tree stands behind the tokens"
+        return super().extend(tokens, outputs)
+
+    def truncate(self, length: int) -> None:
+        assert not self._nodes, "a tree stands behind the tokens"
+        super().truncate(length)
+
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
+    ) -> Rows:
+        assert len(tokens) == len(parents)
+        assert tokens or pending, "a pass needs a token"
+        held = len(self.tokens) + len(pending)
+        assert held + len(self._nodes) + len(tokens) <= self.capacity
+        if pending:
+            assert not self._nodes, "pending tokens come before a tree"
+            assert list(parents) == list(range(ROOT, len(tokens) - 1)), "and before a chain"
+            for token in pending:
+                self.tokens.append(token)
+                self.decoded.append(tuple(self.tokens))
+        known = len(self._nodes)
+        for token, parent in zip(tokens, parents, strict=True):
+            assert parent < known or pending, "its parent was not decoded before"
+            path = (*(() if parent == ROOT else self._nodes[parent]), token)
+            assert path not in self._nodes, "it stands there already"
+            self._nodes.append(path)
+            self.decoded.append((*self.tokens, *path))
+        ends = {path[:n] for path in self._nodes for n in range(len(path))}
+        assert sum(path not in ends for path in self._nodes) <= self.max_leaves, "branches"
+        self.widest = max(self.widest, len(tokens))
+        self.native_seconds += 1.0
+        self._rows.fill(np.nan)
+        texts = [[*self.tokens, *path] for path in self._nodes[known:]]
+        self._rows = self.model.logits([list(self.tokens), *texts] if pending else texts)
+        return self._rows
+
+    def settle(self, path: Sequence[int] = ()) -> None:
+        tokens: tuple[int, ...] = ()
+        for node in path:
+            assert self._nodes[node][:-1] == tokens, "no path"
+            tokens = self._nodes[node]
+        self.tokens += tokens
+        self._nodes.clear()
+
 
 def session_of(
     context: Sequence[int],
     *,
     size: int = START + 1,
     params: SamplingParams = AS_IS,
-    dice: RandomSource | None = None,
+    random: RandomSource | None = None,
     count: int = 40,
     ends: Callable[[int], bool] = never,
     constraint: Constraint | None = None,
@@ -227,26 +294,27 @@ def session_of(
     return Session(
         context,
         Sampler(params, size),
-        dice or SeededRandom(1),
+        random or SeededRandom(1),
         limit=len(context) + count,
         ends=ends,
         constraint=constraint,
     )
 
 
-Draft = Callable[[Session, Plan, TokenTree], None]
+Propose = Callable[[Session, Plan, TokenTree], None]
 
 
-class ToyDrafter:
+class ToySource:
     """Proposes whatever a function adds to the tree.
 
     Attributes:
-        prompts, synced: what `begin` and `sync` were told.
+        prompts, synced: what `begin` and `committed` were told.
         native_seconds: one for each proposal.
     """
 
-    def __init__(self, draft: Draft, name: str = "toy") -> None:
+    def __init__(self, draft: Propose, name: str = "toy") -> None:
         self.name = name
+        self.hidden: tuple[int, ...] = ()
         self.prompts: list[list[int]] = []
         self.synced: list[list[int]] = []
         self.native_seconds = 0.0
@@ -259,11 +327,11 @@ class ToyDrafter:
         self.native_seconds += 1.0
         self._draft(session, plan, tree)
 
-    def sync(self, context: Sequence[int]) -> None:
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self.synced.append(list(context))
 
 
-def drawn_chain(model: ToyModel, name: str = "toy") -> ToyDrafter:
+def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
     """A drafter that draws from a toy model as it is, `plan.depth` tokens each time."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -271,13 +339,13 @@ def drawn_chain(model: ToyModel, name: str = "toy") -> ToyDrafter:
         context = [*session.context, *tree.path_tokens(node)]
         for _ in range(plan.depth):
             q = model.distribution(context)
-            context.append(session.dice.draw(q))
+            context.append(session.random.draw(q))
             node = tree.add(context[-1], node, name, q)
 
-    return ToyDrafter(draft, name)
+    return ToySource(draft, name)
 
 
-def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToyDrafter:
+def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToySource:
     """A drafter that always proposes the same tokens, up to the plan's depth."""
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
@@ -285,7 +353,7 @@ def chosen_chain(tokens: Sequence[int], name: str = "toy") -> ToyDrafter:
         for token in tokens[: plan.depth]:
             node = tree.add(token, node, name)
 
-    return ToyDrafter(draft, name)
+    return ToySource(draft, name)
 
 
 class Forbids:

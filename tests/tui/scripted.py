@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from localspec import Engine, GenerationStats, SamplingParams, Stream
-from localspec.decoding.loop import PROMPT, TARGET, Step
+from localspec.decoding.interfaces import PROMPT, TARGET, Plan, Step
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
-from localspec.planning.planner import Plan
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.tui.session.events import PairReference
 

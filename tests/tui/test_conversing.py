@@ -20,10 +20,9 @@ from localspec.chat.conversation import (
     Conversation,
     Message,
 )
-from localspec.decoding.loop import TARGET, Step
+from localspec.decoding.interfaces import TARGET, Plan, Step
 from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
-from localspec.planning.planner import Plan
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import (

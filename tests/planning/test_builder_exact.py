@@ -13,16 +13,15 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from localspec.drafters.hybrid import Blend
 
 from localspec.decoding.acceptance import AcceptanceRule, SpeculativeSampling
-from localspec.decoding.loop import Drafter
+from localspec.decoding.interfaces import Drafter, Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.drafters.hybrid import Blend
-from localspec.planning.planner import Plan
 from tests.decoding.exact import EXACT, gap, texts, undrafted
-from tests.drafters.hybrids import Pair, distribution_of, seen_trees
+from tests.planning.builders import Pair, distribution_of, seen_trees
 from tests.planning.measuring import SHAPES
 from tests.support.toys import (
     SIZE,

@@ -1,4 +1,4 @@
-"""The measured planner and its drafter over toy models, made anew for every generation."""
+"""The adaptive planner and the draft tree builder over toy models, made anew for each text."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from localspec.decoding.acceptance import AcceptanceRule
+from localspec.decoding.interfaces import Limits
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.hybrid import Blend
-from localspec.drafters.ngram import NgramIndex
-from localspec.drafters.parallel import Ahead
-from localspec.planning.adaptive import Measured
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.drafters.parallel import ParallelReader
+from localspec.planning.adaptive import AdaptivePlanner
+from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.explore_then_commit import ExploreThenCommit
-from localspec.planning.pair_profile import PairProfile
+from localspec.planning.pair_profile import OFFERS, PairProfile
 from tests.decoding.exact import Text, generate
-from tests.planning.measuring import SHAPES, Clockless, knowledge_of
+from tests.planning.measuring import SHAPES, Clockless, profile_of
 from tests.support.toys import (
     START,
+    BranchingToyCache,
     EnumeratingSource,
     ToyCache,
     ToyModel,
@@ -32,17 +35,18 @@ from tests.support.toys import (
 
 @dataclass
 class Pair:
-    """What `build` makes a planner and a blend of.
+    """What `build` makes a planner and a tree builder of.
 
     Attributes:
         draft: the draft model, None without one.
         shape: of the target's curve, see SHAPES.
         price: of a pass of the draft model over any number of tokens, in passes of the target.
+        branching: whether the draft model's cache takes trees.
         sampled: whether the draft model's tokens are drawn where the text is sampled.
         most_leaves: of a tree.
         crosses: makes a draft model with a vocabulary of its own of the cache.
         ahead: makes what reads on while the target verifies, None to leave it off.
-        cache, knowledge, planner, reader: of the last `build`.
+        cache, profile, source, planner, reader: of the last `build`.
     """
 
     draft: ToyModel | None
@@ -54,43 +58,49 @@ class Pair:
     max_draft: int = 16
     capacity: int = 64
     most_leaves: int = 8
-    kind: type[Blend] = Blend
+    branching: bool = False
+    kind: type[DraftTreeBuilder] = DraftTreeBuilder
     crosses: Callable[[ToyCache], DraftModel] | None = None
-    ahead: Callable[[DraftModel], Ahead] | None = None
+    ahead: Callable[[DraftModel], ParallelReader] | None = None
     cache: ToyCache | None = field(default=None, init=False)
-    knowledge: PairProfile = field(default_factory=PairProfile, init=False)
+    profile: PairProfile = field(default_factory=PairProfile, init=False)
+    source: DraftModelSource | None = field(default=None, init=False)
     planner: Clockless | None = field(default=None, init=False)
-    reader: Ahead | None = field(default=None, init=False)
+    reader: ParallelReader | None = field(default=None, init=False)
 
-    def build(self, *, greedy: bool) -> tuple[Clockless, Blend]:
+    def build(self, *, greedy: bool) -> tuple[Clockless, DraftTreeBuilder]:
         """A planner that knows nothing but what passes cost, and its drafter."""
         model, self.cache, self.reader = None, None, None
         if self.draft is not None:
-            self.cache = ToyCache(
-                self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
-            )
+            if self.branching:
+                self.cache = BranchingToyCache(self.draft, capacity=self.draft_capacity)
+            else:
+                self.cache = ToyCache(
+                    self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
+                )
             make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
             model = make(self.cache)
             self.reader = self.ahead(model) if self.ahead is not None else None
-        self.knowledge = knowledge = knowledge_of(
+        self.profile = profile = profile_of(
             SHAPES[self.shape], None if model is None else [self.price] * 16
         )
-        knowledge.looks = [1.5] * len(knowledge.looks)  # the draft model is asked, at first
-        index = NgramIndex()
-        measured = Measured(
-            knowledge,
-            index.expected,
-            None if model is None else model.unread,
-            most=self.max_draft,
-            leaves=self.most_leaves,
-            capacity=self.capacity,
+        lookups, models = [NgramSource(NgramIndex())], []
+        if model is not None:
+            self.source = DraftModelSource(model, greedy=not self.sampled, reader=self.reader)
+            models = [self.source]
+            profile.source(self.source).gains = [1.5] * OFFERS  # it is asked, at first
+        planner = AdaptivePlanner(
+            profile,
+            lookups,
+            models,
+            Limits(self.capacity, self.max_draft, self.most_leaves),
             greedy=greedy,
+            trees=True,
             drawn=self.sampled,
-            contest=None if self.reader is None else ExploreThenCommit(decided=True),
+            overlap=None if self.reader is None else ExploreThenCommit(decided=True),
         )
-        blend = self.kind(model, index, knowledge, greedy=not self.sampled, ahead=self.reader)
-        self.planner = Clockless(measured, knowledge)
-        return self.planner, blend
+        self.planner = Clockless(planner, profile)
+        return self.planner, self.kind(lookups, models, profile)
 
     def target(self, model: ToyModel) -> ToyTarget:
         """One with the limits that the planner was told."""
@@ -103,7 +113,7 @@ class Pair:
 
 
 def run(
-    dice: EnumeratingSource,
+    random: EnumeratingSource,
     model: ToyModel,
     pair: Pair,
     rule: AcceptanceRule,
@@ -114,12 +124,12 @@ def run(
     constraint: Constraint | None = None,
 ) -> tuple[Text, list[TokenTree]]:
     """One sampled generation, and the trees that the target verified."""
-    planner, blend = pair.build(greedy=False)
+    planner, builder = pair.build(greedy=False)
     target = pair.target(model)
     text = generate(
-        dice,
+        random,
         model,
-        blend,
+        builder,
         planner,
         rule,
         prompt=prompt,
@@ -146,9 +156,9 @@ def distribution_of(
 ) -> dict[Text, float]:
     """Exact distribution of what the loop generates."""
 
-    def once(dice: EnumeratingSource) -> Text:
+    def once(random: EnumeratingSource) -> Text:
         text, _ = run(
-            dice,
+            random,
             model,
             pair,
             rule,
@@ -168,8 +178,8 @@ def seen_trees(
     """Every tree that some generation verified."""
     found: list[TokenTree] = []
 
-    def once(dice: EnumeratingSource) -> int:
-        found.extend(run(dice, model, pair, BestLossless(), prompt=prompt, count=count)[1])
+    def once(random: EnumeratingSource) -> int:
+        found.extend(run(random, model, pair, BestLossless(), prompt=prompt, count=count)[1])
         return 0
 
     for _ in leaves(once):

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from localspec.drafters.hybrid import PROBED, Blend
+from localspec.planning.verification_costs import Costs
 
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.hybrid import PROBED, Blend
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.acceptance_estimator import Chance
 from localspec.planning.adaptive import NAME
 from localspec.planning.draft_tree import Outlook
-from localspec.planning.planner import Plan
-from localspec.planning.verification_costs import Costs
-from tests.planning.measuring import SHAPES, UNIT, knowledge_of
+from tests.planning.measuring import SHAPES, UNIT, profile_of
 from tests.support.toys import AS_IS, GREEDY, SIZE, ToyCache, session_of, started
 
 DRAFT = started([[1, 5, 2], [2, 1, 5], [5, 2, 1]])
@@ -24,7 +24,7 @@ READ = 10
 
 def probed(kind: str, *, greedy_drafts: bool, cache: ToyCache) -> list[float]:
     """What a probe finds where only drafts of one kind have a chance."""
-    knowledge = knowledge_of(SHAPES["flat"])
+    knowledge = profile_of(SHAPES["flat"])
     for other in ("model", "model, sampled", "model, chosen"):
         knowledge.chances[other] = Chance((4.0 if other == kind else -4.0, 0.0, 0.0, 0.0), 0.01)
     session = session_of(TEXT, params=GREEDY if kind == "model" else AS_IS)

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
-from localspec.decoding.loop import Step, speculate
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Constraint
-from tests.drafters.hybrids import Pair
+from tests.planning.builders import Pair
 from tests.planning.measuring import SHAPES
 from tests.support.toys import GREEDY, START, Forbids, ToyModel, never, session_of, started
 
