@@ -25,7 +25,8 @@ class DraftPasses(Protocol):
         ...
 
     def read(self, growing: Growing, nodes: Sequence[int]) -> None:
-        """One pass for the rows behind these candidates, whose parents were read before."""
+        """One pass for the rows behind these candidates, whose parents were read before. Without
+        room for some of them their rows stay unknown."""
         ...
 
     def row(self, node: int) -> Row:
@@ -48,9 +49,13 @@ class ChainPasses:
     def knows(self, growing: Growing, node: int) -> bool:
         if self._ahead is None or node == self._at:
             return self._ahead is not None
-        self._ahead = self._ahead.behind((growing.token(node),))
-        self._at = node
-        return self._ahead is not None
+        if growing.parent(node) != self._at:
+            return False
+        ahead = self._ahead.behind((growing.token(node),))
+        if ahead is None:
+            return False
+        self._ahead, self._at = ahead, node
+        return True
 
     def read(self, growing: Growing, nodes: Sequence[int]) -> None:
         (node,) = nodes
@@ -86,6 +91,8 @@ class TreePasses:
         self._grown: dict[int, int] = {ROOT: ROOT}  # nodes of the model's tree, by candidate
         self._rows: dict[int, Row] = {}
         self._primed: dict[int, tuple[Rows, list[int], int]] = {}
+        self._continued: set[int] = set()
+        self._leaves = 1
 
     def knows(self, growing: Growing, node: int) -> bool:
         if node in self._rows:
@@ -111,12 +118,23 @@ class TreePasses:
             growing.read(len(pending) + len(primes))
             self._rows[ROOT] = rows[0]
             self._primed[ROOT] = rows[1:], primes, 0
+            self._continued.update(range(ROOT, len(primes) - 1))
             return
-        first = model.grown
-        parents = [self._grown[growing.parent(node)] for node in nodes]
-        rows = model.grow([growing.token(node) for node in nodes], parents)
-        growing.read(len(nodes))
-        for number, node in enumerate(nodes):
+        first, taken = model.grown, list[tuple[int, int]]()
+        for node in nodes:
+            parent = self._grown[growing.parent(node)]
+            # The first child of a node goes on in its branch, others begin one.
+            begins = parent in self._continued
+            if first + len(taken) >= model.room(context) or self._leaves + begins > model.branches:
+                continue
+            self._continued.add(parent)
+            self._leaves += begins
+            taken.append((node, parent))
+        if not taken:
+            return
+        rows = model.grow([growing.token(node) for node, _ in taken], [p for _, p in taken])
+        growing.read(len(taken))
+        for number, (node, _) in enumerate(taken):
             self._grown[node] = first + number
             self._rows[node] = rows[number]
 

@@ -139,7 +139,7 @@ class DraftModelSource:
             self._passes.read(growing, nodes)
         for node in nodes:
             sampler = self._sampler(growing, node)
-            if not sampler.open:
+            if not sampler.open or not self._passes.knows(growing, node):
                 continue
             row = self._passes.row(node)
             logits = DraftLogits(row, sampler, 3 if growing.branching else 1)

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import islice
-from typing import NamedTuple
 
 from localspec.decoding.interfaces import (
     Limits,
     LookupSource,
     ModelSource,
     Plan,
-    Prediction,
     Step,
 )
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT
-from localspec.planning.acceptance_estimator import AcceptanceEstimator
+from localspec.planning.answer_state import FAIR, GOOD, NONE, POOR, LookupState, ModelState, Offer
 from localspec.planning.costs import VerificationCosts
 from localspec.planning.explore_then_commit import ExploreThenCommit
-from localspec.planning.pair_profile import PairProfile, SourceProfile
-from localspec.planning.plan import AUTO, FARTHEST, AdaptivePlan, PlannedDraft
+from localspec.planning.pair_profile import PairProfile
+from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
 from localspec.planning.planner import LAST
 
 UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
@@ -34,153 +32,6 @@ ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too sho
 HOPELESS = Plan(
     None, reason="passes are so short here that planning drafts costs more than it brings"
 )
-
-
-NONE, POOR, FAIR, GOOD = range(4)
-"""What the lookup sources offer: nothing, too little to draft, a draft, a sure one. What a model
-source adds is learned apart for each: see `SourceProfile.gains`."""
-
-
-class _Offer(NamedTuple):
-    """What the lookup sources offer at one place, by the best of them.
-
-    Attributes:
-        kind: NONE … GOOD.
-        worth: of the best beginning of its chain, as the tree builder counts; plain decoding's at
-            least.
-        at_risk: seconds lost if its first token is rejected.
-    """
-
-    kind: int
-    worth: float
-    at_risk: float
-
-    @property
-    def pays(self) -> bool:
-        """Whether it is worth drafting by itself."""
-        return self.kind >= FAIR
-
-
-class _Lookup:
-    """A lookup source during one answer.
-
-    Attributes:
-        predictions: what it expects behind the committed text, as far as it was looked at.
-    """
-
-    __slots__ = ("estimator", "predictions", "source")
-
-    def __init__(self, source: LookupSource, estimator: AcceptanceEstimator) -> None:
-        self.source = source
-        self.estimator = estimator
-        self.predictions: list[Prediction] = []
-
-    def learn(self, tokens: Sequence[int]) -> None:
-        """It is checked for nothing, whoever drafted."""
-        for n, (prediction, token) in enumerate(zip(self.predictions, tokens, strict=False)):
-            right = prediction.token == token
-            if n < 3:  # every token of a long copy teaches the same
-                self.estimator.learn(prediction.features, right)
-            if not right:
-                return
-
-
-class _Model:
-    """Whether to ask a model source, by what asking it brought in this answer.
-
-    Attributes:
-        gains: tokens gained lately, by what the lookup sources offered; empty before the first
-            step.
-        interval: tokens until it is tried again, if it did not pay.
-        asked_at: tokens of context when it was asked last.
-        onward: how likely its next token was lately, where the ones before it were.
-    """
-
-    FIRST_INTERVAL, LONGEST_INTERVAL = 16, 64
-    CREDIT, GAIN_RATE = 0.25, 0.12
-    """What asking is worth more than usual when an answer begins, in costs of asking, and how
-    quickly what it brings replaces that."""
-    HORIZON = 16
-    """Times of asking over which the cost of catching up with the text is spread, more in a long
-    answer."""
-    AT_RISK = 2.0
-    """A copy is checked with it where so many times the cost of asking is at risk."""
-
-    def __init__(self, source: ModelSource, profile: SourceProfile, row_overhead: float) -> None:
-        self.source = source
-        self.profile = profile
-        self.gains: list[float] = []
-        self.interval = self.FIRST_INTERVAL
-        self.asked_at = -1
-        self.onward = 0.75
-        self._row_overhead = row_overhead
-
-    def begin(self, held: int) -> None:
-        if self.asked_at < 0:
-            self.asked_at = held
-
-    def advantage(self, session: Session, offer: _Offer, rate: float) -> float:
-        """Tokens that asking it gains over what it costs; above 0 it pays."""
-        if not self.profile.costs:
-            return -1.0
-        held, unread = len(session.context), self.source.unread(session)
-        one = self._first_pass(1, held)
-        if not self.gains:
-            # Every answer gives it some credit: the last one may have been unlike it.
-            credit = self.CREDIT * rate * one
-            self.gains = [gain + credit for gain in self.profile.gains]
-            if self.profile.gains[NONE] < credit:
-                self.interval = self.LONGEST_INTERVAL  # it has not paid for long: no hurry
-        reading = self._first_pass(unread, held)
-        # Reading what it missed is paid once, and then earned back time by time.
-        backlog = reading - one if unread > 1 else 0.0
-        times = max(self.HORIZON, session.room // 4)
-        advantage = self.gains[offer.kind] - rate * (one + backlog / times)
-        if offer.at_risk > self.AT_RISK * reading:
-            return max(advantage, rate * (offer.at_risk - self.AT_RISK * reading))
-        return advantage
-
-    def due(self, held: int) -> bool:
-        """Whether it is time to try one that did not pay."""
-        return bool(self.profile.costs) and held - self.asked_at >= self.interval
-
-    def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
-        """It was tried on the last few tokens."""
-        self.asked_at = held
-        for estimator, features, right in draft.reviewed:
-            if right is not None:
-                estimator.learn(features, right)
-            gain = self._prospect(estimator.predict(features), held, plan)
-            for kind in (NONE, POOR):
-                self.gains[kind] += self.GAIN_RATE * (gain - self.gains[kind])
-        self.interval = min(self.interval * 2, self.LONGEST_INTERVAL)
-
-    def asked(self, held: int, offer: int, gain: float) -> None:
-        """It was asked, and gained so many tokens before the cost of its first pass."""
-        self.profile.gained(offer, gain)
-        self.gains[offer] += self.GAIN_RATE * (gain - self.gains[offer])
-        self.asked_at = held
-        self.interval = self.FIRST_INTERVAL
-
-    def _prospect(self, chance: float, held: int, plan: AdaptivePlan) -> float:
-        """Tokens that a draft gains whose first token has this chance, its first pass aside."""
-        assert plan.costs is not None
-        least, rate = plan.costs.least, plan.rate
-        reaches, spent, best = [chance], 0.0, 0.0
-        one = rate * self._first_pass(1, held)
-        plain = 1.0 - rate * least[1]
-        while len(reaches) <= min(FARTHEST, plan.depth):
-            total = 1.0 + sum(reaches)
-            best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
-            reaches.append(reaches[-1] * self.onward)
-            spent += one
-        return best
-
-    def _first_pass(self, unread: int, held: int) -> float:
-        """Seconds until its first token, `unread` tokens behind."""
-        costs = self.profile.costs
-        seconds = min(costs.seconds(unread, held), unread * costs.seconds(1, held))
-        return seconds + self._row_overhead
 
 
 class AdaptivePlanner:
@@ -229,9 +80,9 @@ class AdaptivePlanner:
     ) -> None:
         self._profile = profile
         self._lookup_sources = lookups
-        self._lookups: list[_Lookup] = []
+        self._lookups: list[LookupState] = []
         self._models = {
-            source.name: _Model(source, profile.source(source), profile.row_overhead)
+            source.name: ModelState(source, profile.source(source), profile.row_overhead)
             for source in models
         }
         self._most = min(limits.max_draft, 63)
@@ -308,17 +159,15 @@ class AdaptivePlanner:
         for lookup in self._lookups:
             lookup.learn(step.tokens)
 
-    def _offered(
-        self, session: Session, room: int, costs: VerificationCosts, rate: float
-    ) -> _Offer:
+    def _offered(self, session: Session, room: int, costs: VerificationCosts, rate: float) -> Offer:
         """What the lookup sources have to say here, as far as it is worth a thought."""
         if not self._lookups:
             self._lookups = [
-                _Lookup(source, self._profile.source(source).estimators[source.kind(session)])
+                LookupState(source, self._profile.source(source).estimators[source.kind(session)])
                 for source in self._lookup_sources
             ]
         plain = 1.0 - rate * costs.least[1]
-        best = _Offer(NONE, plain, 0.0)
+        best = Offer(NONE, plain, 0.0)
         for lookup in self._lookups:
             offer = self._offer_of(lookup, session, room, costs, rate)
             if offer.kind > NONE and (best.kind == NONE or offer.worth > best.worth):
@@ -326,8 +175,13 @@ class AdaptivePlanner:
         return best
 
     def _offer_of(
-        self, lookup: _Lookup, session: Session, room: int, costs: VerificationCosts, rate: float
-    ) -> _Offer:
+        self,
+        lookup: LookupState,
+        session: Session,
+        room: int,
+        costs: VerificationCosts,
+        rate: float,
+    ) -> Offer:
         least, estimator, source = costs.least, lookup.estimator, lookup.source
         plain = best = 1.0 - rate * least[1]
         reach = total = 1.0
@@ -345,9 +199,9 @@ class AdaptivePlanner:
                 best, farthest = worth, n + self.DIP
                 at_risk = (1.0 - first) * (least[n] - least[1])
         kind = NONE if not first else POOR if best <= plain else FAIR if first < self.SURE else GOOD
-        return _Offer(kind, best, at_risk)
+        return Offer(kind, best, at_risk)
 
-    def _to_ask(self, session: Session, offer: _Offer, rate: float) -> str | None:
+    def _to_ask(self, session: Session, offer: Offer, rate: float) -> str | None:
         """The model source that gains most; None where none is worth asking."""
         best, gain = None, 0.0
         for name, model in self._models.items():
@@ -388,7 +242,7 @@ class AdaptivePlanner:
         return max(plain, self._tokens / self._seconds)
 
     def _learn_from_asking(
-        self, model: _Model, plan: AdaptivePlan, draft: PlannedDraft, step: Step
+        self, model: ModelState, plan: AdaptivePlan, draft: PlannedDraft, step: Step
     ) -> None:
         if self._overlap is not None:
             self._overlap.observe(len(step.tokens), step.seconds)

@@ -13,8 +13,6 @@ from localspec.planning.costs import VerificationCosts
 
 AUTO = "auto"
 """Who carries these plans out: the draft tree builder."""
-FARTHEST = 4
-"""Draft passes looked ahead: T(n) has its dips every four tokens."""
 
 
 @dataclass(frozen=True, slots=True)

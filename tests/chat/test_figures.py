@@ -8,34 +8,44 @@ from collections.abc import Sequence
 import pytest
 
 from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
-from localspec.decoding.interfaces import PROMPT, TARGET, Plan, Step
+from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
 
 
 def first() -> Step:
     """The prompt's own pass: 0.5 s, one token."""
-    return Step([7], [TARGET], PROMPT, TokenTree(), [], [], 10, 0.5, 0.4, 0.0)
+    return Step([7], [TARGET], PROMPT, Draft(TokenTree()), [], [], 10, 0.5, 0.4, 0.0)
 
 
 def plain(
     *, at: int = 11, seconds: float = 0.1, draft_seconds: float = 0.0, reason: str = "it never pays"
 ) -> Step:
     plan = Plan(None, reason=reason)
-    return Step([7], [TARGET], plan, TokenTree(), [], [], at, seconds, seconds, draft_seconds)
+    draft = Draft(TokenTree())
+    return Step([7], [TARGET], plan, draft, [], [], at, seconds, seconds, draft_seconds)
 
 
 def drafted(
-    tokens: Sequence[int], accepted: int, *, at: int = 11, seconds: float = 0.2, by: str = "ngram"
+    tokens: Sequence[int],
+    accepted: int,
+    *,
+    at: int = 11,
+    seconds: float = 0.2,
+    by: str = "ngram",
+    padding: int = 0,
 ) -> Step:
-    """A chain of which so many tokens were accepted, and the next one (if any) rejected."""
+    """A chain of which so many tokens were accepted, and the next one (if any) rejected; with so
+    much padding behind it."""
     tree = TokenTree.chain(tokens, by)
+    for _ in range(padding):
+        tree.pad(98, tree.tip())
     path = list(range(accepted))
-    tests = list(range(min(accepted + 1, len(tokens))))
+    tests = list(range(min(accepted + 1, len(tree))))
     got = [*tokens[:accepted], 99]
     sources = [*[by] * accepted, TARGET]
     plan = Plan(by, depth=len(tokens))
-    return Step(got, sources, plan, tree, path, tests, at, seconds, 0.15, 0.03)
+    return Step(got, sources, plan, Draft(tree), path, tests, at, seconds, 0.15, 0.03)
 
 
 def metered(
@@ -119,6 +129,13 @@ def test_acceptance_by_drafter_and_position() -> None:
 
 def test_positions_where_nothing_was_accepted_are_there() -> None:
     assert metered([first(), drafted([1, 2], 0)]).by_position == ((0, 1),)
+
+
+def test_padding_is_no_part_of_a_draft() -> None:
+    bare = metered([first(), drafted([1, 2, 3], 3, seconds=BUCKET)])
+    padded = metered([first(), drafted([1, 2, 3], 3, seconds=BUCKET, padding=4)])
+    assert padded == bare
+    assert padded.depths == (3.0,)
 
 
 def test_now_looks_back_on_the_last_moments() -> None:

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.chat.provenance import Provenance, Rejected, Span, fitted
-from localspec.decoding.interfaces import TARGET, Plan, Step
+from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import ROOT, TokenTree
 
 PIECES = {
@@ -24,7 +24,7 @@ PIECES = {
 
 def step(tokens: list[int], sources: list[str], tree: TokenTree, path: list[int]) -> Step:
     plan = Plan("model", depth=4)
-    return Step(tokens, sources, plan, tree, path, path, 0, 0.1, 0.1, 0.0)
+    return Step(tokens, sources, plan, Draft(tree), path, path, 0, 0.1, 0.1, 0.0)
 
 
 def plain(*tokens: int) -> list[Step]:
@@ -82,6 +82,25 @@ def test_a_draft_cut_off_by_the_end_of_the_answer_did_not_fall() -> None:
     """The end came with an accepted token: nothing was decided on the rest."""
     chain = TokenTree.chain([1, 2, 3], "model")
     assert followed(step([1, 2], ["model", "model"], chain, [0, 1])).rejected == []
+
+
+def test_padding_did_not_fall() -> None:
+    """Nobody proposed it."""
+    tree = TokenTree.chain([1, 2], "model")
+    tree.pad(3, 1)
+    sources = ["model", "model", TARGET]
+    assert followed(step([1, 2, 1], sources, tree, [0, 1])).rejected == []
+    fell = followed(step([1, 3], ["model", TARGET], tree, [0])).rejected
+    assert fell == [Rejected(3, " two", "model")]
+
+
+def test_padding_that_is_accepted_by_luck_is_the_targets() -> None:
+    tree = TokenTree.chain([1], "model")
+    tree.pad(2, 0)
+    tree.pad(3, 1)
+    provenance = followed(step([1, 2, 1], ["model", TARGET, TARGET], tree, [0, 1]))
+    assert provenance.spans == [(3, "model"), (7, TARGET)]
+    assert provenance.rejected == []
 
 
 def test_half_a_character_at_the_end_of_what_fell() -> None:

@@ -1,4 +1,4 @@
-"""Sparse distributions against dense arithmetic, and the dice that draw from them."""
+"""Sparse distributions against dense arithmetic, and the random sources that draw from them."""
 
 from __future__ import annotations
 
@@ -118,42 +118,42 @@ def test_certain_distribution_has_all_mass_on_one_token() -> None:
     assert p.without(4) is not None
 
 
-def test_seeded_dice_repeat_themselves() -> None:
+def test_seeded_numbers_repeat_themselves() -> None:
     p = Distribution.normalised(np.arange(SIZE, dtype=np.int32), np.ones(SIZE))
 
     def throws(seed: int) -> list[int | bool]:
-        dice = SeededRandom(seed)
-        return [dice.coin(0.5) if i % 2 else dice.draw(p) for i in range(40)]
+        random = SeededRandom(seed)
+        return [random.coin(0.5) if i % 2 else random.draw(p) for i in range(40)]
 
     assert throws(7) == throws(7)
     assert throws(7) != throws(8)
 
 
-def test_seeded_dice_are_fair() -> None:
+def test_seeded_numbers_are_fair() -> None:
     weights = np.array([4.0, 0.0, 3.0, 2.0, 1.0])
     p = Distribution.normalised(np.array([2, 3, 5, 7, 11], np.int32), weights)
-    dice = SeededRandom(1)
-    drawn = [dice.draw(p) for _ in range(20_000)]
+    random = SeededRandom(1)
+    drawn = [random.draw(p) for _ in range(20_000)]
     counts = [drawn.count(token) for token in p.ids.tolist()]
     assert counts[1] == 0
     possible = [0, 2, 3, 4]
     assert chisquare([counts[i] for i in possible], 20_000 * p.probs[possible]).pvalue > 0.01
-    heads = sum(dice.coin(0.3) for _ in range(20_000))
+    heads = sum(random.coin(0.3) for _ in range(20_000))
     assert chisquare([heads, 20_000 - heads], [6_000, 14_000]).pvalue > 0.01
 
 
 def test_seeded_coins_of_no_and_of_full_probability_are_certain() -> None:
-    dice = SeededRandom(3)
-    assert not any(dice.coin(0.0) for _ in range(1000))
-    assert all(dice.coin(1.0) for _ in range(1000))
+    random = SeededRandom(3)
+    assert not any(random.coin(0.0) for _ in range(1000))
+    assert all(random.coin(1.0) for _ in range(1000))
 
 
-def test_enumerating_dice_walk_through_every_outcome_once() -> None:
+def test_enumerating_source_walks_through_every_outcome_once() -> None:
     p = Distribution.normalised(np.array([0, 1, 2], np.int32), np.array([1.0, 0.0, 3.0]))
     seen: list[tuple[bool, int]] = []
 
-    def run(dice: EnumeratingSource) -> tuple[bool, int]:
-        outcome = dice.coin(0.25), dice.draw(p)
+    def run(random: EnumeratingSource) -> tuple[bool, int]:
+        outcome = random.coin(0.25), random.draw(p)
         seen.append(outcome)
         return outcome
 
@@ -167,11 +167,11 @@ def test_enumerating_dice_walk_through_every_outcome_once() -> None:
     assert len(seen) == 4, "the token without probability is left out"
 
 
-def test_enumerating_dice_follow_programs_that_ask_differently_each_time() -> None:
-    def tosses(dice: EnumeratingSource) -> int:
+def test_enumerating_source_follows_programs_that_ask_differently_each_time() -> None:
+    def tosses(random: EnumeratingSource) -> int:
         """Until heads, three times at most."""
-        return next((i for i in range(3) if dice.coin(0.5)), 3)
+        return next((i for i in range(3) if random.coin(0.5)), 3)
 
     assert enumerate_outcomes(tosses) == {0: 0.5, 1: 0.25, 2: 0.125, 3: 0.125}
     assert expectation(tosses) == 0.875
-    assert enumerate_outcomes(lambda dice: dice.coin(1.7)) == {True: 1.0}
+    assert enumerate_outcomes(lambda random: random.coin(1.7)) == {True: 1.0}

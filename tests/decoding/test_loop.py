@@ -6,7 +6,7 @@ the committed text, and is committed or rolled back before the next.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 
 import pytest
@@ -15,12 +15,21 @@ from localspec.decoding.acceptance import (
     AcceptanceRule,
     BlockVerification,
     GreedyMatch,
-    Rows,
     SpeculativeSampling,
     Verdict,
     Verification,
 )
-from localspec.decoding.interfaces import TARGET, Drafter, Plan, Step
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import (
+    TARGET,
+    Limits,
+    PassRequest,
+    PassResult,
+    Plan,
+    Planner,
+    Source,
+    Step,
+)
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import BestLossless
@@ -30,6 +39,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
+from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.planner import Fixed, Never
 from tests.decoding.exact import DRAFTERS
@@ -64,14 +74,14 @@ for_drafters = pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.k
 @pytest.mark.parametrize("width", [1, 3])
 @pytest.mark.parametrize("rule", [SpeculativeSampling(), BlockVerification(), BestLossless()])
 def test_cache_holds_all_but_the_last_token_after_every_step(
-    make: Callable[[ToyModel], Drafter], width: int, rule: AcceptanceRule
+    make: Callable[[ToyModel], Source], width: int, rule: AcceptanceRule
 ) -> None:
     for seed in range(10):
         session = session_of([0, 1, 2, 0, START], count=30, random=SeededRandom(seed))
-        drafter = make(OTHER)
-        drafter.begin(session.context)
-        plan = Plan(drafter.name, depth=3, width=width)
-        steps = run(session, ToyTarget(LIVELY), drafter, plan, rule)
+        source = make(OTHER)
+        source.begin(session.context)
+        plan = Plan(source.name, depth=3, width=width)
+        steps = run(session, ToyTarget(LIVELY), source, plan, rule)
         assert [token for step in steps for token in step.tokens] == session.context[5:]
 
 
@@ -99,34 +109,34 @@ class FailingTarget(ToyTarget):
         self.fails = fails
         self.late = late
 
-    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
+    def forward(self, request: PassRequest) -> PassResult:
         if self.passes + 1 == self.fails and not self.late:
             self.fails = 0
             raise Interrupted
-        rows = super().forward(context, tree)
+        result = super().forward(request)
         if self.passes == self.fails:
             self.fails = 0
-            self.cache += tree.tokens
+            self.cache += request.tree.tokens
             raise Interrupted
-        return rows
+        return result
 
 
 class FailingRule(GreedyMatch):
     def __init__(self, fails: int) -> None:
         self.left = fails
 
-    def accept(self, target: Verification, dice: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         self.left -= 1
         if self.left == 0:
             raise Interrupted
-        return super().accept(target, dice)
+        return super().accept(target, random)
 
 
 class FailingPlanner(Fixed):
     """Fails while it looks at a step, which is committed by then."""
 
-    def __init__(self, plan: Plan, fails: int) -> None:
-        super().__init__(plan)
+    def __init__(self, plan: Plan, limits: Limits, fails: int) -> None:
+        super().__init__(plan, limits, trees=True)
         self.left = fails
 
     def observe(self, step: Step) -> None:
@@ -150,59 +160,62 @@ class FailingModel(DraftModelSource):
 
 
 @pytest.mark.parametrize("when", [1, 2, 4])
-@pytest.mark.parametrize("where", ["drafter", "target", "late target", "rule", "planner"])
+@pytest.mark.parametrize("where", ["source", "target", "late target", "rule", "planner"])
 @pytest.mark.parametrize("width", [1, 2])
 def test_generation_that_fails_leaves_clean_caches_and_can_be_gone_on_with(
     where: str, when: int, width: int
 ) -> None:
     plan, cache = Plan("model", depth=3, width=width), ToyCache(OTHER)
     model = DraftModel(cache, LIVELY.size)
-    drafter = FailingModel(model, when) if where == "drafter" else DraftModelSource(model)
+    source = FailingModel(model, when) if where == "source" else DraftModelSource(model)
     fails = when if "target" in where else 0
     target = FailingTarget(LIVELY, fails, late=where == "late target")
     rule = FailingRule(when if where == "rule" else 0)
-    planner = FailingPlanner(plan, when if where == "planner" else 0)
+    planner = FailingPlanner(plan, target.limits, when if where == "planner" else 0)
     session = session_of([0, 1, START], params=GREEDY, count=20)
     undisturbed = session_of([0, 1, START], params=GREEDY, count=20)
-    list(speculate(undisturbed, ToyTarget(LIVELY), {}, Never("the reference"), GreedyMatch()))
+    reference = speculate(undisturbed, Undrafted(), Never("the reference"), GreedyMatch())
+    list(drive(undisturbed, reference, ToyTarget(LIVELY)))
 
     with pytest.raises(Interrupted):
-        list(speculate(session, target, {"model": drafter}, planner, rule))
+        list(drive(session, speculate(session, NamedDrafter(source), planner, rule), target))
     assert target.cache == session.context[: len(target.cache)]
     assert cache.tokens == session.context[: len(cache.tokens)]
 
     target.rollback(session.context[:-1])  # as the engine does: a pass needs a token to start with
-    list(speculate(session, target, {"model": drafter}, planner, rule))
+    list(drive(session, speculate(session, NamedDrafter(source), planner, rule), target))
     assert session.context == undisturbed.context
 
 
 @pytest.mark.parametrize("after", [1, 2, 3])
 @for_drafters
 def test_generation_that_is_closed_early_leaves_clean_caches(
-    make: Callable[[ToyModel], Drafter], after: int
+    make: Callable[[ToyModel], Source], after: int
 ) -> None:
     session = session_of([0, 1, 2, 0, START], count=30)
-    target, drafter = ToyTarget(LIVELY), make(OTHER)
-    drafter.begin(session.context)
-    plan = Plan(drafter.name, depth=3)
-    steps = speculate(session, target, {drafter.name: drafter}, Fixed(plan), BestLossless())
+    target, source = ToyTarget(LIVELY), make(OTHER)
+    source.begin(session.context)
+    plan, rule = Plan(source.name, depth=3), BestLossless()
+    planner = Fixed(plan, target.limits, trees=rule.trees)
+    steps = drive(session, speculate(session, NamedDrafter(source), planner, rule), target)
     for _ in range(after):
         next(steps)
     steps.close()
     assert target.cache == session.context[:-1]
     assert session.finish is None
-    run(session, target, drafter, plan, BestLossless())
+    run(session, target, source, plan, rule)
     assert len(session.context) == 35
 
 
-def test_every_drafter_is_told_how_the_text_ended() -> None:
-    session, target = cycling(), ToyTarget(CYCLE)
-    used, unused = chosen_chain([1]), chosen_chain([1], "unused")
-    planner = Fixed(Plan("toy", depth=1))
-    list(speculate(session, target, {"toy": used, "unused": unused}, planner, GreedyMatch()))
-    assert unused.synced == [session.context]
-    assert used.synced[-1] == session.context
-    assert [len(context) for context in used.synced] == sorted(map(len, used.synced))
+@pytest.mark.parametrize("drafts", [True, False])
+def test_source_is_told_what_every_step_committed_and_how_the_text_ended(drafts: bool) -> None:
+    """One that no plan asked for as well: it has to know the text when one does."""
+    session, target, source = cycling(), ToyTarget(CYCLE), chosen_chain([1])
+    fixed = Fixed(Plan("toy", depth=1), target.limits, trees=True)
+    planner: Planner = fixed if drafts else Never("not today")
+    requests = speculate(session, NamedDrafter(source), planner, GreedyMatch())
+    ends = [list(session.context) for _ in drive(session, requests, target)]
+    assert source.synced == [*ends, session.context]
 
 
 # Accounts.
@@ -248,7 +261,7 @@ def test_several_sources_of_one_draft_are_told_apart() -> None:
     assert steps[1].tests == [0, 1]
 
 
-def test_native_seconds_of_target_and_drafter_are_those_of_the_step() -> None:
+def test_native_seconds_of_target_and_source_are_those_of_the_step() -> None:
     """Toy passes and proposals last a native second each."""
     session, target = cycling(count=14), ToyTarget(CYCLE)
     steps = run(session, target, chosen_chain([2, 0]), Plan("toy", depth=2))
@@ -258,7 +271,7 @@ def test_native_seconds_of_target_and_drafter_are_those_of_the_step() -> None:
     assert all(step.seconds > 0 for step in steps)
 
 
-MAKERS: dict[str, Callable[[ToyModel], Drafter]] = {
+MAKERS: dict[str, Callable[[ToyModel], Source]] = {
     "model": lambda m: DraftModelSource(DraftModel(ToyCache(m), m.size)),
     "cascade": lambda m: CascadeSource(DraftModel(ToyCache(m), m.size), NgramIndex(), shortest=1),
 }
@@ -277,13 +290,13 @@ MAKERS: dict[str, Callable[[ToyModel], Drafter]] = {
 )
 @pytest.mark.parametrize("width", [1, 2])
 def test_drafting_with_the_target_itself_accepts_every_token(
-    make: Callable[[ToyModel], Drafter], params: SamplingParams, rule: AcceptanceRule, width: int
+    make: Callable[[ToyModel], Source], params: SamplingParams, rule: AcceptanceRule, width: int
 ) -> None:
     """p and q are the same numbers, so every coin has probability 1."""
     session = session_of([0, 2, START], count=22, params=params)
-    target, drafter = ToyTarget(LIVELY), make(LIVELY)
-    drafter.begin(session.context)
-    steps = run(session, target, drafter, Plan(drafter.name, depth=3, width=width), rule)
+    target, source = ToyTarget(LIVELY), make(LIVELY)
+    source.begin(session.context)
+    steps = run(session, target, source, Plan(source.name, depth=3, width=width), rule)
     assert [len(step.tokens) for step in steps] == [1, 4, 4, 4, 4, 4, 1]
     assert [step.accepted for step in steps] == [0, 3, 3, 3, 3, 3, 0]
     assert target.passes == 7

@@ -1,4 +1,4 @@
-"""How the loop cuts a plan to what the answer needs and the target can verify."""
+"""How a plan by name is cut to what the answer needs and the target can verify."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 
 from localspec.decoding.acceptance import BlockVerification, GreedyMatch, SpeculativeSampling
-from localspec.decoding.interfaces import PROMPT, Drafter, Plan, Step
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import PROMPT, Plan, Planner, Source, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.planning.planner import Never
+from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.planning.planner import Fixed, Never
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import run
 from tests.support.toys import (
@@ -35,19 +37,20 @@ OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 
 
 class Watched:
-    """A planner that notes what it is asked and told."""
+    """Notes what a planner is asked and told."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.given = plan
+    def __init__(self, planner: Planner) -> None:
+        self.planner = planner
         self.asked = 0
         self.seen: list[Step] = []
 
     def plan(self, session: Session) -> Plan:
         self.asked += 1
-        return self.given
+        return self.planner.plan(session)
 
     def observe(self, step: Step) -> None:
         self.seen.append(step)
+        self.planner.observe(step)
 
 
 def watch(
@@ -57,20 +60,21 @@ def watch(
     capacity: int = 64,
     max_leaves: int = 8,
     max_draft: int = 16,
-    drafter: ToySource | None = None,
+    source: ToySource | None = None,
 ) -> tuple[list[Step], Watched]:
-    planner = Watched(plan)
     target = ToyTarget(CYCLE, capacity=capacity, max_leaves=max_leaves, max_draft=max_draft)
-    drafter = drafter or chosen_chain([2, 0, 1] * 5)
+    planner = Watched(Fixed(plan, target.limits, trees=True))
+    drafter = NamedDrafter(source or chosen_chain([2, 0, 1] * 5))
     session = session_of([0], size=3, params=GREEDY, count=count)
-    steps = list(speculate(session, target, {"toy": drafter}, planner, GreedyMatch()))
+    requests = speculate(session, drafter, planner, GreedyMatch())
+    steps = list(drive(session, requests, target))
     assert planner.seen == steps
     return steps, planner
 
 
 def test_first_step_is_the_prompts_own_and_drafts_nothing() -> None:
-    drafter = chosen_chain([1, 2, 0])
-    steps, planner = watch(Plan("toy", depth=3), drafter=drafter)
+    source = chosen_chain([1, 2, 0])
+    steps, planner = watch(Plan("toy", depth=3), source=source)
     assert steps[0].plan is PROMPT
     assert (steps[0].drafted, steps[0].tokens) == (0, [1])
     assert planner.asked == len(steps) - 1
@@ -79,7 +83,8 @@ def test_first_step_is_the_prompts_own_and_drafts_nothing() -> None:
 def test_plain_decoding_is_a_planners_choice() -> None:
     planner = Never("not today")
     session, target = session_of([0], size=3, params=GREEDY, count=5), ToyTarget(CYCLE)
-    steps = list(speculate(session, target, {}, planner, GreedyMatch()))
+    requests = speculate(session, Undrafted(), planner, GreedyMatch())
+    steps = list(drive(session, requests, target))
     assert [step.tokens for step in steps] == [[1], [2], [0], [1], [2]]
     assert [step.plan.reason for step in steps[1:]] == ["not today"] * 4
 
@@ -126,34 +131,36 @@ def test_plan_is_cut_to_the_room_in_the_cache() -> None:
 @pytest.mark.parametrize("depth", [1, 2, 4])
 @pytest.mark.parametrize("make", DRAFTERS.values(), ids=DRAFTERS.keys())
 def test_no_drafter_grows_more_branches_than_the_target_has(
-    make: Callable[[ToyModel], Drafter], depth: int, max_leaves: int
+    make: Callable[[ToyModel], Source], depth: int, max_leaves: int
 ) -> None:
     """`ToyTarget` counts them. A draft model's tree has a branch beside every node it follows."""
     session = session_of([0, 1, 2, 0, 2, 0, START], count=20)
-    drafter = make(OTHER)
-    drafter.begin(session.context)
+    source = make(OTHER)
+    source.begin(session.context)
     target = ToyTarget(LIVELY, max_leaves=max_leaves)
-    run(session, target, drafter, Plan(drafter.name, depth, 3), SpeculativeSampling())
+    run(session, target, source, Plan(source.name, depth, 3), SpeculativeSampling())
 
 
 def test_rule_for_chains_is_shown_no_branches() -> None:
     session = session_of([START], count=20)
-    drafter = DraftModelSource(DraftModel(ToyCache(OTHER), OTHER.size))
-    steps = run(session, ToyTarget(LIVELY), drafter, Plan("model", 3, 3), BlockVerification())
+    source = DraftModelSource(DraftModel(ToyCache(OTHER), OTHER.size))
+    steps = run(session, ToyTarget(LIVELY), source, Plan("model", 3, 3), BlockVerification())
     assert all(step.tree.is_chain() for step in steps)
 
 
-def test_drafter_with_nothing_to_propose_costs_a_plain_step() -> None:
-    steps, _ = watch(Plan("toy", depth=3), count=4, drafter=chosen_chain([]))
+def test_source_with_nothing_to_propose_costs_a_plain_step_and_says_so() -> None:
+    steps, _ = watch(Plan("toy", depth=3), count=4, source=chosen_chain([]))
     assert [step.tokens for step in steps] == [[1], [2], [0], [1]]
     assert [(step.plan.drafter, step.drafted) for step in steps[1:3]] == [("toy", 0)] * 2
+    nothing = "drafter 'toy' had nothing to propose"
+    assert [step.why_not_drafted for step in steps[1:3]] == [nothing] * 2
 
 
-def test_drafter_is_asked_with_the_plan_as_it_was_cut() -> None:
+def test_source_is_asked_with_the_plan_as_it_was_cut() -> None:
     plans: list[Plan] = []
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:
         plans.append(plan)
 
-    watch(Plan("toy", depth=3), count=5, drafter=ToySource(draft))
+    watch(Plan("toy", depth=3), count=5, source=ToySource(draft))
     assert [plan.depth for plan in plans] == [3, 2, 1]

@@ -1,8 +1,8 @@
 """The promise: whatever drafts and verifies, the text is distributed as the target alone has it.
 
-Nothing here is a statistical test. The real loop runs over toy models with dice that take every
-possible outcome in turn, and the exact distribution over whole texts is compared with the target's
-own. `test_lossless_controls` proves that the comparison can fail.
+Nothing here is a statistical test. The real loop runs over toy models with a random source that
+takes every possible outcome in turn, and the exact distribution over whole texts is compared with
+the target's own. `test_lossless_controls` proves that the comparison can fail.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, SpeculativeSampling
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -90,7 +90,7 @@ def test_chain_of_chosen_tokens_is_lossless(
 def test_chain_of_drawn_and_chosen_tokens_is_lossless(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel, chosen: int, drawn_first: bool
 ) -> None:
-    def build() -> Drafter:
+    def build() -> Source:
         choose, draw = chosen_chain([chosen]), drawn_chain(draft)
         if drawn_first:
             return Continuation("both", draw, choose, share=0.7)
@@ -151,6 +151,24 @@ def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
             front = below
 
     return ToySource(grow)
+
+
+@for_chains
+@examples(8)
+@given(model=models(), draft=models(), padding=st.lists(tokens, min_size=1, max_size=2))
+def test_chain_with_padding_behind_it_is_lossless(
+    rule: AcceptanceRule, model: ToyModel, draft: ToyModel, padding: list[int]
+) -> None:
+    """Whatever fills the free slots of a pass, and whether it happens to be accepted."""
+
+    def fill_up(session: Session, plan: Plan, tree: TokenTree) -> None:
+        drawn_chain(draft).propose(session, plan, tree)
+        node = tree.tip()
+        for token in padding:
+            node = tree.pad(token, node)
+
+    found = drafted(model, lambda: ToySource(fill_up), Plan(None, depth=1), rule)
+    assert gap(found, texts(model)) < EXACT
 
 
 @for_trees
@@ -222,7 +240,7 @@ def test_rule_for_chains_is_lossless_where_the_plan_asks_for_branches(
 @examples(5)
 @given(model=models(), draft=models(), prompt=prompts)
 def test_every_drafter_is_lossless(
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     rule: AcceptanceRule,
     model: ToyModel,
     draft: ToyModel,
@@ -237,7 +255,7 @@ def test_every_drafter_is_lossless(
 @examples(3)
 @given(model=models(), draft=models(), prompt=prompts)
 def test_every_drafter_is_lossless_with_several_candidates(
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     rule: AcceptanceRule,
     model: ToyModel,
     draft: ToyModel,

@@ -14,7 +14,7 @@ from localspec.decoding.acceptance import (
     Verification,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -36,7 +36,7 @@ class Broken(SpeculativeSampling):
 
     name = "broken"
 
-    def accept(self, target: Verification, dice: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, node = target.tree, ROOT
         path: list[int] = []
         while True:
@@ -44,13 +44,13 @@ class Broken(SpeculativeSampling):
             for child in tree.children(node):
                 token = tree.tokens[child]
                 q = self.q(tree, child)
-                if q.prob(token) == 0.0 or dice.coin(self.chance(p.prob(token), q.prob(token))):
+                if q.prob(token) == 0.0 or random.coin(self.chance(p.prob(token), q.prob(token))):
                     path.append(child)
                     node = child
                     break
                 p = self.rest(p, q)
             else:
-                return Verdict(path, dice.draw(p), path)
+                return Verdict(path, random.draw(p), path)
 
     def q(self, tree: TokenTree, child: int) -> Distribution:
         return tree.proposals[child] or Distribution.certain(tree.tokens[child])
@@ -91,19 +91,19 @@ class ForgetsTheBudget(BlockVerification):
 
     name = "forgetful"
 
-    def accept(self, target: Verification, dice: RandomSource) -> Verdict:
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree = target.tree
         accepted, last = 0, target.p(ROOT)
         for node, token in enumerate(tree.tokens):
             q = tree.proposals[node] or Distribution.certain(token)
             ratio = min(1.0, target.p(node - 1).prob(token) / q.prob(token))
-            if dice.coin(self._chance(target, node, target.p(node), ratio)):
+            if random.coin(self._chance(target, node, target.p(node), ratio)):
                 accepted, last = node + 1, target.p(node)
         path = list(range(accepted))
         if accepted == len(tree):
-            return Verdict(path, dice.draw(last), path)
+            return Verdict(path, random.draw(last), path)
         q = tree.proposals[accepted] or Distribution.certain(tree.tokens[accepted])
-        return Verdict(path, dice.draw(last.residual(q)), path)
+        return Verdict(path, random.draw(last.residual(q)), path)
 
 
 def drops_poor_tokens(draft: ToyModel) -> ToySource:
@@ -147,6 +147,6 @@ def test_broken_rule_is_found_out(rule: AcceptanceRule, plan: Plan) -> None:
 
 
 @pytest.mark.parametrize("make", [drops_poor_tokens], ids=["drops drawn tokens"])
-def test_broken_drafter_is_found_out(make: Callable[[ToyModel], Drafter]) -> None:
+def test_broken_source_is_found_out(make: Callable[[ToyModel], Source]) -> None:
     found = drafted(MODEL, lambda: make(DRAFT), CHAIN, SpeculativeSampling())
     assert gap(found, texts(MODEL)) > WRONG

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
@@ -70,7 +70,7 @@ SETTINGS = {
 @given(model=positive, draft=positive, prompt=prompts)
 def test_every_drafter_is_lossless_under_every_setting(
     params: SamplingParams,
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     model: ToyModel,
     draft: ToyModel,
     prompt: list[int],
@@ -112,7 +112,7 @@ GRAMMARS = {
 @given(model=positive, draft=positive, prompt=prompts)
 def test_every_drafter_is_lossless_under_a_grammar(
     pairs: set[tuple[int, int]],
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     width: int,
     model: ToyModel,
     draft: ToyModel,
@@ -140,7 +140,7 @@ def greedy_text(model: ToyModel, prompt: list[int], count: int) -> tuple[int, ..
 @examples(10)
 @given(model=models(), draft=models(), prompt=prompts)
 def test_greedy_text_is_the_same_with_every_drafter(
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     width: int,
     model: ToyModel,
     draft: ToyModel,
@@ -168,7 +168,7 @@ def test_greedy_text_is_the_same_with_every_drafter(
 @examples(4)
 @given(model=positive, draft=positive, prompt=prompts)
 def test_greedy_text_under_settings_is_the_same_with_every_drafter(
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     params: SamplingParams,
     constraint: Forbids | None,
     model: ToyModel,
@@ -196,7 +196,7 @@ for_rules = pytest.mark.parametrize(
 @examples(3)
 @given(model=models(), draft=models(), prompt=prompts)
 def test_text_ends_at_an_end_token_inside_a_draft(
-    make: Callable[[ToyModel], Drafter],
+    make: Callable[[ToyModel], Source],
     rule: AcceptanceRule,
     model: ToyModel,
     draft: ToyModel,
@@ -217,7 +217,7 @@ def test_text_ends_at_an_end_token_inside_a_draft(
 def test_text_ends_at_the_limit_inside_a_draft_that_is_longer_than_planned(
     rule: AcceptanceRule, count: int, model: ToyModel, draft: ToyModel
 ) -> None:
-    """The loop plans no deeper than the room that is left; here the drafter does not care."""
+    """A plan goes no deeper than the room that is left; here the source does not care."""
 
     def overshoot(session: Session, plan: Plan, tree: TokenTree) -> None:
         drawn_chain(draft).propose(session, replace(plan, depth=3), tree)

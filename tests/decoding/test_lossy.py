@@ -125,9 +125,9 @@ def candidates(*tokens: int) -> ToySource:
 def test_first_good_candidate_of_each_level_stays_and_the_target_goes_on_from_there() -> None:
     model = started([[0.1, 0.3, 0.6], [0.5, 0.4, 0.1], [0.2, 0.7, 0.1]])
 
-    def run(dice: EnumeratingSource) -> tuple[tuple[int, ...], tuple[int, ...], int]:
+    def run(random: EnumeratingSource) -> tuple[tuple[int, ...], tuple[int, ...], int]:
         rule, plan = ConfidenceThreshold(0.3), Plan("toy", depth=2)
-        verdict, tree = verify(dice, model, candidates(0, 1, 2), plan, rule)
+        verdict, tree = verify(random, model, candidates(0, 1, 2), plan, rule)
         return tuple(tree.path_tokens(verdict.path[-1])), tuple(verdict.tested), verdict.token
 
     found = enumerate_outcomes(run)
@@ -161,8 +161,8 @@ def test_at_temperature_0_bias_penalties_and_grammar_are_judged_too() -> None:
     model, plan, rule = started([0.5, 0.4, 0.1]), Plan("toy", depth=2), ConfidenceThreshold(0.35)
 
     def path(params: SamplingParams, constraint: Forbids | None = None) -> list[int]:
-        dice, drafter = EnumeratingSource(), chosen_chain([1, 1])
-        verdict, _ = verify(dice, model, drafter, plan, rule, params=params, constraint=constraint)
+        random, source = EnumeratingSource(), chosen_chain([1, 1])
+        verdict, _ = verify(random, model, source, plan, rule, params=params, constraint=constraint)
         return verdict.path
 
     assert path(GREEDY) == [0, 1]

@@ -13,7 +13,7 @@ from localspec.decoding.acceptance import (
     SpeculativeSampling,
 )
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -40,13 +40,13 @@ PAPER_DRAFT = started([2 / 3, 1 / 3, 0])
 """The motivating example of Sun et al. 2024, section 2."""
 
 
-def accepted(rule: AcceptanceRule, model: ToyModel, drafter: Drafter, plan: Plan) -> float:
+def accepted(rule: AcceptanceRule, model: ToyModel, source: Source, plan: Plan) -> float:
     """Exact mean of the tokens that a step accepts."""
-    return expectation(lambda dice: len(verify(dice, model, drafter, plan, rule)[0].path))
+    return expectation(lambda random: len(verify(random, model, source, plan, rule)[0].path))
 
 
 def tree_of(*nodes: tuple[int, int]) -> ToySource:
-    """A drafter that proposes chosen tokens: (token, parent) each."""
+    """A source that proposes chosen tokens: (token, parent) each."""
 
     def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
         for token, parent in nodes:
@@ -116,8 +116,8 @@ def test_best_rule_is_block_verification_for_chains_and_speculative_sampling_for
         plan = Plan("model", depth=2, width=width)
 
         def outcomes(rule: AcceptanceRule, plan: Plan = plan) -> dict[tuple[int, ...], float]:
-            def run(dice: EnumeratingSource) -> tuple[int, ...]:
-                verdict, _ = verify(dice, model, model_drafter(draft), plan, rule)
+            def run(random: EnumeratingSource) -> tuple[int, ...]:
+                verdict, _ = verify(random, model, model_drafter(draft), plan, rule)
                 return (*verdict.path, verdict.token)
 
             return enumerate_outcomes(run)
@@ -156,9 +156,9 @@ def test_rejected_draws_are_left_out_of_what_the_target_draws_from() -> None:
     """p − q by hand: p = (.5, .3, .2), q = (.2, .5, .3); only token 0 has a surplus."""
     model, draft = started([0.5, 0.3, 0.2]), started([0.2, 0.5, 0.3])
 
-    def run(dice: EnumeratingSource) -> tuple[int, bool, int]:
+    def run(random: EnumeratingSource) -> tuple[int, bool, int]:
         verdict, tree = verify(
-            dice, model, drawn_chain(draft), Plan("toy", depth=1), SpeculativeSampling()
+            random, model, drawn_chain(draft), Plan("toy", depth=1), SpeculativeSampling()
         )
         return tree.tokens[0], bool(verdict.path), verdict.token
 
@@ -174,8 +174,8 @@ def test_rejected_draws_are_left_out_of_what_the_target_draws_from() -> None:
 def test_rejected_token_is_never_what_the_target_draws_instead(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel
 ) -> None:
-    def run(dice: EnumeratingSource) -> bool:
-        verdict, tree = verify(dice, model, drawn_chain(draft), Plan("toy", depth=3), rule)
+    def run(random: EnumeratingSource) -> bool:
+        verdict, tree = verify(random, model, drawn_chain(draft), Plan("toy", depth=3), rule)
         rejected = tree.tokens[len(verdict.path) : len(verdict.tested)]
         return verdict.token in rejected
 
@@ -196,7 +196,7 @@ def test_second_candidate_is_tested_against_what_the_first_left_over() -> None:
     model = started([0.5, 0.3, 0.2])
     rule, tree = SpeculativeSampling(), tree_of((0, ROOT), (1, ROOT))
     found = enumerate_outcomes(
-        lambda dice: tuple(verify(dice, model, tree, Plan("toy", depth=1), rule)[0].path)
+        lambda random: tuple(verify(random, model, tree, Plan("toy", depth=1), rule)[0].path)
     )
     assert found[0,] == pytest.approx(0.5, abs=1e-6)
     assert found[1,] == pytest.approx(0.5 * 0.6, abs=1e-6)

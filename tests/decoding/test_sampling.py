@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.distribution import Ids
+from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.sampling import (
     GROUPS,
     Constraint,
@@ -47,17 +48,23 @@ class Only:
         return Only(self.tokens)
 
 
+def recent_of(sampler: Sampler, text: Sequence[int], path: Sequence[int] = ()) -> Occurrences:
+    """What a session would show the sampler behind a text and a path."""
+    window = sampler.window(text)
+    return NONE if window is None else window.behind(path)
+
+
 # The reference.
 
 
-def slow_logits(row: Row, recent: Sequence[int], params: SamplingParams) -> dict[int, float]:
+def slow_logits(row: Row, text: Sequence[int], params: SamplingParams) -> dict[int, float]:
     """Bias, then penalties (llama_sampler_penalties_apply)."""
     logits = dict(enumerate(row.tolist()))
     for token, bias in params.logit_bias.items():
         logits[token] += bias
-    window = list(recent) if params.penalty_last_n == -1 else []
+    window = list(text) if params.penalty_last_n == -1 else []
     if params.penalty_last_n > 0:
-        window = list(recent)[-params.penalty_last_n :]
+        window = list(text)[-params.penalty_last_n :]
     for token in set(window):
         if logits[token] <= 0:
             logits[token] *= params.repeat_penalty
@@ -69,10 +76,10 @@ def slow_logits(row: Row, recent: Sequence[int], params: SamplingParams) -> dict
 
 
 def slow_distribution(
-    row: Row, recent: Sequence[int], params: SamplingParams, allowed: Sequence[int] | None = None
+    row: Row, text: Sequence[int], params: SamplingParams, allowed: Sequence[int] | None = None
 ) -> dict[int, float]:
     """Token to probability, by lists of (logit, token) that are cut one after the other."""
-    logits = slow_logits(row, recent, params)
+    logits = slow_logits(row, text, params)
     if allowed is not None:
         logits = {token: logits[token] for token in allowed}
     left = sorted(
@@ -129,15 +136,18 @@ def test_distribution_follows_llama_cpp(size: int, count: int, constrained: bool
         rng = np.random.default_rng(seed)
         row = (scale * rng.standard_normal(size)).astype(np.float32)
         row[rng.integers(0, size, size // 5)] = -np.inf
-        recent = rng.integers(0, size, 70).tolist()
+        text = rng.integers(0, size, 70).tolist()
+        committed = int(rng.integers(0, 71))
         row[0] = row[1] = 0.25  # something is always possible, and it ties
         allowed = None
         if constrained:
             allowed = sorted({0, *rng.integers(0, size, max(2, size // 3)).tolist()})
         constraint = None if allowed is None else Only(allowed)
         kept = row.copy()
-        found = Sampler(params, size).distribution(row, recent, constraint)
-        wanted = slow_distribution(row, recent, params, allowed)
+        sampler = Sampler(params, size)
+        recent = recent_of(sampler, text[:committed], text[committed:])
+        found = sampler.distribution(row, recent, constraint)
+        wanted = slow_distribution(row, text, params, allowed)
         assert found.ids.tolist() == sorted(wanted)
         assert found.ids.dtype == np.int32
         assert found.probs == pytest.approx([wanted[i] for i in sorted(wanted)], rel=1e-4, abs=1e-9)
@@ -161,13 +171,14 @@ def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
     row = np.round(2 * rng.standard_normal(40)).astype(np.float32)  # many ties
     row[rng.integers(0, 40, 5)] = -np.inf
     row[5] = 0.0
-    recent = rng.integers(0, 40, 9).tolist()
+    text = rng.integers(0, 40, 9).tolist()
     allowed = sorted({5, *rng.integers(0, 40, 12).tolist()}) if constrained else range(40)
     constraint = Only(allowed) if constrained else None
     # Float32 as llama.cpp computes, so that what ties there ties here.
-    logits = {t: np.float32(x) for t, x in slow_logits(row, recent, params).items()}
+    logits = {t: np.float32(x) for t, x in slow_logits(row, text, params).items()}
     order = sorted((t for t in allowed if logits[t] > -np.inf), key=lambda t: (-logits[t], t))
     sampler = Sampler(params, 40)
+    recent = recent_of(sampler, text)
     top = sampler.top(row, recent, k, constraint)
     assert [logits[t] for t in top] == pytest.approx([logits[t] for t in order[:k]], rel=1e-5)
     assert sampler.best(row, recent, constraint) == top[0]
@@ -179,18 +190,19 @@ def test_best_and_top_tokens_follow_bias_penalties_and_grammar(
 @pytest.mark.parametrize("size", [200, 5000, 9000])
 def test_nucleus_of_a_flat_row_is_widened_until_it_holds_the_mass(top_p: float, size: int) -> None:
     row = np.linspace(0.01, 0.0, size, dtype=np.float32)
-    found = Sampler(replace(AS_IS, top_p=top_p), size).distribution(row, [])
+    found = Sampler(replace(AS_IS, top_p=top_p), size).distribution(row)
     wanted = slow_distribution(row, [], replace(AS_IS, top_p=top_p))
     assert abs(len(found.ids) - len(wanted)) <= 1  # the mass is counted in float32
     assert found.ids.tolist() == list(range(len(found.ids)))
 
 
 def test_penalties_look_back_as_far_as_they_are_told() -> None:
-    row, recent = np.zeros(3, np.float32), [0, 0, 1]
+    row, text = np.zeros(3, np.float32), [0, 0, 1]
 
     def penalised(n: int) -> list[float]:
         params = replace(AS_IS, frequency_penalty=1.0, penalty_last_n=n)
-        found = Sampler(params, 3).distribution(row, recent)
+        sampler = Sampler(params, 3)
+        found = sampler.distribution(row, recent_of(sampler, text))
         return [math.log(p / found.probs[2]) for p in found.probs]
 
     assert penalised(0) == pytest.approx([0, 0, 0])
@@ -207,15 +219,15 @@ def test_grammar_is_asked_about_few_tokens_while_they_are_allowed() -> None:
     row = np.arange(32000, dtype=np.float32)
     constraint = Only(range(0, 32000, 2))
     for sampler in (Sampler(LLAMA_CPP, 32000), Sampler(GREEDY, 32000)):
-        assert sampler.distribution(row, [], constraint).mode() == 31998
+        assert sampler.distribution(row, NONE, constraint).mode() == 31998
     assert constraint.asked <= 100
 
 
 def test_grammar_that_allows_only_the_worst_token_is_searched_to_the_end() -> None:
     row = np.arange(32000, dtype=np.float32)
     for params in (LLAMA_CPP, GREEDY, AS_IS, replace(AS_IS, top_p=0.5)):
-        assert Sampler(params, 32000).distribution(row, [], Only([0])).ids.tolist() == [0]
-        assert Sampler(params, 32000).top(row, [], 3, Only([7, 0])) == [7, 0]
+        assert Sampler(params, 32000).distribution(row, NONE, Only([0])).ids.tolist() == [0]
+        assert Sampler(params, 32000).top(row, NONE, 3, Only([7, 0])) == [7, 0]
 
 
 EVERY_PATH = {
@@ -232,19 +244,19 @@ EVERY_PATH = {
 @pytest.mark.parametrize("size", [3, 6000])
 def test_grammar_that_allows_nothing_is_an_error(params: SamplingParams, size: int) -> None:
     with pytest.raises(NativeError, match="No token is possible here"):
-        Sampler(params, size).distribution(np.zeros(size, np.float32), [], Only([]))
+        Sampler(params, size).distribution(np.zeros(size, np.float32), NONE, Only([]))
 
 
 @pytest.mark.parametrize("params", EVERY_PATH.values(), ids=EVERY_PATH.keys())
 def test_grammar_that_allows_only_banned_tokens_is_an_error(params: SamplingParams) -> None:
     params = replace(params, logit_bias={1: -math.inf})
     with pytest.raises(NativeError, match="No token is possible here"):
-        Sampler(params, 3).distribution(np.zeros(3, np.float32), [], Only([1]))
+        Sampler(params, 3).distribution(np.zeros(3, np.float32), NONE, Only([1]))
 
 
 def test_grammar_is_not_moved_by_being_asked() -> None:
     constraint = Forbids({(0, 1)}, 0)
-    Sampler(AS_IS, 3).distribution(np.zeros(3, np.float32), [], constraint)
+    Sampler(AS_IS, 3).distribution(np.zeros(3, np.float32), NONE, constraint)
     assert constraint.last == 0
 
 
@@ -358,7 +370,7 @@ def test_defaults_are_those_of_llama_cpp() -> None:
 def test_greedy_is_where_one_token_only_can_be_picked(params: SamplingParams, greedy: bool) -> None:
     assert params.greedy == greedy
     row = np.array([0.0, 2.0, 2.0, 1.0], np.float32)
-    found = Sampler(params, 4).distribution(row, [])
+    found = Sampler(params, 4).distribution(row)
     assert (len(found.ids) == 1) == greedy
     if greedy:
         assert found.ids.tolist() == [1]

@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.interfaces import PROMPT, Plan, Planner
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Planner, Step
 from localspec.decoding.loop import speculate
+from localspec.decoding.session import Session
 from localspec.decoding.stats import DrafterStats, GenerationStats
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import PADDING, ROOT, TokenTree
+from localspec.drafters.named import NamedDrafter
 from localspec.planning.planner import Fixed, Never
-from tests.decoding.steps import step_of
-from tests.support.toys import GREEDY, ToyModel, ToyTarget, chosen_chain, session_of
+from tests.decoding.steps import run, step_of
+from tests.support.toys import (
+    GREEDY,
+    ToyModel,
+    ToySource,
+    ToyTarget,
+    chosen_chain,
+    session_of,
+)
 
 PLAN = Plan("model", depth=3)
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
 
 
 def branched() -> TokenTree:
@@ -69,11 +82,21 @@ def test_seconds_of_the_prompt_and_of_decoding_are_kept_apart() -> None:
 
 def test_reasons_are_counted_where_nothing_was_drafted() -> None:
     stats = GenerationStats()
-    for plan in (PROMPT, Plan(None, reason="resting"), PLAN, Plan(None, reason="resting")):
+    for plan in (PROMPT, Plan(None, reason="resting"), Plan(None, reason="resting")):
         stats.add(step_of(plan))
+    stats.add(replace(step_of(PLAN), draft=Draft(TokenTree(), "the model is speechless")))
     stats.add(step_of(PLAN, branched(), path=[], tests=[0, 3]))
-    assert stats.reasons == {"resting": 2, "drafter 'model' had nothing to propose": 1}
+    assert stats.reasons == {"resting": 2, "the model is speechless": 1}
     assert stats.drafted == 5
+
+
+def test_reason_of_the_draft_comes_before_that_of_the_plan() -> None:
+    plan = Plan("model", depth=3, reason="fixed by option")
+    nothing = step_of(plan)
+    assert nothing.why_not_drafted == "fixed by option"
+    silent = replace(nothing, draft=Draft(TokenTree(), "the model is speechless"))
+    assert silent.why_not_drafted == "the model is speechless"
+    assert step_of(plan, branched()).why_not_drafted is None
 
 
 def test_figures_of_nothing_are_zero() -> None:
@@ -93,14 +116,91 @@ def test_figures_are_ready_for_json() -> None:
     assert figures["tested_per_position"] == [1, 2]
 
 
+# Padding.
+
+
+def padded() -> TokenTree:
+    """As `branched`, with 5 below 2 and 6 below 3 as padding."""
+    tree = branched()
+    tree.pad(10, 2)
+    tree.pad(11, 3)
+    return tree
+
+
+@pytest.mark.parametrize(
+    ("path", "tests"),
+    [([0, 1, 2, 5], [0, 1, 2, 5]), ([3, 6], [0, 3, 6]), ([0, 1, 2], [0, 1, 2, 5]), ([3], [0, 3])],
+    ids=["accepted", "accepted beside", "rejected", "untested"],
+)
+def test_padding_counts_as_nothing(path: list[int], tests: list[int]) -> None:
+    """All figures are those of the same tree without it; only the text is longer by its luck."""
+    padding = {5, 6}
+    bare = step_of(
+        PLAN,
+        branched(),
+        path=[node for node in path if node not in padding],
+        tests=[node for node in tests if node not in padding],
+    )
+    step = step_of(PLAN, padded(), path=path, tests=tests)
+    found, wanted = GenerationStats(), GenerationStats()
+    found.add(step)
+    wanted.add(bare)
+    luck = len(step.tokens) - len(bare.tokens)
+    assert found == replace(wanted, generated_tokens=wanted.generated_tokens + luck)
+    assert (found.drafted, found.tested, found.accepted) == (5, len(bare.tests), len(bare.path))
+    assert (step.drafted, step.tested, step.accepted) == (5, len(bare.tests), len(bare.path))
+    assert PADDING not in found.by_drafter
+    assert TARGET not in found.by_drafter
+
+
+def fills_up(tokens: list[int], padding: list[int]) -> ToySource:
+    """Proposes a chain, and fills the slots behind it."""
+
+    def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
+        node = ROOT
+        for token in tokens:
+            node = tree.add(token, node, "toy")
+        for token in padding:
+            node = tree.pad(token, node)
+
+    return ToySource(propose)
+
+
+def padded_step(padding: list[int]) -> Step:
+    """The loop's first drafted step behind 0 1, of 2 and 0 and such padding."""
+    session = session_of([0], size=3, params=GREEDY, count=13)
+    source = fills_up([2, 0], padding)
+    return run(session, ToyTarget(CYCLE), source, Plan("toy", depth=2))[1]
+
+
+def test_padding_that_is_accepted_by_luck_is_the_targets() -> None:
+    step = padded_step([1, 2])
+    assert (step.tokens, step.path) == ([2, 0, 1, 2, 0], [0, 1, 2, 3])
+    assert step.sources == ["toy", "toy", TARGET, TARGET, TARGET]
+    assert step.tree.sources == ["toy", "toy", PADDING, PADDING]
+    assert (step.drafted, step.tested, step.accepted) == (2, 2, 2)
+    assert (step.tested_nodes, step.accepted_nodes) == ([0, 1], [0, 1])
+
+
+def test_padding_that_is_rejected_is_no_rejection() -> None:
+    step = padded_step([0, 0])
+    assert (step.tokens, step.path, step.tests) == ([2, 0, 1], [0, 1], [0, 1, 2])
+    assert step.sources == ["toy", "toy", TARGET]
+    assert (step.drafted, step.tested, step.accepted) == (2, 2, 2)
+    assert step.tested_nodes == [0, 1]
+
+
+# The loop.
+
+
 @pytest.mark.parametrize("drafted", [False, True])
 def test_stats_of_the_loop_agree_with_its_text(drafted: bool) -> None:
-    model = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
-    session = session_of([0], size=3, params=GREEDY, count=13)
-    planner: Planner = Fixed(Plan("toy", depth=3)) if drafted else Never("turned off")
+    session, target = session_of([0], size=3, params=GREEDY, count=13), ToyTarget(CYCLE)
+    fixed = Fixed(Plan("toy", depth=3), target.limits, trees=True)
+    planner: Planner = fixed if drafted else Never("turned off")
     stats = GenerationStats()
-    drafters = {"toy": chosen_chain([2, 0, 2])}
-    for step in speculate(session, ToyTarget(model), drafters, planner, GreedyMatch()):
+    drafter = NamedDrafter(chosen_chain([2, 0, 2]))
+    for step in drive(session, speculate(session, drafter, planner, GreedyMatch()), target):
         stats.add(step)
     assert stats.generated_tokens == len(session.context) - 1 == 13
     assert sum(stats.accepted_per_position) == stats.accepted

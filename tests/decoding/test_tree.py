@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.tree import ROOT, TokenTree
+from localspec.decoding.tree import PADDING, ROOT, TokenTree
 from tests.support.toys import examples
 
 
@@ -18,6 +18,16 @@ def trees(draw: st.DrawFn) -> TokenTree:
         parent = draw(st.integers(ROOT, node - 1))
         tree.add(draw(st.integers(0, 3)), parent, "toy")
     return tree
+
+
+@st.composite
+def padded_trees(draw: st.DrawFn) -> tuple[TokenTree, int]:
+    """The same with padding anywhere below it, and how many nodes were proposed."""
+    tree = draw(trees())
+    proposed = len(tree)
+    for node in range(proposed, proposed + draw(st.integers(0, 6))):
+        tree.pad(draw(st.integers(0, 3)), draw(st.integers(ROOT, node - 1)))
+    return tree, proposed
 
 
 def is_below(tree: TokenTree, node: int, ancestor: int) -> bool:
@@ -118,3 +128,46 @@ def test_node_keeps_who_proposed_it_and_what_it_was_drawn_from() -> None:
     assert tree.proposals == [q, None]
     assert tree.sources == ["model", "ngram"]
     assert not tree.is_chain()
+
+
+# Padding.
+
+
+@examples(50)
+@given(made=padded_trees())
+def test_padding_stands_behind_what_was_proposed(made: tuple[TokenTree, int]) -> None:
+    tree, proposed = made
+    assert tree.proposed == proposed
+    assert tree.sources == ["toy"] * proposed + [PADDING] * (len(tree) - proposed)
+
+
+@examples(50)
+@given(made=padded_trees())
+def test_padding_is_a_node_like_any_other(made: tuple[TokenTree, int]) -> None:
+    """A pass, a mask and a rule make no difference: the same tree if all of it were proposed."""
+    padded, _ = made
+    tree = TokenTree()
+    for token, parent in zip(padded.tokens, padded.parents, strict=True):
+        tree.add(token, parent, "toy")
+    assert (padded.depths, padded.proposals) == (tree.depths, [None] * len(tree))
+    assert padded.leaf_numbers() == tree.leaf_numbers()
+    assert (padded.tip(), padded.is_chain()) == (tree.tip(), tree.is_chain())
+    for node in range(ROOT, len(tree)):
+        assert padded.children(node) == tree.children(node)
+        assert padded.path_tokens(node) == tree.path_tokens(node)
+
+
+def test_padding_is_numbered_on() -> None:
+    tree = TokenTree.chain([5, 6], "ngram")
+    assert tree.proposed == 2
+    assert tree.pad(7, 1) == 2
+    assert tree.pad(8, 2) == 3
+    assert (len(tree), tree.proposed) == (4, 2)
+    assert (tree.tokens, tree.parents) == ([5, 6, 7, 8], [ROOT, 0, 1, 2])
+    assert tree.path(3) == [0, 1, 2, 3]
+
+
+def test_tree_of_nothing_but_padding_proposes_nothing() -> None:
+    tree = TokenTree()
+    tree.pad(7, ROOT)
+    assert (len(tree), tree.proposed) == (1, 0)

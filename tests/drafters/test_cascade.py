@@ -8,17 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.acceptance import BlockVerification, GreedyMatch
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, SpeculativeSampling
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.loop import speculate
+from localspec.decoding.occurrences import Occurrences
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.cascade import CascadeSource
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
+from localspec.drafters.named import NamedDrafter
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.planner import Fixed
+from tests.decoding.exact import EXACT, drafted, gap, texts
+from tests.decoding.steps import run
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -43,17 +48,18 @@ LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
-def cascade_of(cache: ToyCache, *, guess: int = 3) -> CascadeSource:
-    return CascadeSource(DraftModel(cache, cache.model.size), NgramIndex(), guess=guess, shortest=1)
+def cascade_of(cache: ToyCache, *, guess: int = 3, greedy: bool = False) -> CascadeSource:
+    model = DraftModel(cache, cache.model.size)
+    return CascadeSource(model, NgramIndex(), guess=guess, shortest=1, greedy=greedy)
 
 
-def model_of(cache: ToyCache) -> DraftModelSource:
-    return DraftModelSource(DraftModel(cache, cache.model.size))
+def model_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
+    return DraftModelSource(DraftModel(cache, cache.model.size), greedy=greedy)
 
 
-def proposed(drafter: Drafter, session: Session, plan: Plan) -> TokenTree:
+def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
     tree = TokenTree()
-    drafter.propose(session, plan, tree)
+    source.propose(session, plan, tree)
     return tree
 
 
@@ -66,14 +72,14 @@ def test_draft_is_distributed_as_the_draft_models_own(
 ) -> None:
     plan = Plan("cascade", depth=3)
 
-    def by_itself(dice: EnumeratingSource) -> tuple[int, ...]:
+    def by_itself(random: EnumeratingSource) -> tuple[int, ...]:
         return tuple(
-            proposed(model_of(ToyCache(model)), session_of(context, random=dice), plan).tokens
+            proposed(model_of(ToyCache(model)), session_of(context, random=random), plan).tokens
         )
 
-    def cascaded(dice: EnumeratingSource) -> tuple[int, ...]:
+    def cascaded(random: EnumeratingSource) -> tuple[int, ...]:
         cache = ToyCache(model, recurrent=recurrent)
-        session = session_of(context, random=dice)
+        session = session_of(context, random=random)
         tree = proposed(cascade_of(cache, guess=guess), session, plan)
         for node, q in enumerate(tree.proposals):
             assert q is not None
@@ -99,6 +105,39 @@ def test_greedy_draft_is_the_draft_models_own(
     assert tree.tokens == proposed(model_of(ToyCache(model)), session, plan).tokens
     assert set(tree.proposals) == {None}
     assert set(tree.sources) == {"cascade"}
+
+
+@examples(30)
+@given(model=models(), context=contexts, depth=st.integers(1, 5))
+def test_greedy_drafts_of_sampled_text_are_the_models_most_probable_tokens(
+    model: ToyModel, context: list[int], depth: int
+) -> None:
+    """Chosen, so without q, and without asking chance."""
+    plan, random = Plan("cascade", depth=depth), EnumeratingSource()
+    session = session_of(context, random=random)
+    tree = proposed(cascade_of(ToyCache(model), greedy=True), session, plan)
+    assert tree.tokens == proposed(model_of(ToyCache(model), greedy=True), session, plan).tokens
+    for node, token in enumerate(tree.tokens):
+        probs = model.probabilities([*context, *tree.tokens[:node]])
+        assert probs[token] == probs.max()
+    assert tree.proposals == [None] * depth
+    assert (random.weight, random.next_script()) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    "rule", [SpeculativeSampling(), BlockVerification()], ids=lambda rule: rule.name
+)
+@examples(6)
+@given(model=models(), draft=models(), context=contexts)
+def test_greedy_drafts_are_lossless(
+    rule: AcceptanceRule, model: ToyModel, draft: ToyModel, context: list[int]
+) -> None:
+    def build() -> CascadeSource:
+        return cascade_of(ToyCache(draft), guess=2, greedy=True)
+
+    prompt = [*context, START]
+    found = drafted(model, build, Plan(None, depth=3), rule, prompt=prompt)
+    assert gap(found, texts(model, prompt)) < EXACT
 
 
 @examples(30)
@@ -129,17 +168,16 @@ def test_right_guesses_save_passes_of_the_draft_model(depth: int, passes: int) -
 
 def test_text_that_does_not_repeat_is_drafted_token_by_token() -> None:
     cache = ToyCache(CYCLE)
-    drafter = CascadeSource(DraftModel(cache, 3), NgramIndex(), shortest=5)
-    assert len(proposed(drafter, session_of([0, 1], size=3), Plan("cascade", depth=4))) == 4
+    source = CascadeSource(DraftModel(cache, 3), NgramIndex(), shortest=5)
+    assert len(proposed(source, session_of([0, 1], size=3), Plan("cascade", depth=4))) == 4
     assert cache.native_seconds == 4
 
 
 def test_right_guesses_are_decoded_once() -> None:
     cache = ToyCache(CYCLE)
-    session, drafter = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=21), cascade_of(cache)
-    drafter.begin(session.context)
-    planner = Fixed(Plan("cascade", depth=4))
-    list(speculate(session, ToyTarget(CYCLE), {"cascade": drafter}, planner, GreedyMatch()))
+    session, source = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=21), cascade_of(cache)
+    source.begin(session.context)
+    run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=4))
     text = session.context
     assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(cache.decoded))]
 
@@ -148,11 +186,15 @@ def test_right_guesses_are_decoded_once() -> None:
 def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
     for seed in range(15):
         cache = ToyCache(LIVELY, recurrent=recurrent)
-        drafter, target = cascade_of(cache), ToyTarget(started([[2, 5, 3], [4, 1, 5], [1, 5, 4]]))
+        drafter = NamedDrafter(cascade_of(cache))
+        target = ToyTarget(started([[2, 5, 3], [4, 1, 5], [1, 5, 4]]))
         session = session_of([0, 1, 2, 0, 1, START], random=SeededRandom(seed))
         drafter.begin(session.context)
-        planner = Fixed(Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1))
-        for _ in speculate(session, target, {"cascade": drafter}, planner, BlockVerification()):
+        plan = Plan("cascade", depth=4, min_confidence=0.2, min_likelihood=0.1)
+        requests = speculate(
+            session, drafter, Fixed(plan, target.limits, trees=False), BlockVerification()
+        )
+        for _ in drive(session, requests, target):
             assert cache.tokens == session.context[: len(cache.tokens)]
 
 
@@ -160,10 +202,9 @@ def test_cache_stays_a_beginning_of_the_text(recurrent: bool) -> None:
 def test_capacity_of_the_draft_model_bounds_guesses_too(capacity: int) -> None:
     """`ToyCache` takes no token beyond it."""
     cache = ToyCache(CYCLE, capacity=capacity)
-    session, drafter = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20), cascade_of(cache)
-    drafter.begin(session.context)
-    planner = Fixed(Plan("cascade", depth=5))
-    list(speculate(session, ToyTarget(CYCLE), {"cascade": drafter}, planner, GreedyMatch()))
+    session, source = session_of([0, 1, 2, 0], size=3, params=GREEDY, count=20), cascade_of(cache)
+    source.begin(session.context)
+    run(session, ToyTarget(CYCLE), source, Plan("cascade", depth=5))
     assert len(session.context) == 24
 
 
@@ -179,27 +220,28 @@ def test_draft_stops_behind_an_end_token_though_the_guess_goes_on() -> None:
 def test_guess_that_the_grammar_forbids_is_not_taken() -> None:
     constraint = Forbids({(0, 1)}, 0)
 
-    def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([0, 1, 2, 0], random=dice, constraint=constraint)
+    def draft(random: EnumeratingSource) -> tuple[int, ...]:
+        session = session_of([0, 1, 2, 0], random=random, constraint=constraint)
         return tuple(proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", 2)).tokens)
 
-    found = enumerate_outcomes(run)
-    assert {draft[0] for draft in found} == {0, 2}
-    assert all(draft != (0, 1) for draft in found)
+    found = enumerate_outcomes(draft)
+    assert {tokens[0] for tokens in found} == {0, 2}
+    assert all(tokens != (0, 1) for tokens in found)
 
 
 def test_penalties_see_the_path_so_far() -> None:
     params = replace(AS_IS, frequency_penalty=0.7)
     context = [0, 1, 2, 0]
 
-    def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of(context, random=dice, params=params)
+    def draft(random: EnumeratingSource) -> tuple[int, ...]:
+        session = session_of(context, random=random, params=params)
         tree = proposed(cascade_of(ToyCache(LIVELY)), session, Plan("cascade", depth=3))
         for node, q in enumerate(tree.proposals):
             before = [*context, *tree.tokens[:node]]
             assert q is not None
-            wanted = session.sampler.distribution(LIVELY.logits([before])[0], before)
+            row = LIVELY.logits([before])[0]
+            wanted = session.sampler.distribution(row, Occurrences.of(before))
             assert q.probs == pytest.approx(wanted.probs)
         return tuple(tree.tokens)
 
-    assert len(enumerate_outcomes(run)) == 27
+    assert len(enumerate_outcomes(draft)) == 27

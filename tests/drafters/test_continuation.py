@@ -1,10 +1,10 @@
-"""One drafter goes on where another stopped."""
+"""One source goes on where another stopped."""
 
 from __future__ import annotations
 
 import pytest
 
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.continuation import Continuation
@@ -24,9 +24,9 @@ CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
 """0 1 2 0 1 2 …"""
 
 
-def proposed(drafter: Drafter, plan: Plan, context: tuple[int, ...] = (0, 1)) -> TokenTree:
+def proposed(source: Source, plan: Plan, context: tuple[int, ...] = (0, 1)) -> TokenTree:
     tree = TokenTree()
-    drafter.propose(session_of(context, size=9, params=GREEDY), plan, tree)
+    source.propose(session_of(context, size=9, params=GREEDY), plan, tree)
     return tree
 
 
@@ -86,7 +86,7 @@ def test_both_are_told_of_the_text_and_both_take_time() -> None:
     one, two = chosen_chain([5], "a"), chosen_chain([6], "b")
     both = Continuation("both", one, two)
     both.begin([1, 2])
-    both.sync([1, 2, 3])
+    both.committed([1, 2, 3], {})
     proposed(both, Plan("both", depth=2))
     assert one.prompts == two.prompts == [[1, 2]]
     assert one.synced == two.synced == [[1, 2, 3]]

@@ -17,8 +17,8 @@ from localspec.decoding.acceptance import (
 )
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.loop import speculate
 from localspec.decoding.lossy import TopKMembership
+from localspec.decoding.occurrences import Occurrences
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler, SamplingParams
 from localspec.decoding.session import Session
@@ -26,7 +26,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.draft_sampler import DraftSampler
 from localspec.drafters.model import DraftModelSource
-from localspec.planning.planner import Fixed
+from tests.decoding.steps import run
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -51,25 +51,24 @@ OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 PROMPT = [0, 1, 2, 0, START]
 
 
-def drafter_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
+def source_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
     return DraftModelSource(DraftModel(cache, START + 1), greedy=greedy)
 
 
 def generate(
     session: Session,
     target: ToyModel,
-    drafter: DraftModelSource,
+    source: DraftModelSource,
     plan: Plan,
     rule: AcceptanceRule,
 ) -> None:
-    drafter.begin(session.context)
-    for _ in speculate(session, ToyTarget(target), {"model": drafter}, Fixed(plan), rule):
-        pass
+    source.begin(session.context)
+    run(session, ToyTarget(target), source, plan, rule)
 
 
-def proposed(drafter: DraftModelSource, session: Session, plan: Plan) -> TokenTree:
+def proposed(source: DraftModelSource, session: Session, plan: Plan) -> TokenTree:
     tree = TokenTree()
-    drafter.propose(session, plan, tree)
+    source.propose(session, plan, tree)
     return tree
 
 
@@ -79,8 +78,8 @@ def proposed(drafter: DraftModelSource, session: Session, plan: Plan) -> TokenTr
 def test_with_full_acceptance_every_token_is_decoded_exactly_once() -> None:
     cache = ToyCache(CYCLE)
     session = session_of([0, 1, 2], params=GREEDY, size=3, count=13)
-    drafter = DraftModelSource(DraftModel(cache, 3))
-    generate(session, CYCLE, drafter, Plan("model", depth=3), GreedyMatch())
+    source = DraftModelSource(DraftModel(cache, 3))
+    generate(session, CYCLE, source, Plan("model", depth=3), GreedyMatch())
     text = session.context
     # The last draft token and the target's own behind it were never read.
     assert cache.decoded == [tuple(text[: i + 1]) for i in range(len(text) - 2)]
@@ -102,7 +101,7 @@ def test_no_verified_token_is_decoded_twice(
         cache = ToyCache(OTHER)
         session = session_of(PROMPT, params=params, random=SeededRandom(seed))
         plan = Plan("model", depth=3, width=width, min_confidence=confidence)
-        generate(session, LIVELY, drafter_of(cache), plan, rule)
+        generate(session, LIVELY, source_of(cache), plan, rule)
         times = Counter(cache.decoded)
         text = session.context
         assert all(times[tuple(text[: i + 1])] <= 1 for i in range(len(text)))
@@ -118,7 +117,7 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
         cache = ToyCache(OTHER)
         session = session_of(PROMPT, random=SeededRandom(seed))
         plan = Plan("model", depth=3)
-        generate(session, LIVELY, drafter_of(cache), plan, TopKMembership(1))
+        generate(session, LIVELY, source_of(cache), plan, TopKMembership(1))
         times, text = Counter(cache.decoded), session.context
         again += sum(times[tuple(text[: i + 1])] > 1 for i in range(len(text)))
         assert len(text) == len(PROMPT) + 40
@@ -128,17 +127,15 @@ def test_token_that_a_lossy_rule_rejects_and_the_target_draws_is_read_again() ->
 
 def test_what_was_rejected_is_dropped_from_the_cache() -> None:
     cache = ToyCache(CYCLE)
-    drafter, session = (
-        DraftModelSource(DraftModel(cache, 3)),
-        session_of([0, 1], size=3, params=GREEDY),
-    )
-    tree = proposed(drafter, session, Plan("model", depth=3))
+    source = DraftModelSource(DraftModel(cache, 3))
+    session = session_of([0, 1], size=3, params=GREEDY)
+    tree = proposed(source, session, Plan("model", depth=3))
     assert tree.tokens == [2, 0, 1]
     assert cache.tokens == [0, 1, 2, 0], "the last one is not read"
     session.context += [2, 2]
-    drafter.sync(session.context)
+    source.committed(session.context, {})
     assert cache.tokens == [0, 1, 2]
-    assert proposed(drafter, session, Plan("model", depth=1)).tokens == [0]
+    assert proposed(source, session, Plan("model", depth=1)).tokens == [0]
     assert cache.tokens == [0, 1, 2, 2]
 
 
@@ -163,10 +160,10 @@ def test_new_prompt_keeps_what_it_shares_with_the_old_text() -> None:
 def test_cache_that_loses_more_than_it_was_told_is_filled_again(recurrent: bool) -> None:
     cache = ToyCache(OTHER, recurrent=recurrent)
     session = session_of(PROMPT, params=GREEDY)
-    generate(session, LIVELY, drafter_of(cache), Plan("model", depth=3), GreedyMatch())
+    generate(session, LIVELY, source_of(cache), Plan("model", depth=3), GreedyMatch())
     assert cache.tokens == session.context[: len(cache.tokens)]
     context = session.context
-    tree = proposed(drafter_of(cache), session_of(context, params=GREEDY), Plan("model", depth=1))
+    tree = proposed(source_of(cache), session_of(context, params=GREEDY), Plan("model", depth=1))
     assert tree.tokens == [int(OTHER.logits([context])[0].argmax())]
 
 
@@ -175,7 +172,7 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
     """`ToyCache` takes no token beyond its capacity."""
     cache = ToyCache(LIVELY, capacity=capacity)
     session = session_of(PROMPT, count=20)
-    generate(session, LIVELY, drafter_of(cache), Plan("model", depth=3), SpeculativeSampling())
+    generate(session, LIVELY, source_of(cache), Plan("model", depth=3), SpeculativeSampling())
     assert len(session.context) == 25
     if capacity <= len(PROMPT) - 1:
         assert cache.decoded == [], "a prompt that does not fit is not read at all"
@@ -186,9 +183,9 @@ def test_full_cache_ends_the_drafting_and_not_the_text(capacity: int) -> None:
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 def test_each_token_is_drawn_from_the_model_after_the_ones_before(depth: int) -> None:
-    def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([START, 0], random=dice)
-        tree = proposed(drafter_of(ToyCache(OTHER)), session, Plan("model", depth=depth))
+    def draft(random: EnumeratingSource) -> tuple[int, ...]:
+        session = session_of([START, 0], random=random)
+        tree = proposed(source_of(ToyCache(OTHER)), session, Plan("model", depth=depth))
         assert tree.is_chain()
         for node, q in enumerate(tree.proposals):
             assert q is not None
@@ -197,7 +194,7 @@ def test_each_token_is_drawn_from_the_model_after_the_ones_before(depth: int) ->
             assert q.probs == pytest.approx(wanted.probs)
         return tuple(tree.tokens)
 
-    for tokens, weight in enumerate_outcomes(run).items():
+    for tokens, weight in enumerate_outcomes(draft).items():
         wanted = 1.0
         for i, token in enumerate(tokens):
             wanted *= OTHER.distribution([START, 0, *tokens[:i]]).prob(token)
@@ -210,9 +207,9 @@ def test_candidates_are_drawn_without_replacement(model: ToyModel, width: int) -
     row = model.logits([[START, 0]])[0]
     q = model.distribution([START, 0])
 
-    def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        speaker = DraftSampler(session_of([START, 0], random=dice), [], greedy=False)
-        drawn = speaker.candidates(row, width)
+    def draft(random: EnumeratingSource) -> tuple[int, ...]:
+        sampler = DraftSampler(session_of([START, 0], random=random), [], greedy=False)
+        drawn = sampler.candidates(row, width)
         rest: Distribution | None = q
         for token, proposal in drawn:
             assert proposal is not None
@@ -222,7 +219,7 @@ def test_candidates_are_drawn_without_replacement(model: ToyModel, width: int) -
             rest = rest.without(token)
         return tuple(token for token, _ in drawn)
 
-    for drawn, weight in enumerate_outcomes(run).items():
+    for drawn, weight in enumerate_outcomes(draft).items():
         assert len(drawn) == len(set(drawn)) == min(width, len(q.ids))
         wanted, left = 1.0, 1.0
         for token in drawn:
@@ -239,22 +236,22 @@ def test_greedy_drafts_are_the_most_probable_tokens(
     params: SamplingParams, width: int, wanted: list[int]
 ) -> None:
     """Chosen, so without q, even where the session samples."""
-    drafter = drafter_of(ToyCache(OTHER), greedy=True)
+    source = source_of(ToyCache(OTHER), greedy=True)
     session = session_of([START, 0], params=params, random=EnumeratingSource())
-    tree = proposed(drafter, session, Plan("model", depth=1, width=width))
+    tree = proposed(source, session, Plan("model", depth=1, width=width))
     assert tree.tokens == wanted
     assert set(tree.proposals) == {None}
 
 
 def test_first_candidate_is_followed_and_the_others_cost_no_pass() -> None:
     cache = ToyCache(OTHER)
-    tree = proposed(drafter_of(cache), session_of([START, 0]), Plan("model", depth=3, width=2))
+    tree = proposed(source_of(cache), session_of([START, 0]), Plan("model", depth=3, width=2))
     assert tree.parents == [ROOT, ROOT, 0, 0, 2, 2]
     assert cache.native_seconds == 3
     assert cache.tokens == [START, 0, tree.tokens[0], tree.tokens[2]]
 
 
-def test_drafts_go_on_from_the_tip_of_another_drafters() -> None:
+def test_drafts_go_on_from_the_tip_of_another_sources() -> None:
     cache, tree = ToyCache(CYCLE), TokenTree.chain([2, 0], "ngram")
     session = session_of([0, 1], size=3, params=GREEDY)
     DraftModelSource(DraftModel(cache, 3)).propose(session, Plan("model", depth=2), tree)
@@ -278,7 +275,7 @@ def test_drafts_stop_where_the_model_is_unsure(
 ) -> None:
     """Its best token has 0.6; 0.6² = 0.36, 0.6³ = 0.216, 0.6⁴ = 0.13."""
     plan = Plan("model", depth=5, min_confidence=confidence, min_likelihood=likelihood)
-    tree = proposed(drafter_of(ToyCache(STEADY), greedy=greedy), session_of([START, 0]), plan)
+    tree = proposed(source_of(ToyCache(STEADY), greedy=greedy), session_of([START, 0]), plan)
     assert len(tree) == depth
 
 
@@ -287,7 +284,7 @@ def test_confidence_is_the_models_own_whatever_the_sampling(params: SamplingPara
     for confidence, depth in ((0.59, 2), (0.61, 0)):
         plan = Plan("model", depth=2, min_confidence=confidence)
         session = session_of([START, 0], params=params)
-        assert len(proposed(drafter_of(ToyCache(STEADY)), session, plan)) == depth
+        assert len(proposed(source_of(ToyCache(STEADY)), session, plan)) == depth
 
 
 def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
@@ -295,15 +292,15 @@ def test_whether_to_stop_does_not_depend_on_the_token_that_comes() -> None:
     for likelihood in (0.1, 0.3, 0.5):
         plan = Plan("model", depth=3, min_likelihood=likelihood, min_confidence=0.45)
 
-        def run(dice: EnumeratingSource, plan: Plan = plan) -> tuple[int, ...]:
-            session = session_of([START, 0], random=dice)
-            return tuple(proposed(drafter_of(ToyCache(LIVELY)), session, plan).tokens)
+        def draft(random: EnumeratingSource, plan: Plan = plan) -> tuple[int, ...]:
+            session = session_of([START, 0], random=random)
+            return tuple(proposed(source_of(ToyCache(LIVELY)), session, plan).tokens)
 
-        drafts = {draft for draft, _ in leaves(run)}
-        beginnings = {draft[:i] for draft in drafts for i in range(len(draft))}
+        drafts = {tokens for tokens, _ in leaves(draft)}
+        beginnings = {tokens[:i] for tokens in drafts for i in range(len(tokens))}
         for beginning in beginnings:
             following = {
-                draft[len(beginning)] for draft in drafts if draft[: len(beginning)] == beginning
+                tokens[len(beginning)] for tokens in drafts if tokens[: len(beginning)] == beginning
             }
             assert following == {0, 1, 2}
 
@@ -324,19 +321,19 @@ def test_grammar_holds_along_the_draft() -> None:
     pairs = {(0, 0), (2, 2), (1, 0), (1, 1)}
     constraint = Forbids(pairs, 0)
 
-    def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([START, 0], random=dice, constraint=constraint)
-        return tuple(proposed(drafter_of(ToyCache(LIVELY)), session, Plan("model", 3)).tokens)
+    def draft(random: EnumeratingSource) -> tuple[int, ...]:
+        session = session_of([START, 0], random=random, constraint=constraint)
+        return tuple(proposed(source_of(ToyCache(LIVELY)), session, Plan("model", 3)).tokens)
 
-    for draft in enumerate_outcomes(run):
-        assert all(pair not in pairs for pair in zip((0, *draft), draft, strict=False))
+    for tokens in enumerate_outcomes(draft):
+        assert all(pair not in pairs for pair in zip((0, *tokens), tokens, strict=False))
     assert constraint.last == 0, "the session's own grammar stays where the text is"
 
 
 def test_nothing_follows_what_the_grammar_does_not_allow() -> None:
     tree = TokenTree.chain([1, 1], "ngram")
     session = session_of([START, 0], constraint=Forbids({(1, 1)}, 0))
-    drafter_of(ToyCache(LIVELY)).propose(session, Plan("model", depth=2), tree)
+    source_of(ToyCache(LIVELY)).propose(session, Plan("model", depth=2), tree)
     assert tree.tokens == [1, 1]
 
 
@@ -345,10 +342,11 @@ def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
     params = replace(AS_IS, frequency_penalty=0.7, repeat_penalty=1.2)
     session = session_of([START, 0, 1], params=params, random=EnumeratingSource())
     tree = TokenTree.chain(path, "ngram")
-    drafter_of(ToyCache(OTHER)).propose(session, Plan("model", depth=2), tree)
+    source_of(ToyCache(OTHER)).propose(session, Plan("model", depth=2), tree)
     for node in range(len(path), len(tree)):
         before = [*session.context, *tree.tokens[:node]]
-        wanted = session.sampler.distribution(OTHER.logits([before])[0], before)
+        row = OTHER.logits([before])[0]
+        wanted = session.sampler.distribution(row, Occurrences.of(before))
         q = tree.proposals[node]
         assert q is not None
         assert q.probs == pytest.approx(wanted.probs)
@@ -357,12 +355,12 @@ def test_penalties_see_the_text_and_the_path_once(path: list[int]) -> None:
 def test_draft_model_with_more_tokens_proposes_none_that_the_target_lacks() -> None:
     wide = ToyModel(np.broadcast_to([0.1, 0.2, 0.1, 0.3, 0.9], (5, 5, 5)))
 
-    def run(dice: EnumeratingSource) -> tuple[int, ...]:
-        session = session_of([0, 1], size=3, random=dice)
-        drafter = DraftModelSource(DraftModel(ToyCache(wide), 3))
-        return tuple(proposed(drafter, session, Plan("model", depth=1)).tokens)
+    def draft(random: EnumeratingSource) -> tuple[int, ...]:
+        session = session_of([0, 1], size=3, random=random)
+        source = DraftModelSource(DraftModel(ToyCache(wide), 3))
+        return tuple(proposed(source, session, Plan("model", depth=1)).tokens)
 
-    found = enumerate_outcomes(run)
+    found = enumerate_outcomes(draft)
     assert found == pytest.approx({(0,): 0.25, (1,): 0.5, (2,): 0.25})
 
 
@@ -379,7 +377,7 @@ def test_draft_model_with_fewer_tokens_proposes_those_it_has(
     narrow = ToyModel([[[3, 2, 1]] * 3] * 3)
     session = session_of([0, 1], size=5, params=params)
     session.sampler = Sampler(params, 5)
-    drafter = DraftModelSource(DraftModel(ToyCache(narrow), 5), greedy=greedy)
-    tree = proposed(drafter, session, Plan("model", depth=2))
+    source = DraftModelSource(DraftModel(ToyCache(narrow), 5), greedy=greedy)
+    tree = proposed(source, session, Plan("model", depth=2))
     assert set(tree.tokens) <= {0, 1, 2}
     assert len(tree) == 2

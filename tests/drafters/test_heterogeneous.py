@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import SupportsIndex, overload
+
 import pytest
 
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.loop import speculate
-from localspec.decoding.rules import acceptance_rule
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.planning.planner import Fixed
+from tests.decoding.steps import run
 from tests.support.tongues import TONGUES, crossed
 from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, started
 
@@ -18,22 +19,22 @@ ALTERNATES = ToyModel([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 """A draft model that says "ba", again and again."""
 
 
-def speaker(way: str = "auto", spelled: str = "finer") -> HeterogeneousDraftModel:
-    return crossed(ToyCache(ALTERNATES), TONGUES[spelled], way=way)
+def draft_model(
+    way: str = "auto", spelled: str = "finer", *, capacity: int = 64
+) -> HeterogeneousDraftModel:
+    return crossed(ToyCache(ALTERNATES, capacity=capacity), TONGUES[spelled], way=way)
 
 
 def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:
     session = session_of([START, 0, 1], params=GREEDY, count=count)
-    drafter = DraftModelSource(model)
+    source = DraftModelSource(model)
     model.draws(greedy=True)
-    drafter.begin(session.context)
-    planner, rule = Fixed(Plan("model", 3)), acceptance_rule("auto", greedy=True)
-    for _ in speculate(session, ToyTarget(target), {"model": drafter}, planner, rule):
-        pass
+    source.begin(session.context)
+    run(session, ToyTarget(target), source, Plan("model", 3))
 
 
 def test_shared_tokens_serve_where_the_draft_model_has_nearly_all() -> None:
-    model = speaker(spelled="other ids")
+    model = draft_model(spelled="other ids")
     assert model.draws(greedy=False)
     assert model.suffix == ":shared"
     assert model.summary == (
@@ -43,34 +44,34 @@ def test_shared_tokens_serve_where_the_draft_model_has_nearly_all() -> None:
 
 def test_text_serves_where_it_lacks_many() -> None:
     """The sample is "abab", and it has no "ab"."""
-    model = speaker()
+    model = draft_model()
     assert not model.draws(greedy=True)
-    assert model.translated.chosen
+    assert model.mapped.chosen
     assert model.suffix == ":text"
     assert model.summary == "different vocabulary: 75 % of tokens shared, drafting through text"
 
 
 def test_user_has_the_last_word() -> None:
-    assert speaker("shared").suffix == ":shared"
-    assert speaker("text", "other ids").suffix == ":text"
+    assert draft_model("shared").suffix == ":shared"
+    assert draft_model("text", "other ids").suffix == ":text"
 
 
 def test_written_tokens_are_chosen_only_where_much_is_lacking() -> None:
-    model = speaker("text", "other ids")
+    model = draft_model("text", "other ids")
     assert model.draws(greedy=False)
-    assert not model.translated.chosen
-    model = speaker("text")
+    assert not model.mapped.chosen
+    model = draft_model("text")
     assert not model.draws(greedy=False)
-    assert model.translated.chosen
+    assert model.mapped.chosen
 
 
 def test_way_follows_what_came_true() -> None:
     says_ab, says_a_b = started([0, 0, 1]), started([[0, 1, 0], [1, 0, 0], [0, 1, 0]])
-    model = speaker()
+    model = draft_model()
     for _ in range(6):
         answer(model, says_ab)
     assert model.suffix == ":text", "every token was one that it put together"
-    model = speaker()
+    model = draft_model()
     model._lacks = 0.1  # as if the sample had said so: then the prompts do not
     for _ in range(12):
         answer(model, says_a_b)
@@ -81,12 +82,12 @@ def test_way_follows_what_came_true() -> None:
 
 def test_only_what_came_is_compared() -> None:
     """Not what was imagined, nor what was said behind a token that did not come."""
-    model = speaker("text")
-    cache = model.translated
+    model = draft_model("text")
+    cache = model.mapped
     model.begin([START, 0, 1])
     cache.extend([1])
     assert cache.said == {3: (0, 2)}
-    model.imagine([START, 0, 1, 2])
+    model.sync([START, 0, 1], [2])
     assert (model._compared, model._won) == (0, 0)
     assert cache.said == {3: (0, 2)}
     cache.extend([2])
@@ -97,26 +98,69 @@ def test_only_what_came_is_compared() -> None:
 
 
 def test_what_a_user_says_next_is_not_compared() -> None:
-    model = speaker("text")
+    model = draft_model("text")
     model.begin([START, 0, 1])
-    model.translated.extend([1])
+    model.mapped.extend([1])
     model.begin([START, 0, 1, 2, 2])
     assert (model._compared, model._won) == (0, 0)
 
 
+class Counted(list[int]):
+    """Counts the elements that are looked at."""
+
+    looked_at = 0
+
+    @overload
+    def __getitem__(self, at: SupportsIndex) -> int: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> list[int]: ...
+
+    def __getitem__(self, at: SupportsIndex | slice) -> int | list[int]:
+        if isinstance(at, slice):
+            found = super().__getitem__(at)
+            self.looked_at += len(found)
+            return found
+        self.looked_at += 1
+        return super().__getitem__(at)
+
+    def __iter__(self) -> Iterator[int]:
+        self.looked_at += len(self)
+        return super().__iter__()
+
+
+@pytest.mark.parametrize("way", ["text", "shared"])
+@pytest.mark.parametrize("came", [0, 1, 2], ids=["rejected", "accepted", "lacked"])
+def test_keeping_up_takes_no_more_work_in_a_longer_text(way: str, came: int) -> None:
+    most = []
+    for length in (20, 2000):
+        model = draft_model(way, capacity=4 * length)
+        cache, context = model.mapped, Counted([START, *[0, 1] * (length // 2)])
+        model.begin(context)
+        cache.tokens = Counted(cache.tokens)
+        looked_at = []
+        for _ in range(12):
+            held = len(cache.tokens)
+            model.read(context[held:])
+            model.read([1])
+            model.read([0])
+            assert len(cache.said) >= 3
+            context.looked_at = cache.tokens.looked_at = 0
+            model.sync(context, [1, 1])
+            context.append(came)
+            model.sync(context)
+            looked_at.append(context.looked_at + cache.tokens.looked_at)
+            assert list(cache.tokens) == context[: len(cache.tokens)]
+        most.append(max(looked_at))
+    assert 0 < most[0] == most[1] < 20
+
+
 @pytest.mark.parametrize("way", ["text", "shared"])
 def test_sources_name_the_way(way: str) -> None:
-    model = speaker(way)
+    model = draft_model(way)
     session = session_of([START, 0, 1], params=GREEDY)
     model.draws(greedy=True)
-    drafter = DraftModelSource(model)
-    drafter.begin(session.context)
-    run = speculate(
-        session,
-        ToyTarget(started([0, 0, 1])),
-        {"model": drafter},
-        Fixed(Plan("model", 2)),
-        acceptance_rule("auto", greedy=True),
-    )
-    next(run)
-    assert set(next(run).tree.sources) == {f"model:{way}"}
+    source = DraftModelSource(model)
+    source.begin(session.context)
+    steps = run(session, ToyTarget(started([0, 0, 1])), source, Plan("model", 2))
+    assert set(steps[1].tree.sources) == {f"model:{way}"}

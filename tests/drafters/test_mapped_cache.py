@@ -240,7 +240,7 @@ def test_draft_model_reads_the_same_text_whatever_happens(
 
 
 def expected(cache: MappedCache, rows: Rows) -> bytes:
-    return cache.translation.target.spelled[int(rows[-1].argmax())]
+    return cache.mapping.target.spelled[int(rows[-1].argmax())]
 
 
 def test_shared_tokens_are_all_that_one_pass_can_say() -> None:

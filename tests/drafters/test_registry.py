@@ -1,60 +1,103 @@
-"""Every drafter that can be named is built, runs, and is what its name says."""
+"""Every registered source works by its name, with what its registration says."""
 
 from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
 
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
-from localspec.decoding.interfaces import Plan
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import LookupSource, Plan, Prediction, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
-from localspec.decoding.sampling import Sampler, SamplingParams
+from localspec.decoding.sampling import Rows, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.registry import REGISTRY, Parts
-from localspec.planning.planner import Fixed
-from tests.support.toys import AS_IS, GREEDY, ToyCache, ToyModel, ToyTarget, never, started
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.errors import UsageError
+from localspec.planning.adaptive import AdaptivePlanner
+from localspec.planning.pair_profile import PairProfile
+from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.support.toys import (
+    AS_IS,
+    GREEDY,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    chosen_chain,
+    session_of,
+    started,
+)
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
 """0 1 2 0 1 2 …"""
+LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+PROMPT = [0, 1, 2, 0, 1]
+DRAWS = {"model", "cascade"}
+"""Whose tokens are drawn from the draft model's distribution."""
 
 for_all = pytest.mark.parametrize("name", REGISTRY)
 
 
-def parts_for(name: str, model: ToyModel = CYCLE, *, greedy: bool = False) -> Parts:
+def parts_for(name: str, model: ToyModel = CYCLE) -> Parts:
     """A draft model only where the registration asks for one."""
     if not REGISTRY[name].needs_model:
-        return Parts(greedy=greedy)
-    return Parts(DraftModel(ToyCache(model), model.size), greedy=greedy)
+        return Parts()
+    return Parts(DraftModel(ToyCache(model), model.size))
 
 
-def run(
-    name: str, model: ToyModel, prompt: list[int], params: SamplingParams, parts: Parts
-) -> GenerationStats:
-    session = Session(
-        prompt, Sampler(params, model.size), SeededRandom(1), limit=len(prompt) + 30, ends=never
-    )
-    drafter = REGISTRY[name].build(parts)
-    drafter.begin(prompt)
+def answer(
+    drafting: Drafting,
+    parts: Parts,
+    *,
+    model: ToyModel = CYCLE,
+    prompt: Sequence[int] = PROMPT,
+    params: SamplingParams = GREEDY,
+) -> list[Step]:
+    """The steps of an answer, composed as the engine composes it."""
+    session = session_of(prompt, size=model.size, params=params, random=SeededRandom(1), count=30)
     rule = GreedyMatch() if params.greedy else BestLossless()
-    planner, stats = Fixed(Plan(name, depth=4)), GenerationStats()
-    for step in speculate(session, ToyTarget(model), {name: drafter}, planner, rule):
-        stats.add(step)
+    target = ToyTarget(model)
+    planner, drafter = compose(
+        drafting,
+        parts,
+        PairProfile(),
+        target.limits,
+        greedy=params.greedy,
+        trees=rule.trees,
+        cannot=None,
+    )
+    drafter.begin(prompt)
+    steps = list(drive(session, speculate(session, drafter, planner, rule), target))
     assert len(session.context) == len(prompt) + 30
+    return steps
+
+
+def counted(steps: Sequence[Step]) -> GenerationStats:
+    stats = GenerationStats()
+    for step in steps:
+        stats.add(step)
     return stats
 
 
 @for_all
-def test_drafter_has_the_name_it_is_registered_by_and_a_description(name: str) -> None:
+def test_source_has_the_name_it_is_registered_by_and_a_description(name: str) -> None:
     assert REGISTRY[name].build(parts_for(name)).name == name
     assert REGISTRY[name].about
 
 
 @for_all
-def test_drafter_runs_and_drafts(name: str) -> None:
-    stats = run(name, CYCLE, [0, 1, 2, 0, 1], GREEDY, parts_for(name))
+def test_source_works_by_name(name: str) -> None:
+    steps = answer(Drafting(drafter=name, depth=4), parts_for(name))
+    assert {step.plan.drafter for step in steps[1:-1]} == {name}
+    stats = counted(steps)
     assert stats.acceptance_rate == 1.0
     assert stats.tokens_per_pass > 3
     assert {part for source in stats.by_drafter for part in source.split("+")} <= set(
@@ -63,19 +106,35 @@ def test_drafter_runs_and_drafts(name: str) -> None:
 
 
 @for_all
-@pytest.mark.parametrize("greedy", [False, True], ids=["drawn", "greedy"])
-def test_drafter_runs_where_the_text_is_sampled(name: str, greedy: bool) -> None:
-    model = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-    stats = run(name, model, [0, 1, 2, 0, 1], AS_IS, parts_for(name, model, greedy=greedy))
-    assert stats.accepted > 0
+def test_source_by_name_drafts_as_far_as_it_is_registered(name: str) -> None:
+    steps = answer(Drafting(drafter=name), parts_for(name))
+    depth = REGISTRY[name].depth
+    assert max(step.plan.depth for step in steps) == depth
+    assert max(step.drafted for step in steps) == depth
 
 
 @for_all
-def test_drafters_with_the_same_parts_share_them(name: str) -> None:
+@pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "greedy"])
+def test_source_works_where_the_text_is_sampled(name: str, sampled: bool) -> None:
+    """With `--greedy-drafts` what the draft model says is chosen, and has no q."""
+    steps = answer(
+        Drafting(drafter=name, depth=4, sampled=sampled),
+        parts_for(name, LIVELY),
+        model=LIVELY,
+        params=AS_IS,
+    )
+    assert counted(steps).accepted > 0
+    for step in steps:
+        for source, q in zip(step.tree.sources, step.tree.proposals, strict=True):
+            assert (q is not None) == (sampled and source in DRAWS)
+
+
+@for_all
+def test_sources_with_the_same_parts_share_them(name: str) -> None:
     parts = parts_for(name)
     first, second = ([0, 1, 2] * 3), ([0, 1, 2] * 5)
-    run(name, CYCLE, first, GREEDY, parts)
-    run(name, CYCLE, second, GREEDY, parts)
+    for prompt in (first, second):
+        answer(Drafting(drafter=name, depth=4), parts, prompt=prompt)
     if parts.model is not None:
         cache = parts.model.cache
         assert isinstance(cache, ToyCache)
@@ -84,14 +143,104 @@ def test_drafters_with_the_same_parts_share_them(name: str) -> None:
 
 
 @for_all
-def test_only_drafters_that_need_a_model_ask_it(name: str) -> None:
+def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
     registration = REGISTRY[name]
     if not registration.needs_model:
         assert registration.build(Parts()).native_seconds == 0.0
         return
+    with pytest.raises(UsageError, match=re.escape(f"'{name}' needs a draft model")):
+        answer(Drafting(drafter=name), Parts())
     with pytest.raises(AssertionError):
         registration.build(Parts())
     parts = parts_for(name)
-    run(name, CYCLE, [0, 1, 2, 0, 1], GREEDY, parts)
+    answer(Drafting(drafter=name, depth=4), parts)
     assert parts.model is not None
     assert parts.model.cache.native_seconds > 0
+
+
+# A source that somebody adds.
+
+
+def test_source_that_is_registered_works_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that does no more than `Source` asks for."""
+    with pytest.raises(UsageError, match="There is no drafter 'echo'"):
+        Drafting(drafter="echo")
+    echo = Registration(lambda parts: chosen_chain([0, 1, 2], "echo"), "says 0 1 2", depth=2)
+    monkeypatch.setitem(REGISTRY, "echo", echo)
+    steps = answer(Drafting(drafter="echo"), Parts())
+    text = [token for step in steps for token in step.tokens]
+    assert text == [(2 + n) % 3 for n in range(30)]
+    assert {step.plan.drafter for step in steps[1:-1]} == {"echo"}
+    assert max(step.drafted for step in steps) == 2
+    assert counted(steps).by_drafter["echo"].accepted > 5
+
+
+def test_only_what_can_be_asked_in_detail_takes_part_in_auto() -> None:
+    lookups, models = sources(Parts())
+    assert ([source.name for source in lookups], models) == (["ngram"], [])
+    lookups, models = sources(parts_for("model"))
+    assert [source.name for source in lookups] == ["ngram"]
+    assert [source.name for source in models] == ["model"]
+
+
+class Recital:
+    """Knows a text by heart; implements `LookupSource`. Its places are numbers of tokens."""
+
+    name = "recital"
+    hidden: tuple[int, ...] = ()
+    native_seconds = 0.0
+    priors: Mapping[str, tuple[float, ...]] = {"known": (2.0,)}
+
+    def __init__(self, text: Sequence[int]) -> None:
+        self._text = text
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        pass
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        node, start = tree.tip(), len(session.context) + len(tree)
+        for token in self._text[start : start + plan.depth]:
+            node = tree.add(token, node, self.name)
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        pass
+
+    def kind(self, session: Session) -> str:
+        return "known"
+
+    def place(self, session: Session) -> int:
+        return len(session.context)
+
+    def follow(self, place: int, token: int) -> int:
+        return place + 1
+
+    def expected(self, place: int) -> Iterator[Prediction]:
+        for token in self._text[place:]:
+            yield Prediction(token, (1.0,))
+
+    def others(self, place: int, most: int) -> list[tuple[int, float]]:
+        return []
+
+
+def test_lookup_source_that_is_registered_takes_part_in_auto(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    prompt, text = [0, 1, 2], [n % 3 for n in range(40)]
+    recital = Recital(text)
+    assert isinstance(recital, LookupSource)
+    monkeypatch.setitem(REGISTRY, "recital", Registration(lambda parts: recital, "by heart"))
+    monkeypatch.delitem(REGISTRY, "ngram")
+    assert sources(Parts())[0] == [recital]
+    profile, target = profile_of(SHAPES["flat"], None), ToyTarget(CYCLE)
+    planner, drafter = compose(
+        Drafting(), Parts(), profile, target.limits, greedy=True, trees=True, cannot=None
+    )
+    assert isinstance(planner, AdaptivePlanner)
+    session = session_of(prompt, size=3, params=GREEDY, count=20)
+    drafter.begin(prompt)
+    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
+    stats = counted(list(drive(session, requests, target)))
+    assert session.context == text[:23]
+    assert set(stats.by_drafter) == {"recital"}
+    assert stats.acceptance_rate == 1.0
+    assert stats.tokens_per_pass > 3

@@ -10,6 +10,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
+from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
@@ -47,7 +48,7 @@ def test_drafts_are_rolled_back_to_what_a_fresh_cache_gives(
     for _ in range(30):
         drafts = [int(t) for t in rng.integers(5, 8000, rng.integers(0, 7))]
         tree = TokenTree.chain(drafts, "test")
-        rows = target.forward(committed, tree)
+        rows = target.forward(PassRequest(committed, tree)).rows
         reference.clear()
         expected = reference.extend(committed)[-1]
         assert np.abs(rows[0] - expected).max() < NOISE

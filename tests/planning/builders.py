@@ -42,6 +42,7 @@ class Pair:
         shape: of the target's curve, see SHAPES.
         price: of a pass of the draft model over any number of tokens, in passes of the target.
         branching: whether the draft model's cache takes trees.
+        apart: whether a pass over n tokens costs as much as n passes.
         sampled: whether the draft model's tokens are drawn where the text is sampled.
         most_leaves: of a tree.
         crosses: makes a draft model with a vocabulary of its own of the cache.
@@ -52,6 +53,7 @@ class Pair:
     draft: ToyModel | None
     shape: str
     price: float = 0.05
+    apart: bool = False
     sampled: bool = True
     recurrent: bool = False
     draft_capacity: int = 64
@@ -82,7 +84,10 @@ class Pair:
             model = make(self.cache)
             self.reader = self.ahead(model) if self.ahead is not None else None
         self.profile = profile = profile_of(
-            SHAPES[self.shape], None if model is None else [self.price] * 16
+            SHAPES[self.shape],
+            None
+            if model is None
+            else [self.price * (n if self.apart else 1) for n in range(1, 17)],
         )
         lookups, models = [NgramSource(NgramIndex())], []
         if model is not None:

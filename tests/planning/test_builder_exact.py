@@ -1,25 +1,26 @@
-"""The blend and its planner: whatever they decide, the text is distributed as the target's own.
+"""Tree builder and planner: whatever they decide, the text is distributed as the target's own.
 
 As in `tests.decoding.test_lossless`, nothing here is a statistical test: the real loop, the
-measured planner and the blend run over toy models with dice that take every possible outcome in
-turn. The planner learns while it runs, so it is made anew for each of them.
+adaptive planner and the draft tree builder run over toy models with a source of chance that takes
+every possible outcome in turn. The planner learns while it runs, so it is made anew each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from localspec.drafters.hybrid import Blend
 
 from localspec.decoding.acceptance import AcceptanceRule, SpeculativeSampling
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Draft, Drafter, Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.draft_tree import DraftTreeBuilder
 from tests.decoding.exact import EXACT, gap, texts, undrafted
 from tests.planning.builders import Pair, distribution_of, seen_trees
 from tests.planning.measuring import SHAPES
@@ -188,35 +189,35 @@ def test_what_is_compared_above_drafts_in_every_way(sampled: bool) -> None:
     assert all(tree.is_chain() for tree in trees)
 
 
-class DropsPoorTokens(Blend):
+class DropsPoorTokens(DraftTreeBuilder):
     """Leaves a drawn token out because it turned out improbable, and what follows it."""
 
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        drawn = TokenTree()
-        super().propose(session, plan, drawn)
-        node = ROOT
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        draft, tree, node = super().draft(session, plan), TokenTree(), ROOT
+        drawn = draft.tree
         for token, q, source in zip(drawn.tokens, drawn.proposals, drawn.sources, strict=True):
             if q is not None and q.prob(token) < 0.45:
                 break
             node = tree.add(token, node, source, q)
+        return replace(draft, tree=tree)
 
 
-class ClaimsToHaveDrawn(Blend):
+class ClaimsToHaveDrawn(DraftTreeBuilder):
     """Takes the most probable token, and gives it out as drawn."""
 
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        drawn = TokenTree()
-        super().propose(session, plan, drawn)
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        draft, tree = super().draft(session, plan), TokenTree()
+        drawn = draft.tree
         for token, q in zip(drawn.tokens[:1], drawn.proposals, strict=False):
             best = token if q is None else int(q.ids[q.probs.argmax()])
             tree.add(best, ROOT, drawn.sources[0], q)
+        return replace(draft, tree=tree)
 
 
 @for_rules
 @pytest.mark.parametrize("broken", [DropsPoorTokens, ClaimsToHaveDrawn])
-def test_broken_blend_is_found_out(rule: AcceptanceRule, broken: type[Blend]) -> None:
-    assert issubclass(broken, Blend)
-    for kind, wrong in ((Blend, False), (broken, True)):
+def test_broken_builder_is_found_out(rule: AcceptanceRule, broken: type[DraftTreeBuilder]) -> None:
+    for kind, wrong in ((DraftTreeBuilder, False), (broken, True)):
         pair = Pair(DRAFT, shape="flat", kind=kind)
         found = distribution_of(MODEL, pair, rule, prompt=REPEATS, count=4)
         difference = gap(found, texts(MODEL, REPEATS, 4))
@@ -225,9 +226,9 @@ def test_broken_blend_is_found_out(rule: AcceptanceRule, broken: type[Blend]) ->
 
 def test_it_answers_to_the_drafters_protocol() -> None:
     pair = Pair(DRAFT, shape="flat")
-    blend: Drafter = pair.build(greedy=False)[1]
-    assert blend.native_seconds == 0.0
-    blend.begin(REPEATS)
+    builder: Drafter = pair.build(greedy=False)[1]
+    assert builder.native_seconds == 0.0
+    builder.begin(REPEATS)
     assert isinstance(pair.cache, ToyCache)
     assert pair.cache.tokens == list(REPEATS[:-1])
-    assert blend.native_seconds == 1.0
+    assert builder.native_seconds == 1.0

@@ -1,4 +1,4 @@
-"""The blend where the answer is greedy: trees, and the text that the target picks by itself."""
+"""The tree builder where the answer is greedy: trees, and the text that the target picks."""
 
 from __future__ import annotations
 
@@ -8,16 +8,28 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
+from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Constraint
 from tests.planning.builders import Pair
 from tests.planning.measuring import SHAPES
-from tests.support.toys import GREEDY, START, Forbids, ToyModel, never, session_of, started
+from tests.support.toys import (
+    GREEDY,
+    START,
+    BranchingToyCache,
+    Forbids,
+    ToyModel,
+    never,
+    session_of,
+    started,
+)
 
 COUNT = 24
 MODELS = 40
 for_shapes = pytest.mark.parametrize("shape", SHAPES)
+for_caches = pytest.mark.parametrize("branching", [False, True], ids=["chain", "tree"])
+"""Whether the draft model's cache takes a single branch or several."""
 
 
 def some_models(seed: int) -> tuple[ToyModel, ToyModel]:
@@ -57,12 +69,12 @@ def generated(
     rule: AcceptanceRule | None = None,
 ) -> tuple[list[int], list[Step]]:
     """The loop's text and steps; caches are compared with the text after each."""
-    planner, blend = pair.build(greedy=True)
+    planner, builder = pair.build(greedy=True)
     target = pair.target(model)
     session = session_of(prompt, params=GREEDY, count=COUNT, ends=ends, constraint=constraint)
-    blend.begin(prompt)
+    builder.begin(prompt)
     steps = []
-    for step in speculate(session, target, {blend.name: blend}, planner, rule or GreedyMatch()):
+    for step in drive(session, speculate(session, builder, planner, rule or GreedyMatch()), target):
         assert target.cache == session.context[:-1]
         if pair.cache is not None:
             assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
@@ -75,21 +87,25 @@ def random_prompt(seed: int) -> list[int]:
     return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
 
 
+@for_caches
 @for_shapes
 @pytest.mark.parametrize("price", [0.02, 0.3])
-def test_text_is_what_the_target_picks(shape: str, price: float) -> None:
+def test_text_is_what_the_target_picks(shape: str, price: float, branching: bool) -> None:
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        text, _ = generated(model, Pair(draft, shape=shape, price=price), prompt)
+        text, _ = generated(
+            model, Pair(draft, shape=shape, price=price, branching=branching), prompt
+        )
         assert text == by_hand(model, prompt)
 
 
+@for_caches
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_trees_branch_and_branches_are_accepted(shape: str) -> None:
+def test_trees_branch_and_branches_are_accepted(shape: str, branching: bool) -> None:
     branching = beside = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        _, steps = generated(model, Pair(draft, shape=shape), prompt)
+        _, steps = generated(model, Pair(draft, shape=shape, branching=branching), prompt)
         for step in steps:
             branching += not step.tree.is_chain()
             beside += any(
@@ -99,13 +115,16 @@ def test_trees_branch_and_branches_are_accepted(shape: str) -> None:
     assert beside > MODELS // 4, "second choices are there to be accepted"
 
 
+@for_caches
 @pytest.mark.parametrize("most_leaves", [1, 2, 3])
 @pytest.mark.parametrize("price", [0.02, 0.3])
-def test_no_tree_has_more_branches_than_the_target_takes(most_leaves: int, price: float) -> None:
+def test_no_tree_has_more_branches_than_the_target_takes(
+    most_leaves: int, price: float, branching: bool
+) -> None:
     """`ToyTarget` counts them."""
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", price=price, most_leaves=most_leaves)
+        pair = Pair(draft, shape="flat", price=price, most_leaves=most_leaves, branching=branching)
         text, _ = generated(model, pair, prompt)
         assert text == by_hand(model, prompt)
 
@@ -116,6 +135,21 @@ def test_rule_for_chains_gets_chains() -> None:
         pair = Pair(draft, shape="flat", most_leaves=1)
         text, _ = generated(model, pair, prompt, rule=BlockVerification())
         assert text == by_hand(model, prompt)
+
+
+def test_candidates_of_several_branches_share_a_pass_where_that_costs_no_more() -> None:
+    widest = {}
+    for apart in (False, True):
+        widest[apart] = 0
+        for seed in range(MODELS):
+            (model, draft), prompt = some_models(seed), random_prompt(seed)
+            pair = Pair(draft, shape="flat", price=0.2, branching=True, apart=apart)
+            text, _ = generated(model, pair, prompt)
+            assert text == by_hand(model, prompt)
+            assert isinstance(pair.cache, BranchingToyCache)
+            widest[apart] = max(widest[apart], pair.cache.widest)
+    assert widest[False] > 2
+    assert widest[True] <= 2, "of a copy that the draft model is asked about"
 
 
 @for_shapes
@@ -137,32 +171,40 @@ def test_recurrent_draft_model_changes_nothing(shape: str) -> None:
         assert text == by_hand(model, prompt)
 
 
+@for_caches
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
 @pytest.mark.parametrize("end", [0, 1, 2])
-def test_text_ends_at_its_end_token(shape: str, end: int) -> None:
+def test_text_ends_at_its_end_token(shape: str, end: int, branching: bool) -> None:
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        text, _ = generated(model, Pair(draft, shape=shape), prompt, ends=lambda t: t == end)
+        text, _ = generated(
+            model, Pair(draft, shape=shape, branching=branching), prompt, ends=lambda t: t == end
+        )
         assert text == by_hand(model, prompt, lambda t: t == end)
 
 
+@for_caches
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
-def test_grammar_holds(shape: str) -> None:
+def test_grammar_holds(shape: str, branching: bool) -> None:
     pairs = {(0, 0), (1, 2), (2, 0)}
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         text, _ = generated(
-            model, Pair(draft, shape=shape), prompt, constraint=Forbids(pairs, START)
+            model,
+            Pair(draft, shape=shape, branching=branching),
+            prompt,
+            constraint=Forbids(pairs, START),
         )
         assert text == by_hand(model, prompt, forbidden=pairs)
 
 
-def test_draft_model_proposes_nothing_that_the_grammar_forbids() -> None:
+@for_caches
+def test_draft_model_proposes_nothing_that_the_grammar_forbids(branching: bool) -> None:
     pairs = {(0, 0), (1, 2), (2, 0)}
     proposed = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat")
+        pair = Pair(draft, shape="flat", branching=branching)
         text, steps = generated(model, pair, prompt, constraint=Forbids(pairs, START))
         for step in steps:
             for node, source in enumerate(step.tree.sources):
@@ -173,18 +215,20 @@ def test_draft_model_proposes_nothing_that_the_grammar_forbids() -> None:
     assert proposed > MODELS
 
 
+@for_caches
 @pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
-def test_full_draft_model_is_left_out(draft_capacity: int) -> None:
+def test_full_draft_model_is_left_out(draft_capacity: int, branching: bool) -> None:
     """`ToyCache` takes no token beyond its capacity."""
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
-        pair = Pair(draft, shape="flat", draft_capacity=draft_capacity)
+        pair = Pair(draft, shape="flat", draft_capacity=draft_capacity, branching=branching)
         text, _ = generated(model, pair, prompt)
         assert text == by_hand(model, prompt)
 
 
+@for_caches
 @pytest.mark.parametrize("max_draft", [1, 2, 3, 5])
-def test_target_with_little_room_gets_small_trees(max_draft: int) -> None:
+def test_target_with_little_room_gets_small_trees(max_draft: int, branching: bool) -> None:
     """`ToyTarget` takes no larger tree, and no token beyond its capacity."""
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
@@ -196,11 +240,12 @@ def test_target_with_little_room_gets_small_trees(max_draft: int) -> None:
         assert max(step.drafted for step in steps) <= max_draft
 
 
-def test_what_the_draft_model_read_is_not_read_again() -> None:
+@for_caches
+def test_what_the_draft_model_read_is_not_read_again(branching: bool) -> None:
     """Where drafts are accepted, a token of the text is decoded once."""
     model, _ = some_models(3)
     prompt = [0, START]
-    pair = Pair(model, shape="flat", most_leaves=1)
+    pair = Pair(model, shape="flat", most_leaves=1, branching=branching)
     text, steps = generated(model, pair, prompt)
     assert text == by_hand(model, prompt)
     assert sum(step.accepted for step in steps) > COUNT // 2
@@ -216,10 +261,10 @@ def test_steps_carry_what_was_expected_of_them() -> None:
     drafted = [step for step in steps if step.drafted]
     assert drafted
     for step in drafted:
-        outlook = step.plan.outlook
-        assert outlook is not None
-        assert sorted(outlook.chances) == list(range(step.drafted))
-        assert all(0.0 <= chance < 1.0 for chance in outlook.chances.values())
-        assert 1.0 <= outlook.tokens <= 1.0 + step.drafted
-        assert outlook.seconds > 0.0
+        expected = step.draft.expectation
+        assert expected is not None
+        assert sorted(expected.chances) == list(range(step.drafted))
+        assert all(0.0 <= chance < 1.0 for chance in expected.chances.values())
+        assert 1.0 <= expected.tokens <= 1.0 + step.drafted
+        assert expected.seconds > 0.0
     assert all(step.plan.reason for step in steps)

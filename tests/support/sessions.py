@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Generator, Sequence
 
 from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
-from localspec.drafters.options import choose
+from localspec.drafters.composition import compose, sources
 from localspec.planning.costs import CostCurve
 
 
@@ -42,7 +43,7 @@ def steps(engine: Engine, session: Session, drafting: Drafting) -> Generator[Ste
     rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
     if not engine.profile.target:
         make_drafts_cheap(engine)
-    planner, drafters = choose(
+    planner, drafter = compose(
         drafting,
         engine._parts,
         engine.profile,
@@ -52,9 +53,8 @@ def steps(engine: Engine, session: Session, drafting: Drafting) -> Generator[Ste
         cannot=None,
     )
     engine._target.reuse(session.context)
-    for drafter in drafters.values():
-        drafter.begin(session.context)
-    return speculate(session, engine._target, drafters, planner, rule)
+    drafter.begin(session.context)
+    return drive(session, speculate(session, drafter, planner, rule), engine._target)
 
 
 class AgreedCosts(CostCurve):
@@ -78,7 +78,8 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
         draft: seconds of a pass of the draft model, where one of the target takes 0.02.
     """
     engine.forget()
-    knowledge = engine.profile
-    knowledge.target, knowledge.draft = AgreedCosts(), AgreedCosts()
-    knowledge.target.learn({n: 0.02 + 1e-4 * n for n in (1, 2, 4, 8, 16, 32)}, 0)
-    knowledge.draft.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), draft), 0)
+    engine.profile.target = AgreedCosts()
+    engine.profile.target.learn({n: 0.02 + 1e-4 * n for n in (1, 2, 4, 8, 16, 32)}, 0)
+    for source in sources(engine._parts)[1]:
+        costs = engine.profile.source(source).costs = AgreedCosts()
+        costs.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), draft), 0)

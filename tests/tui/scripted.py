@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from localspec import Engine, GenerationStats, SamplingParams, Stream
-from localspec.decoding.interfaces import PROMPT, TARGET, Plan, Step
+from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
@@ -300,7 +300,7 @@ class ScriptedEngine:
             tokens,
             [source] * accepted + [TARGET],
             plan,
-            tree,
+            Draft(tree),
             list(range(accepted)),
             list(range(tests)),
             length,

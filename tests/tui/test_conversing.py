@@ -20,7 +20,7 @@ from localspec.chat.conversation import (
     Conversation,
     Message,
 )
-from localspec.decoding.interfaces import TARGET, Plan, Step
+from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
 from localspec.tui.session.answer import Answer
@@ -140,7 +140,8 @@ class Chat:
     def say(self, answer: Answer, text: str) -> None:
         for character in text.encode():
             plan = Plan(None, reason="none")
-            step = Step([character], [TARGET], plan, TokenTree(), [], [], 0, 0.1, 0.1, 0.0)
+            draft = Draft(TokenTree())
+            step = Step([character], [TARGET], plan, draft, [], [], 0, 0.1, 0.1, 0.0)
             answer.put(Chunk(chr(character), (character,), (TARGET,), step))
 
     async def answered(self, question: str, text: str) -> None:

@@ -1,0 +1,137 @@
+"""What a draft is worth: expected tokens against the seconds they cost.
+
+Tokens per second in the long run are maximised by taking, at every decision, what maximises
+expected tokens − rate × expected seconds, where the rate is the tokens per second that are to be
+had on average (the renewal-reward argument; Dinkelbach 1967 for the ratio). So every choice
+becomes a sum: a draft of k tokens with chances r₁ ≥ … ≥ r_k of being reached and accepted is worth
+1 + Σ r_i − rate · T(k + 1), and one more pass of a draft model has to raise that by more than
+rate × its seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from localspec.decoding.tree import ROOT
+from localspec.planning.plan import AdaptivePlan, Candidate
+
+FARTHEST = 4
+"""Draft passes looked ahead: T(n) has its dips every four tokens."""
+
+
+class DraftValue:
+    """Worth of drafts at one place of a text, in tokens; see the head of this file.
+
+    A candidate's reach is its chance of being accepted at all.
+    """
+
+    __slots__ = ("_drawn", "_leaves", "_most", "_onward", "_rate", "_size", "least")
+
+    def __init__(self, plan: AdaptivePlan) -> None:
+        assert plan.costs is not None
+        self.least = plan.costs.least
+        self._size = plan.costs.size
+        self._rate = plan.rate
+        self._most = plan.depth
+        self._leaves = plan.leaves
+        self._drawn = plan.drawn
+        self._onward = plan.onward
+
+    def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
+        """What is best verified of candidates, all of them where they were drawn."""
+        least, rate = self.least, self._rate
+        reaches = [*reaches, *further]
+        if self._drawn:
+            return 1.0 + sum(reaches) - rate * least[min(len(reaches), self._most) + 1]
+        reaches.sort(reverse=True)
+        total, best = 1.0, 1.0 - rate * least[1]
+        for n, reach in enumerate(reaches[: self._most], 2):
+            total += reach
+            worth = total - rate * least[n]
+            if worth > best:
+                best = worth
+        return best
+
+    def grows(
+        self,
+        now: float,
+        reaches: Sequence[float],
+        known: Sequence[float],
+        reach: float,
+        one: float,
+        room: int,
+    ) -> bool:
+        """Whether some number of further passes of a draft model is worth more than `now`.
+
+        Args:
+            reaches: of the candidates that there are; `known` are further ones to count.
+            reach: of the candidate that the first pass reads.
+            one: cost of a pass, in tokens.
+            room: levels of further candidates.
+        """
+        further, cost = list(known), 0.0
+        for _ in range(min(FARTHEST, room - len(known))):
+            reach *= self._onward
+            cost += one
+            if reach + 0.2 < cost and not self._drawn:
+                break  # what is left to gain is less than what is spent
+            further.append(reach)
+            if self.of(reaches, further) - cost > now:
+                return True
+        return False
+
+    def prospect(self, chance: float, one: float) -> float:
+        """Tokens that a draft gains whose first token has this chance, before the first pass."""
+        least, rate = self.least, self._rate
+        reaches, spent, best = [chance], 0.0, 0.0
+        plain = 1.0 - rate * least[1]
+        while len(reaches) <= min(FARTHEST, self._most):
+            total = 1.0 + sum(reaches)
+            best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
+            reaches.append(reaches[-1] * self._onward)
+            spent += one
+        return best
+
+    def select(self, candidates: Sequence[Candidate]) -> tuple[list[int], int]:
+        """Which candidates are verified, in order, and how much padding makes the pass cheaper."""
+        order: list[int] = list(range(len(candidates)))
+        if not self._drawn:
+            # Parents are at least as likely as their children, and come first among equals.
+            order.sort(key=lambda number: -candidates[number].reach)
+            order = self._fitting(candidates, order)
+        best, count, total = 1.0 - self._rate * self.least[1], 0, 1.0
+        firm = sum(candidate.proposal is not None for candidate in candidates)
+        if self._drawn and firm:
+            best = float("-inf")  # what was drawn is verified
+        for n, number in enumerate(order[: self._most], 1):
+            total += candidates[number].reach
+            if n < firm:
+                continue
+            worth = total - self._rate * self.least[n + 1]
+            if worth > best:
+                best, count = worth, n
+        free = min(self._size[count + 1], self._most + 1) - 1 - count if count else 0
+        kept = sorted(order[: count + free])
+        return kept, count + free - len(kept)
+
+    def _fitting(self, candidates: Sequence[Candidate], order: Sequence[int]) -> list[int]:
+        """The candidates, best first, without those that would make a branch too many.
+
+        Every beginning of the result is a tree of at most so many branches as fit.
+        """
+        kept: set[int] = set()
+        above: set[int] = set()
+        leaves = 0
+        found = []
+        for number in order:
+            parent = candidates[number].parent
+            if parent != ROOT and parent not in kept:
+                continue
+            branches = parent in above or (parent == ROOT and leaves == 0)
+            if branches and leaves == self._leaves:
+                continue
+            leaves += branches
+            kept.add(number)
+            above.add(parent)
+            found.append(number)
+        return found

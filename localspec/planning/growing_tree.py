@@ -1,0 +1,429 @@
+"""The candidates of one step's draft tree, as the sources offer them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import Any
+
+from localspec.decoding.distribution import Distribution
+from localspec.decoding.interfaces import (
+    Expectation,
+    LookupSource,
+    ModelSource,
+    Prediction,
+    RankedLogits,
+)
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
+from localspec.planning.draft_value import DraftValue
+from localspec.planning.pair_profile import AGREES, PairProfile, SourceProfile
+from localspec.planning.plan import AdaptivePlan, Candidate, Lesson, PlannedDraft
+
+SECOND = "second"
+"""Kind of estimator that every model source has: of its second and further choices."""
+UNLIKELY = "the draft model was asked, and its tokens were too unlikely to be verified"
+LEAST_REACH = 0.01
+"""Candidates less likely than this are not worth keeping in mind."""
+PRIMES = 7
+"""Most expected tokens that a draft model reads along."""
+AT_ONCE = 4
+"""Most candidates that one pass of a draft model reads."""
+REVIEWED = 8
+"""Tokens that a model source is tried on while it is not asked."""
+ALTERNATIVES = 4
+"""Candidates of a lookup source at one place."""
+TAUGHT = 2
+"""Levels whose agreement of lookup and model source is learned from: deeper ones are alike."""
+
+
+class GrowingTree:
+    """The candidates of one step, and what they are worth together.
+
+    Implements `localspec.decoding.interfaces.Growing`.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        plan: AdaptivePlan,
+        lookups: Sequence[LookupSource],
+        profile: PairProfile,
+    ) -> None:
+        assert plan.costs is not None
+        self.session = session
+        self.drawn = plan.drawn
+        self.branching = plan.leaves > 1
+        self._plan = plan
+        self._lookups = lookups
+        self._profile = profile
+        self._costs = plan.costs
+        self._value = DraftValue(plan)
+        self._candidates: list[Candidate] = []
+        self._reaches: list[float] = []
+        self._children: dict[int, list[int]] = {}
+        self._left: dict[int, float] = {}  # probability that none of the children is accepted
+        self._places: dict[int, list[Any]] = {}
+        self._hints: dict[int, tuple[LookupSource, Prediction] | None] = {}
+        self._sizes: list[int] = []
+        self._lessons: list[Lesson] = []
+        self._reviewed: list[Lesson] = []
+        self._asked: ModelSource | None = None
+        self._first: AcceptanceEstimator | None = None
+        self._asked_profile: SourceProfile | None = None
+        self._offered: list[int] = []  # candidates of the latest level
+        self._tip = ROOT  # end of the branch that the model source thinks likeliest
+
+    # What is asked of the sources.
+
+    def look_up(self) -> None:
+        """Everything that the lookup sources expect, and what else may come."""
+        for lookup in self._lookups:
+            self._hang(lookup, ROOT, self._plan.predictions.get(lookup.name, ()))
+        if not self.branching or not self._candidates:
+            return
+        for lookup, place in zip(self._lookups, self._places_at(ROOT), strict=True):
+            for token, chance in lookup.others(place, ALTERNATIVES):
+                if self._child(ROOT, token) is None:
+                    self._add(token, ROOT, lookup.name, None, (), chance=chance)
+
+    def ask(self, source: ModelSource) -> None:
+        """Grow the tree where the text is likeliest to go, for as long as asking the model source
+        is worth it."""
+        self._asked = source
+        self._asked_profile = profile = self._profile.source(source)
+        self._first = profile.estimators[source.kind(self.session)]
+        most = min(self._plan.depth, source.room(self.session))
+        # A chain is followed at its end; of a tree all ends are kept in mind.
+        returns = self.branching and source.branches(self.session) > 1
+        ends = [ROOT] if most > 0 else []
+        source.start(self)
+        while ends:
+            known = [node for node in (ends if returns else ends[:1]) if source.knows(self, node)]
+            if known:
+                nodes = known
+            elif ends[0] != ROOT and not self._grows(
+                self._value.of(self._reaches), (), self._reach(ends[0]), ends[0]
+            ):
+                break
+            else:
+                nodes = self._worth_reading(ends, source)
+            self._offered = []
+            source.expand(self, nodes)
+            left = [node for node in ends if node not in nodes] if returns else []
+            ends = self._best_of([*left, *self._offered], most)
+            if self._offered:
+                self._tip = ends[0] if ends else self._offered[0]
+        self._go_on(self._plan.depth - self._depth(self._tip))
+
+    def review(self, source: ModelSource) -> None:
+        """See how a model source would have done lately."""
+        estimator = self._profile.source(source).estimators[source.kind(self.session)]
+        found = source.review(self.session, REVIEWED)
+        self._reviewed = [Lesson(estimator, features, right) for features, right in found]
+
+    # What the model source sees.
+
+    def token(self, node: int) -> int:
+        return self._candidates[node].token
+
+    def parent(self, node: int) -> int:
+        return self._candidates[node].parent
+
+    def path(self, node: int) -> list[int]:
+        tokens = []
+        while node != ROOT:
+            candidate = self._candidates[node]
+            tokens.append(candidate.token)
+            node = candidate.parent
+        tokens.reverse()
+        return tokens
+
+    def hint(self, node: int) -> Prediction | None:
+        found = self._hint(node)
+        return None if found is None else found[1]
+
+    def primes(self, node: int, unread: int) -> list[int]:
+        assert self._asked_profile is not None
+        assert self._asked is not None
+        found = self._hint(node)
+        if found is None:
+            return []
+        lookup = found[0]
+        costs, held = self._asked_profile.costs, len(self.session.context)
+        most = min(self._plan.depth - self._depth(node) - 1, PRIMES)
+        alone, one = costs.seconds(unread, held), costs.seconds(1, held)
+        estimator = self._profile.source(lookup).estimators[AGREES]
+        place = self._places_at(node)[self._lookups.index(lookup)]
+        tokens: list[int] = []
+        saved = best = 0.0
+        reach, count = 1.0, 0
+        for prediction in islice(lookup.expected(place), max(0, most)):
+            tokens.append(prediction.token)
+            reach *= estimator.predict(prediction.features)
+            saved += reach * one
+            worth = saved - (costs.seconds(unread + len(tokens), held) - alone)
+            if worth > best:
+                best, count = worth, len(tokens)
+        return tokens[:count]
+
+    def read(self, size: int) -> None:
+        self._sizes.append(size)
+
+    def dearer_together(self, size: int) -> bool:
+        """Whether a pass over so many tokens costs more than one pass for each: some kernels take
+        longer over two tokens than twice over one."""
+        assert self._asked_profile is not None
+        costs, held = self._asked_profile.costs, len(self.session.context)
+        return 1 < size <= 4 and size * costs.seconds(1, held) < costs.seconds(size, held)
+
+    def worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
+        assert self._first is not None
+        reach = self._first.predict(features) * self._reach(node)
+        stop = self._value.of(self._reaches)
+        if self._value.of(self._reaches, (reach,)) > stop:
+            return True
+        return self._grows(stop, (reach,), reach, node)
+
+    def offer(
+        self,
+        node: int,
+        token: int,
+        features: tuple[float, ...],
+        *,
+        proposal: Distribution | None = None,
+        logits: RankedLogits | None = None,
+    ) -> int:
+        assert self._asked is not None
+        assert self._first is not None
+        hinted = self._hint(node)
+        if hinted is not None and self._depth(node) < TAUGHT:
+            lookup, hint = hinted
+            agrees = self._profile.source(lookup).estimators[AGREES]
+            self._lessons.append(Lesson(agrees, hint.features, hint.token == token))
+        ends = self.session.ends(token)
+        chance = self._first.predict(features)
+        first = self._add(
+            token,
+            node,
+            self._asked.credit,
+            self._first,
+            features,
+            chance=chance,
+            proposal=proposal,
+            ends=ends,
+            first=True,
+        )
+        self._offered.append(first)
+        if self.branching and logits is not None:
+            self._siblings(node, logits, hinted)
+        return first
+
+    # Candidates.
+
+    def _add(
+        self,
+        token: int,
+        parent: int,
+        source: str,
+        estimator: AcceptanceEstimator | None,
+        features: tuple[float, ...],
+        *,
+        chance: float,
+        proposal: Distribution | None = None,
+        ends: bool = False,
+        first: bool = False,
+    ) -> int:
+        """Put a candidate below another one, behind its elder siblings.
+
+        Args:
+            ends: whether it ends the answer: accepting it then brings nothing, as the target's
+                own token behind it is lost.
+        """
+        number, left = len(self._candidates), self._left.get(parent, 1.0)
+        reach = 0.0 if ends else self._reach(parent) * left * chance
+        depth = self._depth(parent) + 1
+        self._candidates.append(
+            Candidate(
+                token, parent, depth, source, estimator, features, chance, reach, proposal, first
+            )
+        )
+        self._reaches.append(reach)
+        self._left[parent] = left * (1.0 - chance)
+        self._children.setdefault(parent, []).append(number)
+        return number
+
+    def _child(self, node: int, token: int) -> int | None:
+        """The candidate below another one that is this token."""
+        children = self._children.get(node, ())
+        return next((n for n in children if self._candidates[n].token == token), None)
+
+    def _reach(self, node: int) -> float:
+        return 1.0 if node == ROOT else self._candidates[node].reach
+
+    def _depth(self, node: int) -> int:
+        return 0 if node == ROOT else self._candidates[node].depth
+
+    def _hang(self, lookup: LookupSource, parent: int, predictions: Sequence[Prediction]) -> None:
+        """What a lookup source expects below a candidate, as far as it is likely enough."""
+        estimator = self._profile.source(lookup).estimators[lookup.kind(self.session)]
+        reach = self._reach(parent) * self._left.get(parent, 1.0)
+        for token, features, _ in predictions:
+            there = self._child(parent, token)
+            if there is not None:
+                parent, reach = there, self._reach(there)
+                continue
+            chance = estimator.predict(features)
+            reach *= chance
+            if reach < LEAST_REACH:
+                break
+            parent = self._add(token, parent, lookup.name, estimator, features, chance=chance)
+
+    def _siblings(
+        self,
+        node: int,
+        logits: RankedLogits,
+        hinted: tuple[LookupSource, Prediction] | None,
+    ) -> None:
+        """The second and third choices, and what was looked up if it is another one."""
+        assert self._asked is not None
+        assert self._asked_profile is not None
+        others = list(zip(logits.tokens[1:], logits.probs[1:], strict=True))
+        expected = -1 if hinted is None else hinted[1].token
+        if hinted is not None and expected not in logits.tokens:
+            others.append((expected, logits.prob(expected)))
+        if len(others) > 1:
+            others.sort(key=lambda other: (other[0] == expected, other[1]), reverse=True)
+        estimator = self._asked_profile.estimators[SECOND]
+        remaining = max(1e-3, 1.0 - logits.probs[0])
+        for token, prob in others:
+            features = (1.0, logit(prob / remaining), float(token == expected))
+            chance = estimator.predict(features)
+            source = self._asked.credit
+            if hinted is not None and token not in logits.tokens:
+                source = hinted[0].name
+            number = self._add(
+                token,
+                node,
+                source,
+                estimator,
+                features,
+                chance=chance,
+                ends=self.session.ends(token),
+            )
+            self._offered.append(number)
+            if token == expected and node == ROOT and hinted is not None:
+                self._hang(hinted[0], number, self._plan.predictions[hinted[0].name][1:])
+            remaining = max(1e-3, remaining - prob)
+
+    def _go_on(self, room: int) -> None:
+        """What the lookup sources expect behind the end of the likeliest branch."""
+        if room < 1 or (self._tip != ROOT and self._reach(self._tip) == 0.0):
+            return
+        if not self.branching:  # then there is room for one of them
+            hinted = self._hint(self._tip)
+            lookups = [] if hinted is None else [hinted[0]]
+        else:
+            lookups = list(self._lookups)
+        places = self._places_at(self._tip)
+        for lookup in lookups:
+            place = places[self._lookups.index(lookup)]
+            self._hang(lookup, self._tip, list(islice(lookup.expected(place), room)))
+
+    def _places_at(self, node: int) -> list[Any]:
+        """Where each of the lookup sources is behind a candidate."""
+        found = self._places.get(node)
+        if found is None:
+            if node == ROOT:
+                found = [lookup.place(self.session) for lookup in self._lookups]
+            else:
+                candidate = self._candidates[node]
+                above = self._places_at(candidate.parent)
+                pairs = zip(self._lookups, above, strict=True)
+                found = [lookup.follow(place, candidate.token) for lookup, place in pairs]
+            self._places[node] = found
+        return found
+
+    def _hint(self, node: int) -> tuple[LookupSource, Prediction] | None:
+        """What is expected most firmly behind a candidate, and by whom."""
+        if node in self._hints:
+            return self._hints[node]
+        best: tuple[LookupSource, Prediction] | None = None
+        for lookup, place in zip(self._lookups, self._places_at(node), strict=True):
+            prediction = next(lookup.expected(place), None)
+            if prediction is not None and (best is None or prediction.weight > best[1].weight):
+                best = lookup, prediction
+        self._hints[node] = best
+        return best
+
+    # What more of them are worth.
+
+    def _pass_cost(self, size: int) -> float:
+        """Tokens that could be had in the time of a pass of the asked source."""
+        assert self._asked_profile is not None
+        seconds = self._asked_profile.costs.seconds(size, len(self.session.context))
+        return self._plan.rate * (seconds + self._profile.row_overhead)
+
+    def _grows(self, now: float, known: tuple[float, ...], reach: float, node: int) -> bool:
+        room = self._plan.depth - self._depth(node)
+        one = self._pass_cost(1)
+        return self._value.grows(now, self._reaches, known, reach, one, room)
+
+    def _worth_reading(self, nodes: list[int], source: ModelSource) -> list[int]:
+        """The best candidate, and those whose reading along in the same pass pays."""
+        if len(nodes) == 1:
+            return nodes
+        taken, onward = nodes[:1], self._plan.onward
+        reaches = [self._reach(nodes[0]) * onward]
+        cost, value = self._pass_cost(1), 0.0
+        for node in nodes[1 : min(AT_ONCE, source.branches(self.session))]:
+            dearer, reach = self._pass_cost(len(taken) + 1), self._reach(node) * onward
+            if reach <= dearer - cost:
+                break
+            value = value or self._value.of(self._reaches, reaches)
+            with_it = self._value.of(self._reaches, [*reaches, reach])
+            if with_it - value <= dearer - cost:
+                break
+            taken.append(node)
+            reaches.append(reach)
+            cost, value = dearer, with_it
+        return taken
+
+    def _best_of(self, nodes: Sequence[int], most: int) -> list[int]:
+        """Candidates that the text may go on behind, within so many levels, likeliest first."""
+        candidates = self._candidates
+        live = [n for n in nodes if candidates[n].reach > 0.0 and candidates[n].depth < most]
+        if len(live) > 1:
+            live.sort(key=lambda n: -candidates[n].reach)
+        return live
+
+    def finished(self) -> PlannedDraft:
+        """The tree of what is worth verifying, and all there is to learn from."""
+        kept, padding = self._value.select(self._candidates)
+        tree, chances = TokenTree(), {}
+        nodes = {ROOT: ROOT}
+        tokens = 1.0
+        for number in kept:
+            candidate = self._candidates[number]
+            node = tree.add(
+                candidate.token, nodes[candidate.parent], candidate.source, candidate.proposal
+            )
+            nodes[number] = node
+            chances[node] = candidate.chance
+            tokens += candidate.reach
+        filler, parent = self.session.context[-1], tree.tip()
+        for _ in range(padding):
+            parent = tree.pad(filler, parent)
+        target_seconds = self._costs.least[len(kept) + padding + 1]
+        passes = [self._pass_cost(size) for size in self._sizes]
+        return PlannedDraft(
+            tree,
+            UNLIKELY if passes else "",
+            Expectation(tokens, target_seconds + sum(passes) / self._plan.rate, chances),
+            tuple(self._candidates),
+            tuple(self._sizes),
+            tokens - self._plan.rate * target_seconds - sum(passes[1:]) - self._plan.worth,
+            tuple(self._lessons),
+            tuple(self._reviewed),
+        )

@@ -1,0 +1,285 @@
+"""Who answers the passes of a generation: in which order, and what is left however it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+
+import numpy as np
+import pytest
+
+from localspec.decoding.acceptance import GreedyMatch, Verdict, Verification
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import (
+    PROMPT,
+    Commit,
+    Draft,
+    PassRequest,
+    PassResult,
+    Plan,
+    Step,
+)
+from localspec.decoding.loop import Requests, speculate
+from localspec.decoding.random_source import RandomSource
+from localspec.decoding.sampling import Rows
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.planning.planner import Never
+from tests.decoding.steps import step_of
+from tests.support.toys import (
+    GREEDY,
+    START,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    chosen_chain,
+    session_of,
+    started,
+)
+
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
+LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
+
+cycling = partial(session_of, [0], size=CYCLE.size, params=GREEDY, count=9)
+
+
+class Always:
+    """Always the same plan; `observe` does what it is told to."""
+
+    def __init__(self, plan: Plan, learn: Callable[[Step], None] = lambda step: None) -> None:
+        self._plan = plan
+        self._learn = learn
+
+    def plan(self, session: Session) -> Plan:
+        return self._plan
+
+    def observe(self, step: Step) -> None:
+        self._learn(step)
+
+
+# The driver by itself.
+
+
+class Told:
+    """A target that notes what it is told, and numbers its answers."""
+
+    def __init__(self) -> None:
+        self.told: list[object] = []
+        self.results: list[PassResult] = []
+
+    def forward(self, request: PassRequest) -> PassResult:
+        self.told.append(request)
+        result = PassResult(np.zeros((1, 3), np.float32), float(len(self.results)))
+        self.results.append(result)
+        return result
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self.told.append(Commit(tree, path))
+
+    def rollback(self, context: Sequence[int]) -> None:
+        self.told.append(list(context))
+
+
+def test_passes_are_answered_in_order_and_nothing_else_is() -> None:
+    tree = TokenTree.chain([1], "toy")
+    first, second, third = (PassRequest([token], tree) for token in range(3))
+    commit, step = Commit(tree, [0]), step_of(PROMPT)
+    answers: list[PassResult | None] = []
+
+    def requests() -> Requests:
+        events = [first, commit, step, second, third, commit, step, step]
+        while events:
+            answers.append((yield events.pop(0)))
+
+    target, session = Told(), cycling()
+    assert list(drive(session, requests(), target)) == [step] * 3
+    one, two, three = target.results
+    assert answers == [one, None, None, two, three, None, None, None]
+    assert target.told == [first, commit, second, third, commit, session.context]
+
+
+def test_target_is_asked_for_nothing_before_it_has_to_be() -> None:
+    target, session = Told(), cycling()
+    steps = drive(session, speculate(session, Undrafted(), Never("plain"), GreedyMatch()), target)
+    assert target.told == []
+    next(steps)
+    assert len(target.told) == 2
+    next(steps)
+    assert len(target.told) == 4
+
+
+def test_what_is_accepted_is_committed_before_the_step_comes_out() -> None:
+    session, target = cycling(), ToyTarget(CYCLE)
+    planner = Always(Plan("toy", depth=2))
+    drafter = NamedDrafter(chosen_chain([2, 0]))
+    lengths = []
+    for step in drive(session, speculate(session, drafter, planner, GreedyMatch()), target):
+        assert target.cache == session.context[:-1]
+        assert session.context[step.context_length :] == step.tokens
+        lengths.append(len(target.cache))
+    assert lengths == [1, 4, 7, 9]
+
+
+# However it ends.
+
+
+class Interrupted(Exception):
+    pass
+
+
+class CleanupFailed(Exception):
+    pass
+
+
+class Failing:
+    """Fails where it is told to, the second time it comes by.
+
+    Attributes:
+        passed: the places it came by, in order.
+        over: whether the generation ends; what is committed now, is committed to clean up.
+    """
+
+    def __init__(self, where: str) -> None:
+        self.where = where
+        self.passed: list[str] = []
+        self.over = False
+
+    def __call__(self, place: str) -> None:
+        self.passed.append(place)
+        if place == self.where and self.passed.count(place) == 2:
+            self.over = True
+            raise Interrupted
+
+
+class FailingTarget(ToyTarget):
+    def __init__(self, failing: Failing) -> None:
+        super().__init__(LIVELY)
+        self.failing = failing
+
+    def forward(self, request: PassRequest) -> PassResult:
+        self.failing("forward")
+        result = super().forward(request)
+        self.cache += request.tree.tokens
+        self.failing("late forward")
+        del self.cache[len(request.context) :]
+        return result
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self.failing("commit")
+        super().commit(tree, path)
+        self.failing("late commit")
+
+    def rollback(self, context: Sequence[int]) -> None:
+        self.failing("rollback")
+        super().rollback(context)
+
+
+class FailingRule(GreedyMatch):
+    def __init__(self, failing: Failing) -> None:
+        self.failing = failing
+
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+        self.failing("rule")
+        return super().accept(target, random)
+
+
+class FailingDrafter(NamedDrafter):
+    """Around a draft model, which is cleaned up even where that fails."""
+
+    def __init__(self, model: DraftModel, failing: Failing, *, cleans: bool) -> None:
+        super().__init__(DraftModelSource(model))
+        self.failing = failing
+        self.cleans = cleans
+
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        draft = super().draft(session, plan)
+        self.failing("draft")
+        return draft
+
+    def verifying(
+        self, session: Session, plan: Plan, draft: Draft
+    ) -> AbstractContextManager[object]:
+        return self._beside()
+
+    @contextmanager
+    def _beside(self) -> Iterator[None]:
+        self.failing("enter")
+        try:
+            yield
+        finally:
+            self.failing("leave")
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        cleanup = self.failing.over
+        self.failing("cleanup" if cleanup else "committed")
+        super().committed(context, hidden)
+        if cleanup and not self.cleans:
+            raise CleanupFailed
+
+
+FAILS = (
+    *("draft", "enter", "forward", "late forward", "leave", "rule"),
+    *("commit", "late commit", "committed", "observe"),
+)
+"""Every place where something else than the loop is at work."""
+
+
+@pytest.mark.parametrize("cleans", [True, False], ids=["", "cleanup fails"])
+@pytest.mark.parametrize("where", [*FAILS, "thrown into", "closed", "finished"])
+def test_caches_keep_a_beginning_of_the_text_however_it_ends(where: str, cleans: bool) -> None:
+    failing, cache = Failing(where), ToyCache(OTHER)
+    session = session_of([0, 1, START], params=GREEDY, count=20)
+    target = FailingTarget(failing)
+    model = DraftModel(cache, LIVELY.size)
+    drafter = FailingDrafter(model, failing, cleans=cleans)
+    plan = Plan("model", depth=3, overlaps=True)
+    planner = Always(plan, lambda step: failing("observe"))
+    steps = drive(session, speculate(session, drafter, planner, FailingRule(failing)), target)
+
+    def generate() -> None:
+        for number, _ in enumerate(steps, 1):
+            failing.over = session.finish is not None
+            if number == 3 and where == "closed":
+                failing.over = True
+                steps.close()
+            if number == 3 and where == "thrown into":
+                failing.over = True
+                steps.throw(Interrupted())
+
+    if not cleans or where not in {"closed", "finished"}:
+        with pytest.raises(Interrupted if cleans else CleanupFailed):
+            generate()
+    else:
+        generate()
+    assert failing.passed[-2:] == ["cleanup", "rollback"]
+    assert failing.passed.count("cleanup") == failing.passed.count("rollback") == 1
+    assert (session.finish is None) == (where != "finished")
+    assert len(session.context) > 3
+    assert target.cache == session.context[: len(target.cache)]
+    assert cache.tokens == session.context[: len(cache.tokens)]
+
+
+@pytest.mark.parametrize("where", FAILS)
+def test_generation_that_failed_can_be_gone_on_with(where: str) -> None:
+    failing, cache = Failing(where), ToyCache(OTHER)
+    session = session_of([0, 1, START], params=GREEDY, count=20)
+    undisturbed = session_of([0, 1, START], params=GREEDY, count=20)
+    reference = speculate(undisturbed, Undrafted(), Never("the reference"), GreedyMatch())
+    list(drive(undisturbed, reference, ToyTarget(LIVELY)))
+
+    target = FailingTarget(failing)
+    drafter = FailingDrafter(DraftModel(cache, LIVELY.size), failing, cleans=True)
+    planner = Always(Plan("model", depth=3, overlaps=True), lambda step: failing("observe"))
+    rule = FailingRule(failing)
+    with pytest.raises(Interrupted):
+        list(drive(session, speculate(session, drafter, planner, rule), target))
+    failing.over = False
+    target.rollback(session.context[:-1])  # as the engine does: a pass needs a token to start with
+    list(drive(session, speculate(session, drafter, planner, rule), target))
+    assert session.context == undisturbed.context

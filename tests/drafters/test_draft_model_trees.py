@@ -1,0 +1,177 @@
+"""Trees behind a draft model's text: the branch that was committed stays, nothing is read twice."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.tree import ROOT
+from localspec.drafters.draft_model import DraftModel
+from tests.support.toys import START, BranchingToyCache, ToyCache, ToyModel, examples, started
+
+LIVELY = started(
+    [[[5, 3, 2], [1, 5, 4], [4, 1, 5]], [[2, 3, 5]] * 3, [[6, 1, 2], [1, 2, 6], [1, 1, 1]]]
+)
+"""What follows depends on two tokens."""
+TEXT = [0, 1, 2]
+
+
+def model_of(cache: ToyCache) -> DraftModel:
+    return DraftModel(cache, START + 1)
+
+
+def begun(cache: ToyCache) -> DraftModel:
+    """Behind TEXT, whose last token is unread."""
+    model = model_of(cache)
+    model.begin(TEXT)
+    assert cache.tokens == TEXT[:-1]
+    return model
+
+
+def rows_behind(*texts: Sequence[int]) -> list[list[float]]:
+    return [LIVELY.logits([text])[0].tolist() for text in texts]
+
+
+def test_pending_tokens_are_read_in_the_pass_of_the_first_nodes() -> None:
+    cache = BranchingToyCache(LIVELY, max_leaves=5)
+    model = begun(cache)
+    rows = model.grow([1, 2], [ROOT, 0], [2])
+    assert rows.tolist() == rows_behind(TEXT, [*TEXT, 1], [*TEXT, 1, 2])
+    assert cache.native_seconds == 2, "the prompt's, and this one"
+    assert cache.tokens == TEXT
+    assert model.grown == 2
+    rows = model.grow([0, 0], [ROOT, 1])
+    assert rows.tolist() == rows_behind([*TEXT, 0], [*TEXT, 1, 2, 0])
+    assert model.grown == 4
+    assert model.branches == 5
+
+
+def test_tree_has_one_branch_where_the_cache_takes_no_other() -> None:
+    assert model_of(ToyCache(LIVELY)).branches == 1
+
+
+def test_rows_of_a_tree_are_cut_to_the_targets_tokens() -> None:
+    wide = ToyModel(np.broadcast_to([0.1, 0.2, 0.1, 0.3, 0.9], (5, 5, 5)))
+    for size in (3, 5, 7):
+        rows = DraftModel(BranchingToyCache(wide), size).grow([1], [ROOT], [0])
+        assert rows.shape == (2, size)
+        assert np.isfinite(rows).sum(axis=1).tolist() == [min(size, 5)] * 2
+
+
+NODES = ([1, 2], [ROOT, ROOT]), ([0, 1], [1, 1]), ([2], [3])
+"""1, and 2 0, and 2 1 2; level by level."""
+
+
+def grown(cache: BranchingToyCache) -> DraftModel:
+    """A tree of three branches behind TEXT."""
+    model = begun(cache)
+    model.grow([], [], [2])
+    for tokens, parents in NODES:
+        model.grow(tokens, parents)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("came", "kept"),
+    [
+        ([2, 1, 0], [2, 1]),  # it leaves the tree behind its second level
+        ([2, 0, 0], [2, 0]),
+        ([1, 0], [1]),
+        ([0], []),  # at once
+        ([0, 1, 2], []),
+        ([2, 1, 2, 0], [2, 1, 2]),  # at the end of a branch
+        ([2, 1, 2, 0, 1, 1], [2, 1, 2]),  # more than was grown
+        ([1, 2, 1, 2], [1]),
+        ([2, 1], [2]),  # the row behind the last one is wanted, and gone
+        ([1], []),
+    ],
+)
+def test_committed_branch_is_kept_and_the_others_are_dropped(
+    came: list[int], kept: list[int]
+) -> None:
+    cache = BranchingToyCache(LIVELY)
+    model, context = grown(cache), [*TEXT, *came]
+    cache.decoded.clear()
+    model.sync(context)
+    assert cache.tokens == [*TEXT, *kept]
+    assert model.grown == 0
+    rows = model.grow([0], [ROOT], context[len(cache.tokens) :])
+    assert rows.tolist() == rows_behind(context, [*context, 0])
+    unread = range(len(TEXT) + len(kept) + 1, len(context) + 1)
+    assert cache.decoded == [*(tuple(context[:end]) for end in unread), (*context, 0)]
+
+
+def test_last_token_stays_where_the_row_behind_it_is_known() -> None:
+    cache = BranchingToyCache(LIVELY)
+    model = grown(cache)
+    model.sync([*TEXT, 2, 1], whole=True)
+    assert cache.tokens == [*TEXT, 2, 1]
+
+
+@pytest.mark.parametrize("prompt", [[0, 2], [0, 1, 2, 2, 1, 0, 0], [2]])
+def test_new_prompt_ends_the_tree(prompt: list[int]) -> None:
+    """What it shares with the new text is not read again, the tree's branch included."""
+    cache = BranchingToyCache(LIVELY)
+    model = grown(cache)
+    held = {(*TEXT, 2), (*TEXT, 2, 1), *(tuple(TEXT[:end]) for end in (1, 2, 3))}
+    cache.decoded.clear()
+    model.begin(prompt)
+    assert cache.tokens == prompt[:-1]
+    assert not held & set(cache.decoded)
+
+
+def test_tree_is_dropped_with_what_was_generated() -> None:
+    """As when an answer is broken off."""
+    cache = BranchingToyCache(LIVELY)
+    model = grown(cache)
+    model.sync(TEXT)
+    assert cache.tokens == TEXT[:-1]
+    assert model.grown == 0
+    model.read([2])
+    assert cache.tokens == TEXT
+
+
+tokens = st.integers(0, 2)
+rounds = st.lists(
+    st.tuples(
+        st.lists(st.tuples(st.integers(0, 7), tokens), max_size=8),
+        st.lists(tokens, min_size=1, max_size=4),
+    ),
+    max_size=6,
+)
+
+
+@examples(150)
+@given(rounds=rounds)
+def test_nothing_that_is_kept_is_decoded_again(
+    rounds: list[tuple[list[tuple[int, int]], list[int]]],
+) -> None:
+    """Whatever grows, and whatever comes: a pass reads what the cache lacks, and each node once.
+
+    The last token is dropped even if it was grown: the row behind it is gone.
+    """
+    cache = BranchingToyCache(LIVELY, max_leaves=64)
+    model, context = begun(cache), list(TEXT)
+    for growth, came in rounds:
+        kept, before = len(cache.tokens), len(cache.decoded)
+        row = model.grow([], [], context[len(cache.tokens) :])
+        assert row.tolist() == rows_behind(context)
+        paths: list[tuple[int, ...]] = []
+        for choice, token in growth:
+            parent = choice % (len(paths) + 1) - 1
+            path = (*(() if parent == ROOT else paths[parent]), token)
+            if path not in paths:
+                row = model.grow([token], [parent])
+                assert row.tolist() == rows_behind([*context, *path])
+                paths.append(path)
+        read = cache.decoded[before:]
+        assert len(read) == len(set(read)) == len(context) - kept + len(paths)
+        borne_out = [len(path) for path in paths if path == tuple(came[: len(path)])]
+        held = len(context) + max(borne_out, default=0)
+        context += came
+        model.sync(context)
+        assert cache.tokens == context[: min(held, len(context) - 1)]
