@@ -10,7 +10,7 @@ from typing import Any
 from localspec import paths
 from localspec.bench.machine import Machine
 from localspec.cli.tables import beside, count, facts, table, unbroken
-from localspec.doctor.checkup import Calibration
+from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
 from localspec.gguf.names import printable
 from localspec.gguf.reader import GGUFFile
@@ -30,7 +30,7 @@ class Findings:
     Attributes:
         why: about the draft model, where -d auto or none had a say.
         checks: of the pair.
-        calibration, recommendation: None where it did not come to that.
+        measurements, recommendation: None where it did not come to that.
     """
 
     machine: Machine
@@ -41,7 +41,7 @@ class Findings:
     draft: GGUFFile | None
     why: str
     checks: list[Check] = field(default_factory=list)
-    calibration: Calibration | None = None
+    measurements: PairMeasurements | None = None
     recommendation: Recommendation | None = None
 
     @property
@@ -52,7 +52,7 @@ class Findings:
 def as_json(found: Findings) -> dict[str, Any]:
     """All of it, as JSON values."""
     failed = [check.evidence for check in found.checks if check.verdict == FAIL]
-    calibration, kept = found.calibration, found.recommendation
+    calibration, kept = found.measurements, found.recommendation
     return {
         "machine": {
             **dataclasses.asdict(found.machine),
@@ -94,7 +94,7 @@ def _name(file: GGUFFile) -> str:
     return printable(file.text("general.name") or file.path.stem, 80)
 
 
-def _calibration(found: Calibration) -> dict[str, Any]:
+def _calibration(found: PairMeasurements) -> dict[str, Any]:
     return {
         "seconds": found.seconds,
         "partial": found.partial,
@@ -122,8 +122,8 @@ def as_text(found: Findings) -> str:
     parts = [_machine(found), _pair(found)]
     if found.checks:
         parts.append(_checks(found.checks))
-    if found.calibration is not None:
-        parts.append(_measured(found.calibration))
+    if found.measurements is not None:
+        parts.append(_measured(found.measurements))
     advice = _advice(found)
     if advice:
         parts.append(advice + "\n")
@@ -177,7 +177,7 @@ def _checks(checks: list[Check]) -> str:
     return "".join(lines)
 
 
-def _measured(found: Calibration) -> str:
+def _measured(found: PairMeasurements) -> str:
     text = ""
     if found.curve:
         one = found.curve[1]

@@ -13,7 +13,7 @@ from localspec.errors import UsageError
 
 if TYPE_CHECKING:
     from localspec.gguf.reader import GGUFFile
-    from localspec.pairing.drafts import Candidate
+    from localspec.pairing.drafts import DraftCandidate
 
 EXAMPLES = """\
 Examples:
@@ -106,7 +106,7 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
     return 0
 
 
-def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[Candidate]) -> dict[str, Any]:
+def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[DraftCandidate]) -> dict[str, Any]:
     """Everything, as JSON has it."""
     from localspec.gguf.description import quantization, why_not
     from localspec.gguf.names import printable
@@ -152,7 +152,7 @@ def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[Candidate]) -> dic
     }
 
 
-def _draft(candidate: Candidate) -> dict[str, Any]:
+def _draft(candidate: DraftCandidate) -> dict[str, Any]:
     forecast = candidate.forecast
     return {
         "reference": candidate.reference,
@@ -160,7 +160,7 @@ def _draft(candidate: Candidate) -> dict[str, Any]:
         "path": str(candidate.model.path),
         "usable": candidate.usable,
         "why_not": candidate.why_not,
-        "warnings": [c.evidence for c in candidate.report.warnings] if candidate.report else [],
+        "warnings": [c.evidence for c in candidate.verdict.warnings] if candidate.verdict else [],
         "expected_speed_up": None if forecast is None else round(forecast.speed_up, 2),
         "expected_cost": None if forecast is None else round(forecast.cost, 4),
     }
@@ -206,7 +206,7 @@ def _memory(memory: dict[str, Any]) -> str:
     return text
 
 
-def _drafts(found: list[Candidate]) -> str:
+def _drafts(found: list[DraftCandidate]) -> str:
     from localspec.cli.tables import count, table
     from localspec.gguf.names import printable
 
@@ -236,9 +236,9 @@ def _drafts(found: list[Candidate]) -> str:
     return text
 
 
-def _doubts(candidate: Candidate) -> list[tuple[str, str, str]]:
+def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
     """What speaks against a draft that fits: its name (once), the rule, a sentence."""
-    found = [] if candidate.report is None else candidate.report.warnings
+    found = [] if candidate.verdict is None else candidate.verdict.warnings
     doubts = [(check.rule, check.evidence) for check in found]
     if candidate.forecast is not None and not candidate.forecast.pays:
         doubts.insert(

@@ -14,7 +14,7 @@ from localspec.gguf.types import FILE_TYPES
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What a file says about itself, safe for a terminal.
 
     Attributes:
@@ -36,15 +36,15 @@ class Facts:
     chat: bool
 
 
-def describe(path: Path) -> Facts:
+def describe(path: Path) -> ModelFacts:
     """Read a file; never raises for what is wrong with it."""
     try:
         file = read_gguf(path)
     except LocalspecError as error:
-        return Facts("", None, "", None, _size(path), printable(str(error), 400), chat=False)
+        return ModelFacts("", None, "", None, _size(path), printable(str(error), 400), chat=False)
     template = file.metadata.get("tokenizer.chat_template")
     context = file.own_integer("context_length")
-    return Facts(
+    return ModelFacts(
         printable(file.architecture, 40),
         file.n_parameters,
         quantization(file),

@@ -95,7 +95,7 @@ def listed(names: Sequence[str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ModelFiles:
     """One model among the files of a repository.
 
     Attributes:
@@ -118,7 +118,7 @@ class Weights:
         return tuple(part for part in parts_of(self.files[0]) if part not in there)
 
 
-def weights_among(names: Iterable[str]) -> list[Weights]:
+def models_among(names: Iterable[str]) -> list[ModelFiles]:
     """The models among the files of a repository, in the order of their names."""
     sets: dict[tuple[str, str], list[str]] = {}
     for name in sorted(names):
@@ -126,10 +126,12 @@ def weights_among(names: Iterable[str]) -> list[Weights]:
         if file.lower().endswith(".gguf") and not any(word in file.lower() for word in _BESIDES):
             part = _PART.fullmatch(name)
             sets.setdefault((part["stem"], part["total"]) if part else (name, ""), []).append(name)
-    return [Weights(tuple(files), quant_of(files[0])) for files in sets.values()]
+    return [ModelFiles(tuple(files), quant_of(files[0])) for files in sets.values()]
 
 
-def choose(models: Sequence[Weights], *, quant: str | None, file: str | None) -> Weights | None:
+def choose(
+    models: Sequence[ModelFiles], *, quant: str | None, file: str | None
+) -> ModelFiles | None:
     """The model that a reference means; None where there is none such.
 
     Args:
@@ -146,7 +148,7 @@ def choose(models: Sequence[Weights], *, quant: str | None, file: str | None) ->
     return next((m for m in models if m.quant not in _UNQUANTIZED), models[0] if models else None)
 
 
-def _with_quant(models: Sequence[Weights], quant: str) -> Weights | None:
+def _with_quant(models: Sequence[ModelFiles], quant: str) -> ModelFiles | None:
     wanted = quant.upper().replace("FP16", "F16").replace("FP32", "F32")
     for model in models:
         if model.quant == wanted:

@@ -146,7 +146,7 @@ def host() -> str:
     return printable(constants.ENDPOINT.partition("://")[2].partition("/")[0] or constants.ENDPOINT)
 
 
-class Patience:
+class Retries:
     """Tries again, with growing waits, what may pass.
 
     Args:

@@ -55,7 +55,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class PairReport:
+class PairVerdict:
     """All rules.
 
     Attributes:
@@ -80,7 +80,7 @@ class PairReport:
 
 def judge(
     target: Path, draft: Path, *, context: int | None = None, kv_type: str = "f16"
-) -> PairReport:
+) -> PairVerdict:
     """Judge a pair from its files' metadata; loads no weights.
 
     Args:
@@ -94,7 +94,7 @@ def judge(
         what = "draft"
         other = read_gguf(draft)
     except LocalspecError as error:
-        return PairReport((_no_model(what, printable(str(error), 400)),))
+        return PairVerdict((_no_model(what, printable(str(error), 400)),))
     return judge_files(mine, other, context=context, kv_type=kv_type)
 
 
@@ -105,7 +105,7 @@ def judge_files(
     context: int | None = None,
     kv_type: str = "f16",
     through_text: bool | None = None,
-) -> PairReport:
+) -> PairVerdict:
     """The same for files that have been read.
 
     Args:
@@ -115,8 +115,8 @@ def judge_files(
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
-            return PairReport((_no_model(what, problem),))
-    return PairReport(tuple(_checks(target, draft, context, kv_type, through_text)))
+            return PairVerdict((_no_model(what, problem),))
+    return PairVerdict(tuple(_checks(target, draft, context, kv_type, through_text)))
 
 
 def _no_model(what: str, problem: str) -> Check:

@@ -17,8 +17,8 @@ import pytest
 
 from localspec import paths
 from localspec.cli.output import Console
-from localspec.cli.pull_display import Display
-from localspec.hub.download import Progress
+from localspec.cli.pull_display import PullDisplay
+from localspec.hub.download import PullProgress
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, line, on_terminal, running
 from tests.hub.conftest import COMMIT, Cached
@@ -250,11 +250,11 @@ def test_a_terminal_shows_a_bar(hub: Hub, model: bytes) -> None:
 
 def test_where_there_is_no_bar_lines_come_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    display = Display(Console(), clock=lambda: now)
+    display = PullDisplay(Console(), clock=lambda: now)
     for done in range(0, 101, 5):
-        display.show(Progress("sub/m.gguf", 2, 3, done, 100, "download"))
+        display.show(PullProgress("sub/m.gguf", 2, 3, done, 100, "download"))
         now += 2.5
-    display.show(Progress("sub/m.gguf", 2, 3, 0, 100, "check"))
+    display.show(PullProgress("sub/m.gguf", 2, 3, 0, 100, "check"))
     assert capfd.readouterr().err.splitlines() == [
         f"localspec: note: m.gguf (2 of 3): {percent} % of 100 B" for percent in range(0, 101, 20)
     ]
