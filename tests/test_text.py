@@ -1,4 +1,4 @@
-"""Text is released when no later token can change it."""
+"""Text is released when no later token can change it, and shown so that it steers nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.text import TextAssembler
+from localspec.text import TextAssembler, gibibytes, gigabytes, listed, printable
 
 
 def assembler(pieces: list[bytes], stop: tuple[str, ...] = ()) -> TextAssembler:
@@ -58,3 +58,19 @@ def test_any_cutting_of_any_text_gives_the_text_before_the_stop_string(
     released = "".join(text.push([i]) for i in range(len(pieces))) + text.finish()
     assert released == whole.split(stop)[0] == text.text
     assert (text.stopped == stop) == (stop in whole)
+
+
+def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
+    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
+    assert printable("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_many_names_are_counted() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+
+
+def test_sizes_for_people() -> None:
+    assert [gigabytes(n) for n in (7, 1_500, 4_700_000_000)] == ["7 B", "1.5 kB", "4.7 GB"]
+    assert [gibibytes(n) for n in (7, 1_536, 5 << 30)] == ["7 bytes", "1.5 KiB", "5.0 GiB"]

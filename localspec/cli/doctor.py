@@ -89,13 +89,13 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.doctor.checkup import device_checks
     from localspec.errors import ModelInvalid
     from localspec.gguf.description import why_not
-    from localspec.gguf.names import printable
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, library
     from localspec.pairing.memory import Use
     from localspec.pairing.rules import judge_files
     from localspec.paths import EMBEDDED_DRAFT
+    from localspec.text import printable
 
     library.on_abort(console.last_words)
     console.progress("looking at the files")

@@ -12,13 +12,13 @@ from localspec.bench.machine import Machine
 from localspec.cli.tables import beside, count, facts, table, unbroken
 from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile
+from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
-from localspec.pairing.fit import available, shown
 from localspec.pairing.forecast import PAYS
+from localspec.pairing.pair_memory import available
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, Check
+from localspec.text import gibibytes, printable
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
@@ -135,14 +135,14 @@ def _machine(found: Findings) -> str:
     gpus = [device for device in found.devices if device.kind != "CPU"]
     others = "\n".join(
         f"{printable(device.name)}: {printable(device.description)} ({device.kind}), "
-        f"{shown(device.free)} of {shown(device.total)} free"
+        f"{gibibytes(device.free)} of {gibibytes(device.total)} free"
         for device in gpus
     )
     features = ", ".join(found.features)
     return facts(
         [
             ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads used"),
-            ("memory", f"{shown(available()[0])} of {shown(machine.memory)} available"),
+            ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
             ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
             ("devices", others or "none besides the processor"),
             (
@@ -182,7 +182,7 @@ def _measured(found: PairMeasurements) -> str:
     if found.curve:
         one = found.curve[1]
         more = {n: seconds / one for n, seconds in found.curve.items() if n > 1}
-        sizes = ", ".join(f"{n}: {ratio:.2f}" for n, ratio in more.items())
+        sizes = ", ".join(unbroken(f"{n}: {ratio:.2f}") for n, ratio in more.items())
         rows = [("target pass", f"{1e3 * one:.1f} ms over one token; times that over {sizes}")]
         if found.draft_seconds is not None and found.cost is not None:
             cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target's"

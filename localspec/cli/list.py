@@ -87,7 +87,7 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 def _table(models: list[LocalModel]) -> str:
     from localspec.cli.tables import count, table
-    from localspec.gguf.names import gigabytes, printable
+    from localspec.text import gigabytes, printable
 
     header = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANT", "CONTEXT", "SIZE", "SOURCE")
     rows = [
@@ -109,7 +109,7 @@ def _table(models: list[LocalModel]) -> str:
 
 def _problems(models: list[LocalModel]) -> str:
     from localspec.cli.tables import table
-    from localspec.gguf.names import printable
+    from localspec.text import printable
 
     rows = [(printable(str(model.path), 4096), model.problem or "") for model in models]
     return table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))

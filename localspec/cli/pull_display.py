@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.output import Console
-from localspec.gguf.names import gigabytes, printable
+from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
     from localspec.hub.download import PullProgress

@@ -12,7 +12,7 @@ from localspec.cli.output import Console
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.gguf.reader import GGUFFile
+    from localspec.gguf.file import GGUFFile
     from localspec.pairing.drafts import DraftCandidate
 
 EXAMPLES = """\
@@ -109,10 +109,10 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
 def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[DraftCandidate]) -> dict[str, Any]:
     """Everything, as JSON has it."""
     from localspec.gguf.description import quantization, why_not
-    from localspec.gguf.names import printable
     from localspec.gguf.vocabularies import VocabularyFacts
     from localspec.pairing.memory import default_context, predict
     from localspec.pairing.rules import active_parameters
+    from localspec.text import printable
 
     vocabulary = VocabularyFacts(file)
     template = file.text("tokenizer.chat_template")
@@ -168,7 +168,7 @@ def _draft(candidate: DraftCandidate) -> dict[str, Any]:
 
 def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
     from localspec.cli.tables import count, facts, unbroken
-    from localspec.gguf.names import gigabytes, printable
+    from localspec.text import gigabytes, printable
 
     active = told["active_parameters"]
     parameters = count(told["parameters"])
@@ -194,21 +194,22 @@ def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
 
 
 def _memory(memory: dict[str, Any]) -> str:
-    from localspec.pairing.fit import shown
+    from localspec.text import gibibytes
 
     text = (
-        f"{shown(memory['total'])} with {memory['context']} tokens of {memory['kv_type']} cache: "
-        f"weights {shown(memory['weights'])}, cache {shown(memory['kv'])}, "
-        f"passes and vocabulary {shown(memory['compute'])}"
+        f"{gibibytes(memory['total'])} with {memory['context']} tokens "
+        f"of {memory['kv_type']} cache: "
+        f"weights {gibibytes(memory['weights'])}, cache {gibibytes(memory['kv'])}, "
+        f"passes and vocabulary {gibibytes(memory['compute'])}"
     )
     if memory["reclaimable"]:
-        text += f"\n{shown(memory['reclaimable'])} of it can be taken back: the mapped file"
+        text += f"\n{gibibytes(memory['reclaimable'])} of it can be taken back: the mapped file"
     return text
 
 
 def _drafts(found: list[DraftCandidate]) -> str:
     from localspec.cli.tables import count, table
-    from localspec.gguf.names import printable
+    from localspec.text import printable
 
     fitting = [candidate for candidate in found if candidate.usable]
     others = [c for c in found if not c.usable and c.model.problem is None]

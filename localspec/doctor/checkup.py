@@ -22,14 +22,14 @@ from localspec.bench.records import BenchPrompt
 from localspec.bench.suites import SUITES, load_suites
 from localspec.decoding.params import SamplingParams
 from localspec.errors import ContextOverflow
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile
-from localspec.pairing.fit import layers_that_fit, shown
+from localspec.gguf.file import GGUFFile
 from localspec.pairing.forecast import best
 from localspec.pairing.memory import Use, n_layers
+from localspec.pairing.pair_memory import layers_that_fit
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, WARN, Check
 from localspec.planning.drafting import Drafting
+from localspec.text import gibibytes, printable
 
 if TYPE_CHECKING:
     from localspec.decoding.stats import GenerationStats
@@ -348,7 +348,8 @@ def device_checks(
         fit = layers_that_fit(target, draft, use, device.free)
         name = printable(f"{device.name} ({device.description})", 60)
         evidence = (
-            f"{shown(fit.need)} of the {shown(device.free)} that are free of {shown(device.total)}"
+            f"{gibibytes(fit.need)} of the {gibibytes(device.free)} that are free "
+            f"of {gibibytes(device.total)}"
         )
         if fit.all_fit:
             found.append(Check(f"memory of {name}", OK, f"Everything fits: {evidence}"))

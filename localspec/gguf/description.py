@@ -8,9 +8,10 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, HEADS, KNOWN, SOUND
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, Skipped, read_gguf
+from localspec.gguf.file import GGUFFile, Skipped
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
+from localspec.text import printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,24 +21,6 @@ _UNQUANTIZED = ("F16", "BF16", "F32")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _BESIDES = ("mmproj", "imatrix")
 """What else lies in repositories as .gguf: image encoders, statistics for quantizing."""
-_MANY = 4
-"""More missing parts than this are counted, not listed."""
-
-
-def printable(text: str, longest: int = 200) -> str:
-    """Text from elsewhere, fit for a terminal: one line, nothing that steers it, not endless."""
-    text = "".join(
-        " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
-    ).strip()
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def gigabytes(count: int) -> str:
-    """Bytes for people."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
 
 
 def is_repository(text: str) -> bool:
@@ -83,15 +65,6 @@ def parts_of(name: str) -> tuple[str, ...]:
     return tuple(
         f"{folder}{slash}{before}{number:05}{after}" for number in range(1, int(found["total"]) + 1)
     )
-
-
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence; the first few, and how many more there are."""
-    shown = [printable(name) for name in names[:_MANY]]
-    more = len(names) - len(shown)
-    if more:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
 
 
 @dataclass(frozen=True, slots=True)

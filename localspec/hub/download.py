@@ -21,19 +21,11 @@ from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.files import write_atomically
-from localspec.gguf.names import (
-    DEFAULT_QUANT,
-    ModelFiles,
-    choose,
-    gigabytes,
-    listed,
-    models_among,
-    parts_of,
-    printable,
-)
+from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import Repository
 from localspec.hub.resolution import find, identify
+from localspec.text import gigabytes, listed, printable
 
 if TYPE_CHECKING:
     from localspec.hub.remote import Listing, RemoteFile, Retries

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
-from localspec.gguf.names import choose, models_among, parts_of, printable, stays_inside
+from localspec.gguf.names import choose, models_among, parts_of, stays_inside
+from localspec.text import printable
 
 EMBEDDED = "embedded"
 """The source of the pair that comes with localspec."""

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from localspec import paths
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
-from localspec.gguf.names import choose, models_among, parts_of, printable
+from localspec.gguf.names import choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import Repository
 from localspec.hub.resolution import identify
+from localspec.text import printable
 
 if TYPE_CHECKING:
     from huggingface_hub import CachedFileInfo, CachedRepoInfo, DeleteCacheStrategy, HFCacheInfo

@@ -11,17 +11,10 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import ModelNotFound
-from localspec.gguf.names import (
-    DEFAULT_QUANT,
-    ModelFiles,
-    choose,
-    listed,
-    models_among,
-    parts_of,
-    printable,
-)
+from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import CatalogName, Repository, parse
+from localspec.text import listed, printable
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import Any
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import write_atomically
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
 from localspec.identity import file_identity, fingerprint
 from localspec.llama.options import ModelOptions
@@ -21,6 +21,7 @@ from localspec.pairing.choice import Choice
 from localspec.pairing.drafts import DraftCandidate, candidates
 from localspec.pairing.forecast import Forecast
 from localspec.pairing.recommendations import Recommendation, of_target
+from localspec.text import printable
 
 FORMAT = 1
 

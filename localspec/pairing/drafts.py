@@ -7,14 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.hub.local import LocalModel
 from localspec.hub.places import EMBEDDED
 from localspec.hub.reference import DEMO
 from localspec.pairing.forecast import Forecast, forecast
 from localspec.pairing.rules import PairVerdict, judge_files
+from localspec.text import printable
 
 
 @dataclass(frozen=True, slots=True)

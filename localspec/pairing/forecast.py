@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.gguf.description import quantization
-from localspec.gguf.reader import GGUFFile
+from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import n_layers
 from localspec.pairing.rules import WARN, PairVerdict
 

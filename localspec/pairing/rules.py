@@ -10,11 +10,12 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import Difference, VocabularyFacts, compare, shared_text
-from localspec.pairing.fit import available, memory_of_pair, shown
 from localspec.pairing.memory import default_context
+from localspec.pairing.pair_memory import available, memory_of_pair
+from localspec.text import gibibytes, printable
 
 THROUGH_TEXT = True
 """Whether a draft of another vocabulary works through text; if not, it cannot draft at all."""
@@ -353,8 +354,9 @@ def _memory(target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (
-        f"{shown(mine.total)} and {shown(other.total)} with {kv_type} caches for {tokens} tokens; "
-        f"{shown(free)} of {shown(whole)} are available"
+        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {kv_type} caches for "
+        f"{tokens} tokens; "
+        f"{gibibytes(free)} of {gibibytes(whole)} are available"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."
     need = mine + other

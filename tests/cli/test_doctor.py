@@ -25,8 +25,8 @@ from localspec.doctor.checkup import (
 from localspec.gguf.reader import read_gguf
 from localspec.llama.devices import Device, backends, devices
 from localspec.pairing import recommendations, rules
-from localspec.pairing.fit import layers_that_fit
 from localspec.pairing.memory import Use, n_layers, place
+from localspec.pairing.pair_memory import layers_that_fit
 from localspec.planning.profile_store import folder as measurements
 from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama

@@ -7,10 +7,8 @@ import pytest
 from localspec.gguf.names import (
     choose,
     is_repository,
-    listed,
     models_among,
     parts_of,
-    printable,
     quant_of,
     stays_inside,
 )
@@ -129,14 +127,3 @@ def test_ordinary_names_stay_inside() -> None:
 )
 def test_names_of_repositories(text: str, valid: bool) -> None:
     assert is_repository(text) is valid
-
-
-def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
-    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
-    assert printable("x" * 300, 10) == "x" * 9 + "…"
-
-
-def test_many_names_are_counted() -> None:
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b and c"
-    assert listed(list("abcdef")) == "a, b, c, d and 2 more"

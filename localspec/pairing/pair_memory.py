@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from localspec.gguf.reader import GGUFFile
+from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import (
     SPARE,
     MemoryNeed,
@@ -29,14 +29,6 @@ def memory_of_pair(
         for file in (target, draft)
     )
     return mine, other
-
-
-def shown(size: int) -> str:
-    """Bytes as people read them: 4.7 GiB."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
 
 
 def available() -> tuple[int, int]:
