@@ -51,15 +51,13 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     output = context.params["output"] and Path(context.params["output"])
     try:
         report = _measured(context, console)
-        # First what needs no disk: a full one must not cost the result.
-        console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
-        if output is not None:
-            from localspec.bench import figures, folder
-
-            folder.write(report, output)
-            console.notice(f"The report is in {output}.")
-            if not figures.available():
-                console.notice(figures.MISSING)
+        try:
+            # First what needs no disk: a full one must not cost the result.
+            console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
+        finally:
+            # And a reader who has seen enough, as `head`, must not cost the files.
+            if output is not None:
+                _write(report, output, console)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before anything was measured.") from None
     finally:
@@ -67,6 +65,15 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     if report.partial:
         raise Cancelled("Interrupted; the report covers what was measured until then.")
     return 0
+
+
+def _write(report: Report, output: Path, console: Console) -> None:
+    from localspec.bench import figures, folder
+
+    folder.write(report, output)
+    console.notice(f"The report is in {output}.")
+    if not figures.available():
+        console.notice(figures.MISSING)
 
 
 def _measured(context: typer.Context, console: Console) -> Report:

@@ -104,7 +104,8 @@ def _table(models: list[LocalModel]) -> str:
         for model in models
     ]
     right = ("PARAMETERS", "CONTEXT", "SIZE")
-    return table((*header, "REFERENCE"), rows, right=right)
+    spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
+    return table((*header, "REFERENCE"), rows, right=right, spare=spare)
 
 
 def _problems(models: list[LocalModel]) -> str:

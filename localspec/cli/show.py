@@ -225,7 +225,7 @@ def _drafts(found: list[DraftCandidate]) -> str:
             for candidate in fitting
         ]
         header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "REFERENCE")
-        text += table(header, rows, right=("PARAMETERS", "EXPECTED"))
+        text += table(header, rows, right=("PARAMETERS", "EXPECTED"), spare=("PARAMETERS",))
     else:
         text += "No model on this machine drafts for it.\n"
     doubts = [doubt for candidate in fitting for doubt in _doubts(candidate)]

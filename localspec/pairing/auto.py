@@ -25,7 +25,7 @@ from localspec.text import printable
 
 FORMAT = 1
 
-logger = logging.getLogger("localspec.hub")
+logger = logging.getLogger("localspec.pairing")
 
 
 def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) -> Choice:

@@ -100,7 +100,7 @@ def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> fl
 
 
 def active_bytes(file: GGUFFile) -> int:
-    """Bytes of the weights that a token passes through; see `pairing.active_parameters`."""
+    """Bytes of the weights that a token passes through; see `active_parameters`."""
     experts = file.own_integer("expert_count") or 0
     used = file.own_integer("expert_used_count") or 0
     share = used / experts if 0 < used < experts else 1.0
