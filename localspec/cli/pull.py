@@ -61,7 +61,7 @@ def pull(
     console.configure(quiet=quiet, verbosity=verbose)
     references = [reference]
     try:
-        from localspec.cli.pull_display import PullDisplay, client_speaks_through
+        from localspec.cli.pull_display import DownloadDisplay, client_speaks_through
         from localspec.hub import download
         from localspec.hub.resolution import identify
 
@@ -71,7 +71,7 @@ def pull(
             if second is not None:
                 identify(second)
                 references.append(second)
-        with PullDisplay(console) as display, client_speaks_through(console):
+        with DownloadDisplay(console) as display, client_speaks_through(console):
             pulled = [
                 download.pull(one, offline=offline, progress=display.show, notify=display.notice)
                 for one in references

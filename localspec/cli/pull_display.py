@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _SECONDS_BETWEEN_LINES = 10.0
 
 
-class PullDisplay:
+class DownloadDisplay:
     """Draws for one console.
 
     Args:
@@ -32,7 +32,7 @@ class PullDisplay:
         self._task: tuple[Any, ...] = ()
         self._due = 0.0
 
-    def __enter__(self) -> PullDisplay:
+    def __enter__(self) -> DownloadDisplay:
         if self._console.shows_progress:
             self._bar = _bar()
             self._bar.start()

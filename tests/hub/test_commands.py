@@ -17,7 +17,7 @@ import pytest
 
 from localspec import paths
 from localspec.cli.output import Console
-from localspec.cli.pull_display import PullDisplay
+from localspec.cli.pull_display import DownloadDisplay
 from localspec.hub.download import PullProgress
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, line, on_terminal, running
@@ -250,7 +250,7 @@ def test_a_terminal_shows_a_bar(hub: Hub, model: bytes) -> None:
 
 def test_where_there_is_no_bar_lines_come_now_and_then(capfd: pytest.CaptureFixture[str]) -> None:
     now = 0.0
-    display = PullDisplay(Console(), clock=lambda: now)
+    display = DownloadDisplay(Console(), clock=lambda: now)
     for done in range(0, 101, 5):
         display.show(PullProgress("sub/m.gguf", 2, 3, done, 100, "download"))
         now += 2.5
