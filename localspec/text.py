@@ -2,16 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from localspec.errors import UsageError
 
 # A model, or a file name, must not be able to steer the terminal it is shown on.
 _HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
 _HARMLESS |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
 
+_MANY = 4
+"""More names than this are counted, not listed."""
+
 
 def harmless(text: str) -> str:
     """The text without control characters that a terminal would obey."""
     return text.translate(_HARMLESS)
+
+
+def printable(text: str, longest: int = 200) -> str:
+    """Text from elsewhere, fit for a terminal: one line, nothing that steers it, not endless."""
+    text = "".join(
+        " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
+    ).strip()
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence; the first few, and how many more there are."""
+    shown = [printable(name) for name in names[:_MANY]]
+    more = len(names) - len(shown)
+    if more:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
+
+
+def gigabytes(count: int) -> str:
+    """Bytes of a file for people: 4.7 GB."""
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if count >= size:
+            return f"{count / size:.1f} {unit}"
+    return f"{count} B"
+
+
+def gibibytes(size: int) -> str:
+    """Bytes of memory for people: 4.7 GiB."""
+    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size / unit:.1f} {name}"
+    return f"{size} bytes"
 
 
 def decoded(data: bytes, what: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.errors import UsageError
-from localspec.text import decoded, harmless
+from localspec.text import decoded, gibibytes, gigabytes, harmless, listed, printable
 
 
 def test_what_a_terminal_would_obey_is_replaced() -> None:
@@ -30,3 +30,19 @@ def test_a_byte_order_mark_is_no_text() -> None:
 def test_bytes_that_are_no_text_are_named(data: bytes, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
         decoded(data, "notes.txt")
+
+
+def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
+    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
+    assert printable("x" * 300, 10) == "x" * 9 + "…"
+
+
+def test_many_names_are_counted() -> None:
+    assert listed(["a"]) == "a"
+    assert listed(["a", "b", "c"]) == "a, b and c"
+    assert listed(list("abcdef")) == "a, b, c, d and 2 more"
+
+
+def test_sizes_for_people() -> None:
+    assert [gigabytes(n) for n in (7, 1_500, 4_700_000_000)] == ["7 B", "1.5 kB", "4.7 GB"]
+    assert [gibibytes(n) for n in (7, 1_536, 5 << 30)] == ["7 bytes", "1.5 KiB", "5.0 GiB"]

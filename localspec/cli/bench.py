@@ -52,15 +52,13 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     output = context.params["output"] and Path(context.params["output"])
     try:
         report = _measured(context, console)
-        # First what needs no disk: a full one must not cost the result.
-        console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
-        if output is not None:
-            from localspec.bench import charts, report_folder
-
-            report_folder.write(report, output)
-            console.notice(f"The report is in {output}.")
-            if not charts.available():
-                console.notice(charts.MISSING)
+        try:
+            # First what needs no disk: a full one must not cost the result.
+            console.answer(report.to_json() + "\n" if context.params["json"] else _shown(report))
+        finally:
+            # And a reader who has seen enough, as `head`, must not cost the files.
+            if output is not None:
+                _write(report, output, console)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before anything was measured.") from None
     finally:
@@ -68,6 +66,15 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     if report.partial:
         raise Cancelled("Interrupted; the report covers what was measured until then.")
     return 0
+
+
+def _write(report: Report, output: Path, console: Console) -> None:
+    from localspec.bench import charts, report_folder
+
+    report_folder.write(report, output)
+    console.notice(f"The report is in {output}.")
+    if not charts.available():
+        console.notice(charts.MISSING)
 
 
 def _measured(context: typer.Context, console: Console) -> Report:

@@ -72,7 +72,7 @@ def doctor(
         console.answer(json_format.dumps(doctor_report.as_json(findings)) + "\n")
     else:
         console.answer(doctor_report.as_text(findings))
-    if findings.calibration is not None and findings.calibration.partial:
+    if findings.measurements is not None and findings.measurements.partial:
         raise Cancelled("Interrupted; the report covers what was measured until then.")
     failed = [check for check in findings.checks if check.verdict == "fail"]
     if not failed:
@@ -89,13 +89,13 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.doctor.checkup import device_checks
     from localspec.errors import ModelInvalid
     from localspec.gguf.description import why_not
-    from localspec.gguf.names import printable
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, library
     from localspec.pairing.memory import Use
     from localspec.pairing.rules import judge_files
     from localspec.paths import EMBEDDED_DRAFT
+    from localspec.text import printable
 
     library.on_abort(console.last_words)
     console.progress("looking at the files")
@@ -175,17 +175,17 @@ def _measure(
         findings.checks += [checkup.text_check("target", engine)]
         if not findings.usable:
             return
-        findings.calibration = checkup.calibrate(
+        findings.measurements = checkup.measure_pair(
             engine,
             checkup.QUICK if quick else checkup.LONG,
             tell=lambda text: console.progress(f"calibrating: {text}"),
             stopped=stop.is_set,
         )
-    cost = checkup.cost_check(findings.calibration)
+    cost = checkup.cost_check(findings.measurements)
     if cost is not None:
         findings.checks += [cost]
-    findings.recommendation = checkup.recommendation(target, draft, findings.calibration)
-    if findings.recommendation is not None and not findings.calibration.partial:
+    findings.recommendation = checkup.recommendation(target, draft, findings.measurements)
+    if findings.recommendation is not None and not findings.measurements.partial:
         recommendations.store(findings.recommendation, options)
 
 

@@ -10,15 +10,15 @@ from typing import Any
 from localspec import paths
 from localspec.bench.machine import Machine
 from localspec.cli.tables import beside, count, facts, table, unbroken
-from localspec.doctor.checkup import Calibration
+from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile
+from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
-from localspec.pairing.fit import available, shown
 from localspec.pairing.forecast import PAYS
+from localspec.pairing.pair_memory import available
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, Check
+from localspec.text import gibibytes, printable
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "fail": "FAIL", "unknown": "?   "}
 
@@ -30,7 +30,7 @@ class Findings:
     Attributes:
         why: about the draft model, where -d auto or none had a say.
         checks: of the pair.
-        calibration, recommendation: None where it did not come to that.
+        measurements, recommendation: None where it did not come to that.
     """
 
     machine: Machine
@@ -41,7 +41,7 @@ class Findings:
     draft: GGUFFile | None
     why: str
     checks: list[Check] = field(default_factory=list)
-    calibration: Calibration | None = None
+    measurements: PairMeasurements | None = None
     recommendation: Recommendation | None = None
 
     @property
@@ -52,7 +52,7 @@ class Findings:
 def as_json(found: Findings) -> dict[str, Any]:
     """All of it, as JSON values."""
     failed = [check.evidence for check in found.checks if check.verdict == FAIL]
-    calibration, kept = found.calibration, found.recommendation
+    calibration, kept = found.measurements, found.recommendation
     return {
         "machine": {
             **dataclasses.asdict(found.machine),
@@ -94,7 +94,7 @@ def _name(file: GGUFFile) -> str:
     return printable(file.text("general.name") or file.path.stem, 80)
 
 
-def _calibration(found: Calibration) -> dict[str, Any]:
+def _calibration(found: PairMeasurements) -> dict[str, Any]:
     return {
         "seconds": found.seconds,
         "partial": found.partial,
@@ -122,8 +122,8 @@ def as_text(found: Findings) -> str:
     parts = [_machine(found), _pair(found)]
     if found.checks:
         parts.append(_checks(found.checks))
-    if found.calibration is not None:
-        parts.append(_measured(found.calibration))
+    if found.measurements is not None:
+        parts.append(_measured(found.measurements))
     advice = _advice(found)
     if advice:
         parts.append(advice + "\n")
@@ -135,14 +135,14 @@ def _machine(found: Findings) -> str:
     gpus = [device for device in found.devices if device.kind != "CPU"]
     others = "\n".join(
         f"{printable(device.name)}: {printable(device.description)} ({device.kind}), "
-        f"{shown(device.free)} of {shown(device.total)} free"
+        f"{gibibytes(device.free)} of {gibibytes(device.total)} free"
         for device in gpus
     )
     features = ", ".join(found.features)
     return facts(
         [
             ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads used"),
-            ("memory", f"{shown(available()[0])} of {shown(machine.memory)} available"),
+            ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
             ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
             ("devices", others or "none besides the processor"),
             (
@@ -177,12 +177,12 @@ def _checks(checks: list[Check]) -> str:
     return "".join(lines)
 
 
-def _measured(found: Calibration) -> str:
+def _measured(found: PairMeasurements) -> str:
     text = ""
     if found.curve:
         one = found.curve[1]
         more = {n: seconds / one for n, seconds in found.curve.items() if n > 1}
-        sizes = ", ".join(f"{n}: {ratio:.2f}" for n, ratio in more.items())
+        sizes = ", ".join(unbroken(f"{n}: {ratio:.2f}") for n, ratio in more.items())
         rows = [("target pass", f"{1e3 * one:.1f} ms over one token; times that over {sizes}")]
         if found.draft_seconds is not None and found.cost is not None:
             cost = f"{1e3 * found.draft_seconds:.1f} ms, {found.cost:.2f} of a target's"

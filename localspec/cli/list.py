@@ -87,7 +87,7 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
 
 def _table(models: list[LocalModel]) -> str:
     from localspec.cli.tables import count, table
-    from localspec.gguf.names import gigabytes, printable
+    from localspec.text import gigabytes, printable
 
     header = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANT", "CONTEXT", "SIZE", "SOURCE")
     rows = [
@@ -104,12 +104,13 @@ def _table(models: list[LocalModel]) -> str:
         for model in models
     ]
     right = ("PARAMETERS", "CONTEXT", "SIZE")
-    return table((*header, "REFERENCE"), rows, right=right)
+    spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
+    return table((*header, "REFERENCE"), rows, right=right, spare=spare)
 
 
 def _problems(models: list[LocalModel]) -> str:
     from localspec.cli.tables import table
-    from localspec.gguf.names import printable
+    from localspec.text import printable
 
     rows = [(printable(str(model.path), 4096), model.problem or "") for model in models]
     return table(("NOT USABLE", "WHY"), rows, sentences=("WHY",))

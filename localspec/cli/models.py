@@ -107,6 +107,6 @@ def _count(number: int) -> str:
 
 
 def _size(entry: Entry) -> Any:
-    from localspec.gguf.names import gigabytes
+    from localspec.text import gigabytes
 
     return "" if entry.size is None else gigabytes(entry.size)

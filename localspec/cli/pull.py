@@ -106,7 +106,7 @@ def _draft(reference: str, console: Console) -> str | None:
 
 
 def _tell(console: Console, pulled: list[Pulled], *, json: bool) -> None:
-    from localspec.gguf.names import gigabytes
+    from localspec.text import gigabytes
 
     if json:
         records = [_record(one) for one in pulled]

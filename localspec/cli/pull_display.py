@@ -10,10 +10,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from localspec.cli.output import Console
-from localspec.gguf.names import gigabytes, printable
+from localspec.text import gigabytes, printable
 
 if TYPE_CHECKING:
-    from localspec.hub.download import Progress
+    from localspec.hub.download import PullProgress
 
 _SECONDS_BETWEEN_LINES = 10.0
 
@@ -57,7 +57,7 @@ class DownloadDisplay:
         self._console.notice(text)
         self._bar.start()
 
-    def show(self, now: Progress) -> None:
+    def show(self, now: PullProgress) -> None:
         """Take note of progress; draw it when it is time."""
         which = f" ({now.number} of {now.of})" if now.of > 1 else ""
         doing = "checking " if now.doing == "check" else ""
@@ -71,7 +71,7 @@ class DownloadDisplay:
                 self._line(label, now)
             self._task = task
 
-    def _draw(self, task: tuple[int, str], label: str, now: Progress) -> None:
+    def _draw(self, task: tuple[int, str], label: str, now: PullProgress) -> None:
         if self._task[:2] != task:
             if self._task:
                 self._bar.remove_task(self._task[2])
@@ -79,7 +79,7 @@ class DownloadDisplay:
             self._task = (*task, added)
         self._bar.update(self._task[2], completed=now.done)
 
-    def _line(self, label: str, now: Progress) -> None:
+    def _line(self, label: str, now: PullProgress) -> None:
         percent = 100 * now.done // max(now.total, 1)
         self._console.notice(f"{label}: {percent} % of {gigabytes(now.total)}")
 

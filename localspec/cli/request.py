@@ -44,7 +44,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Opening(Models):
+class OpeningOptions(Models):
     """What to open and how to answer; see `Engine.stream`.
 
     `said_of_sampling` are the numbers among the sampling parameters that somebody gave: for whom
@@ -61,7 +61,7 @@ class Opening(Models):
 class Request:
     """One answer that is wanted; see `Engine.stream`."""
 
-    opening: Opening
+    opening: OpeningOptions
     prompt: str
     system: str | None
     raw: bool
@@ -106,7 +106,7 @@ def read_models(said: Mapping[str, Any]) -> Models:
     return _models(said, _settings(said))
 
 
-def read_opening(said: Mapping[str, Any]) -> Opening:
+def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
     """The part that commands for one answer and for many share.
 
     Raises:
@@ -128,7 +128,7 @@ def read_opening(said: Mapping[str, Any]) -> Opening:
     if said["max_tokens"] is not None and said["max_tokens"] < 1:
         raise UsageError(f"max-tokens is {said['max_tokens']}. Give 1 or more.")
     models = _models(said, settings)
-    return Opening(
+    return OpeningOptions(
         model=models.model,
         draft=_draft(models.draft, drafting),
         offline=models.offline,

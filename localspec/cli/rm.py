@@ -50,8 +50,8 @@ def rm(
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
-    from localspec.gguf.names import gigabytes
     from localspec.hub import removal
+    from localspec.text import gigabytes
 
     planned = removal.plan(reference)
     if not yes and not _confirmed(planned, console):
@@ -68,7 +68,7 @@ def rm(
 
 def _confirmed(planned: Removal, console: Console) -> bool:
     """Show what is meant, and ask."""
-    from localspec.gguf.names import gigabytes, printable
+    from localspec.text import gigabytes, printable
 
     if not sys.stdin.isatty():
         raise UsageError("Nobody is there to be asked. Say --yes to remove it without.")

@@ -12,8 +12,8 @@ from localspec.cli.output import Console
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
-    from localspec.gguf.reader import GGUFFile
-    from localspec.pairing.drafts import Candidate
+    from localspec.gguf.file import GGUFFile
+    from localspec.pairing.drafts import DraftCandidate
 
 EXAMPLES = """\
 Examples:
@@ -106,13 +106,13 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
     return 0
 
 
-def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[Candidate]) -> dict[str, Any]:
+def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[DraftCandidate]) -> dict[str, Any]:
     """Everything, as JSON has it."""
     from localspec.gguf.description import quantization, why_not
-    from localspec.gguf.names import printable
     from localspec.gguf.vocabularies import VocabularyFacts
     from localspec.pairing.memory import default_context, predict
     from localspec.pairing.rules import active_parameters
+    from localspec.text import printable
 
     vocabulary = VocabularyFacts(file)
     template = file.text("tokenizer.chat_template")
@@ -152,7 +152,7 @@ def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[Candidate]) -> dic
     }
 
 
-def _draft(candidate: Candidate) -> dict[str, Any]:
+def _draft(candidate: DraftCandidate) -> dict[str, Any]:
     forecast = candidate.forecast
     return {
         "reference": candidate.reference,
@@ -160,7 +160,7 @@ def _draft(candidate: Candidate) -> dict[str, Any]:
         "path": str(candidate.model.path),
         "usable": candidate.usable,
         "why_not": candidate.why_not,
-        "warnings": [c.evidence for c in candidate.report.warnings] if candidate.report else [],
+        "warnings": [c.evidence for c in candidate.verdict.warnings] if candidate.verdict else [],
         "expected_speed_up": None if forecast is None else round(forecast.speed_up, 2),
         "expected_cost": None if forecast is None else round(forecast.cost, 4),
     }
@@ -168,7 +168,7 @@ def _draft(candidate: Candidate) -> dict[str, Any]:
 
 def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
     from localspec.cli.tables import count, facts, unbroken
-    from localspec.gguf.names import gigabytes, printable
+    from localspec.text import gigabytes, printable
 
     active = told["active_parameters"]
     parameters = count(told["parameters"])
@@ -194,21 +194,22 @@ def _facts(file: GGUFFile, told: dict[str, Any]) -> str:
 
 
 def _memory(memory: dict[str, Any]) -> str:
-    from localspec.pairing.fit import shown
+    from localspec.text import gibibytes
 
     text = (
-        f"{shown(memory['total'])} with {memory['context']} tokens of {memory['kv_type']} cache: "
-        f"weights {shown(memory['weights'])}, cache {shown(memory['kv'])}, "
-        f"passes and vocabulary {shown(memory['compute'])}"
+        f"{gibibytes(memory['total'])} with {memory['context']} tokens "
+        f"of {memory['kv_type']} cache: "
+        f"weights {gibibytes(memory['weights'])}, cache {gibibytes(memory['kv'])}, "
+        f"passes and vocabulary {gibibytes(memory['compute'])}"
     )
     if memory["reclaimable"]:
-        text += f"\n{shown(memory['reclaimable'])} of it can be taken back: the mapped file"
+        text += f"\n{gibibytes(memory['reclaimable'])} of it can be taken back: the mapped file"
     return text
 
 
-def _drafts(found: list[Candidate]) -> str:
+def _drafts(found: list[DraftCandidate]) -> str:
     from localspec.cli.tables import count, table
-    from localspec.gguf.names import printable
+    from localspec.text import printable
 
     fitting = [candidate for candidate in found if candidate.usable]
     others = [c for c in found if not c.usable and c.model.problem is None]
@@ -224,7 +225,7 @@ def _drafts(found: list[Candidate]) -> str:
             for candidate in fitting
         ]
         header = ("DRAFTS HERE", "PARAMETERS", "EXPECTED", "REFERENCE")
-        text += table(header, rows, right=("PARAMETERS", "EXPECTED"))
+        text += table(header, rows, right=("PARAMETERS", "EXPECTED"), spare=("PARAMETERS",))
     else:
         text += "No model on this machine drafts for it.\n"
     doubts = [doubt for candidate in fitting for doubt in _doubts(candidate)]
@@ -236,9 +237,9 @@ def _drafts(found: list[Candidate]) -> str:
     return text
 
 
-def _doubts(candidate: Candidate) -> list[tuple[str, str, str]]:
+def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
     """What speaks against a draft that fits: its name (once), the rule, a sentence."""
-    found = [] if candidate.report is None else candidate.report.warnings
+    found = [] if candidate.verdict is None else candidate.verdict.warnings
     doubts = [(check.rule, check.evidence) for check in found]
     if candidate.forecast is not None and not candidate.forecast.pays:
         doubts.insert(

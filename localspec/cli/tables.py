@@ -7,7 +7,10 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _WIDEST = 100_000
 _SENTENCE = 40
@@ -21,6 +24,7 @@ def table(
     *,
     right: Sequence[str] = (),
     sentences: Sequence[str] = (),
+    spare: Sequence[str] = (),
 ) -> str:
     """Text of a table, as wide as the terminal.
 
@@ -31,31 +35,50 @@ def table(
         rows: cells, fit for a terminal already.
         right: columns of the header whose cells stand to the right.
         sentences: columns of the header that hold sentences.
+        spare: columns that a terminal too narrow for all does without, one after the other.
     """
-    from rich import box
-    from rich.cells import cell_len
     from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
 
     terminal = sys.stdout.isatty()
-    rows = list(rows)
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for title, *cells in zip(header, *rows, strict=True):
-        least = None
-        if not terminal:
-            least = max(map(cell_len, (title, *cells)))
-            least = min(least, _SENTENCE) if title in sentences else least
-        justify: Literal["left", "right"] = "right" if title in right else "left"
-        shown.add_column(title, justify=justify, overflow="fold", min_width=least)
-    for row in rows:
-        shown.add_row(*map(Text, row))
     page = StringIO()
     console = Console(file=page, width=_WIDEST, color_system=None)
+    columns = list(zip(header, *rows, strict=True))
+    shown = _drawn(columns, right, sentences, whole=not terminal)
+    for title in spare if terminal else ():
+        if console.measure(shown).maximum <= _width():
+            break
+        columns = [column for column in columns if column[0] != title]
+        shown = _drawn(columns, right, sentences, whole=False)
     console.width = max(_width(), 0 if terminal else console.measure(shown).minimum)
     console.print(shown)
     lines = (line.rstrip().removeprefix(" ") for line in page.getvalue().splitlines())
     return "\n".join(line for line in lines if line) + "\n"
+
+
+def _drawn(
+    columns: Sequence[tuple[str, ...]],
+    right: Sequence[str],
+    sentences: Sequence[str],
+    *,
+    whole: bool,
+) -> Table:
+    """The table of these columns; with `whole`, of cells that hold no sentence no one is broken."""
+    from rich import box
+    from rich.cells import cell_len
+    from rich.table import Table
+    from rich.text import Text
+
+    drawn = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for title, *cells in columns:
+        least = None
+        if whole:
+            least = max(map(cell_len, (title, *cells)))
+            least = min(least, _SENTENCE) if title in sentences else least
+        justify: Literal["left", "right"] = "right" if title in right else "left"
+        drawn.add_column(title, justify=justify, overflow="fold", min_width=least)
+    for row in zip(*(cells for _, *cells in columns), strict=True):
+        drawn.add_row(*map(Text, row))
+    return drawn
 
 
 def facts(rows: Iterable[tuple[str, str]], *, width: int = 16) -> str:

@@ -23,13 +23,13 @@ from localspec.bench.suites import SUITES, load_suites
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile
-from localspec.pairing.fit import layers_that_fit, shown
+from localspec.gguf.file import GGUFFile
 from localspec.pairing.forecast import best
 from localspec.pairing.memory import Use, n_layers
+from localspec.pairing.pair_memory import layers_that_fit
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, OK, WARN, Check
+from localspec.text import gibibytes, printable
 
 if TYPE_CHECKING:
     from localspec.decoding.stats import GenerationStats
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from localspec.prompting.prompt import Prompt
 
 LONG, QUICK = 60.0, 10.0
-"""Seconds of a calibration at most."""
+"""Seconds that measuring takes at most."""
 DEPTH = 3
 TOKENS = 32
 SHARE = 0.4
@@ -59,7 +59,7 @@ _GREEDY = SamplingParams(temperature=0.0)
 
 
 @dataclass(slots=True)
-class Kind:
+class TextKind:
     """One kind of text.
 
     Attributes:
@@ -94,7 +94,7 @@ class Kind:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Calibration:
+class PairMeasurements:
     """What came out.
 
     Attributes:
@@ -111,7 +111,7 @@ class Calibration:
     curve: dict[int, float]
     draft_seconds: float | None
     cost: float | None
-    kinds: tuple[Kind, ...]
+    kinds: tuple[TextKind, ...]
     seconds: float
     partial: bool
     steady: bool
@@ -123,13 +123,13 @@ class Calibration:
         return mean(found) if found else None
 
 
-def calibrate(
+def measure_pair(
     engine: Engine,
     seconds: float,
     *,
     tell: Callable[[str], None] = lambda text: None,
     stopped: Callable[[], bool] = lambda: False,
-) -> Calibration:
+) -> PairMeasurements:
     """Measure an open pair, or a target alone.
 
     Args:
@@ -137,10 +137,10 @@ def calibrate(
         tell: called with what is done now.
         stopped: whether to end early, with what there is.
     """
-    return _Calibration(engine, seconds, tell, stopped).run()
+    return _Measuring(engine, seconds, tell, stopped).run()
 
 
-class _Calibration:
+class _Measuring:
     """The state of one."""
 
     def __init__(
@@ -155,10 +155,10 @@ class _Calibration:
         self._end = self._started + seconds
         self._share = self._started + seconds * SHARE
         self._tell, self._stopped = tell, stopped
-        self._kinds: dict[str, Kind] = {}
+        self._kinds: dict[str, TextKind] = {}
         self._drafts = engine.draft is not None
 
-    def run(self) -> Calibration:
+    def run(self) -> PairMeasurements:
         self._tell("measuring what passes cost")
         self._engine.calibrate()
         prompts = _shortest_first(load_suites())
@@ -175,7 +175,7 @@ class _Calibration:
             if cost is not None and kind.acceptance is not None and curve.get(1):
                 relative = [curve[n] / curve[1] for n in SIZES]
                 kind.predicted = best(cost, kind.acceptance, relative).speed_up
-        return Calibration(
+        return PairMeasurements(
             curve=curve,
             draft_seconds=draft,
             cost=cost,
@@ -228,8 +228,8 @@ class _Calibration:
         now = perf_counter()
         return now + max(0.0, end - now) / parts
 
-    def _kind(self, prompt: BenchPrompt) -> Kind:
-        return self._kinds.setdefault(prompt.suite, Kind(prompt.suite))
+    def _kind(self, prompt: BenchPrompt) -> TextKind:
+        return self._kinds.setdefault(prompt.suite, TextKind(prompt.suite))
 
     def _generate(
         self, prompt: BenchPrompt, drafting: Drafting, deadline: float
@@ -321,7 +321,7 @@ def text_check(what: str, engine: Engine) -> Check:
     return Check(rule, OK, shown)
 
 
-def cost_check(found: Calibration) -> Check | None:
+def cost_check(found: PairMeasurements) -> Check | None:
     """Whether the draft model is cheap enough, as measured; None without one."""
     cost = found.cost
     if cost is None or found.draft_seconds is None:
@@ -349,7 +349,8 @@ def device_checks(
         fit = layers_that_fit(target, draft, use, device.free)
         name = printable(f"{device.name} ({device.description})", 60)
         evidence = (
-            f"{shown(fit.need)} of the {shown(device.free)} that are free of {shown(device.total)}"
+            f"{gibibytes(fit.need)} of the {gibibytes(device.free)} that are free "
+            f"of {gibibytes(device.total)}"
         )
         if fit.all_fit:
             found.append(Check(f"memory of {name}", OK, f"Everything fits: {evidence}"))
@@ -370,7 +371,9 @@ def device_checks(
     return found
 
 
-def recommendation(target: Path, draft: Path | None, found: Calibration) -> Recommendation | None:
+def recommendation(
+    target: Path, draft: Path | None, found: PairMeasurements
+) -> Recommendation | None:
     """What to keep of it; None where nothing was measured, or nothing that could be trusted."""
     speed_up = found.speed_up
     if speed_up is None or not found.steady:

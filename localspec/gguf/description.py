@@ -8,13 +8,14 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, HEADS, KNOWN, SOUND
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, Skipped, read_gguf
+from localspec.gguf.file import GGUFFile, Skipped
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
+from localspec.text import printable
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """What a file says about itself, safe for a terminal.
 
     Attributes:
@@ -36,15 +37,15 @@ class Facts:
     chat: bool
 
 
-def describe(path: Path) -> Facts:
+def describe(path: Path) -> ModelFacts:
     """Read a file; never raises for what is wrong with it."""
     try:
         file = read_gguf(path)
     except LocalspecError as error:
-        return Facts("", None, "", None, _size(path), printable(str(error), 400), chat=False)
+        return ModelFacts("", None, "", None, _size(path), printable(str(error), 400), chat=False)
     template = file.metadata.get("tokenizer.chat_template")
     context = file.own_integer("context_length")
-    return Facts(
+    return ModelFacts(
         printable(file.architecture, 40),
         file.n_parameters,
         quantization(file),

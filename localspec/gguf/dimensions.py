@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from localspec.gguf.architectures import HYBRID, RECURRENT
-from localspec.gguf.reader import Array, GGUFFile, TensorInfo
+from localspec.gguf.file import Array, GGUFFile, TensorInfo
 from localspec.gguf.types import row_bytes
 from localspec.llama.options import DEFAULT_CONTEXT
 

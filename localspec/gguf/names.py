@@ -21,24 +21,6 @@ _UNQUANTIZED = ("F16", "BF16", "F32")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _BESIDES = ("mmproj", "imatrix")
 """What else lies in repositories as .gguf: image encoders, statistics for quantizing."""
-_MANY = 4
-"""More missing parts than this are counted, not listed."""
-
-
-def printable(text: str, longest: int = 200) -> str:
-    """Text from elsewhere, fit for a terminal: one line, nothing that steers it, not endless."""
-    text = "".join(
-        " " if char in "\t\r\n" else char if char.isprintable() else "\ufffd" for char in text
-    ).strip()
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def gigabytes(count: int) -> str:
-    """Bytes for people."""
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B"
 
 
 def is_repository(text: str) -> bool:
@@ -85,17 +67,8 @@ def parts_of(name: str) -> tuple[str, ...]:
     )
 
 
-def listed(names: Sequence[str]) -> str:
-    """Names in a sentence; the first few, and how many more there are."""
-    shown = [printable(name) for name in names[:_MANY]]
-    more = len(names) - len(shown)
-    if more:
-        return f"{', '.join(shown)} and {more} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
 @dataclass(frozen=True, slots=True)
-class Weights:
+class ModelFiles:
     """One model among the files of a repository.
 
     Attributes:
@@ -118,7 +91,7 @@ class Weights:
         return tuple(part for part in parts_of(self.files[0]) if part not in there)
 
 
-def weights_among(names: Iterable[str]) -> list[Weights]:
+def models_among(names: Iterable[str]) -> list[ModelFiles]:
     """The models among the files of a repository, in the order of their names."""
     sets: dict[tuple[str, str], list[str]] = {}
     for name in sorted(names):
@@ -126,10 +99,12 @@ def weights_among(names: Iterable[str]) -> list[Weights]:
         if file.lower().endswith(".gguf") and not any(word in file.lower() for word in _BESIDES):
             part = _PART.fullmatch(name)
             sets.setdefault((part["stem"], part["total"]) if part else (name, ""), []).append(name)
-    return [Weights(tuple(files), quant_of(files[0])) for files in sets.values()]
+    return [ModelFiles(tuple(files), quant_of(files[0])) for files in sets.values()]
 
 
-def choose(models: Sequence[Weights], *, quant: str | None, file: str | None) -> Weights | None:
+def choose(
+    models: Sequence[ModelFiles], *, quant: str | None, file: str | None
+) -> ModelFiles | None:
     """The model that a reference means; None where there is none such.
 
     Args:
@@ -146,7 +121,7 @@ def choose(models: Sequence[Weights], *, quant: str | None, file: str | None) ->
     return next((m for m in models if m.quant not in _UNQUANTIZED), models[0] if models else None)
 
 
-def _with_quant(models: Sequence[Weights], quant: str) -> Weights | None:
+def _with_quant(models: Sequence[ModelFiles], quant: str) -> ModelFiles | None:
     wanted = quant.upper().replace("FP16", "F16").replace("FP32", "F32")
     for model in models:
         if model.quant == wanted:

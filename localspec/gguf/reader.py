@@ -34,8 +34,6 @@ from localspec.gguf.file import (
 )
 from localspec.gguf.types import TYPES
 
-__all__ = ["Array", "GGUFFile", "Skipped", "TensorInfo", "part_number", "part_path", "read_gguf"]
-
 MOST_BYTES = 48 << 20
 """Of metadata, all parts of a file together; the largest vocabularies known take 16 MB."""
 MOST_KEYS = 20_000

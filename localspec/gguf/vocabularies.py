@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from localspec.gguf.names import printable
-from localspec.gguf.reader import Array, GGUFFile
+from localspec.gguf.file import Array, GGUFFile
+from localspec.text import printable
 
 CONTROL, UNUSED = 3, 5
 """Types of tokens that are no text (`<|…|>`; models of a family may name these differently), and

@@ -15,7 +15,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from localspec.errors import UsageError
-from localspec.gguf.names import printable, stays_inside
+from localspec.gguf.names import stays_inside
+from localspec.text import printable
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
 _TRUE = ("1", "ON", "YES", "TRUE")

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from localspec import paths
 from localspec.errors import ModelNotFound, UsageError
-from localspec.gguf.names import is_repository, printable, stays_inside
+from localspec.gguf.names import is_repository, stays_inside
 from localspec.hub.reference import CatalogName, Repository, parse
+from localspec.text import printable
 
 if sys.version_info >= (3, 11):
     import tomllib

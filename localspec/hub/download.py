@@ -21,22 +21,14 @@ from typing import TYPE_CHECKING, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.files import write_atomically
-from localspec.gguf.names import (
-    DEFAULT_QUANT,
-    Weights,
-    choose,
-    gigabytes,
-    listed,
-    parts_of,
-    printable,
-    weights_among,
-)
+from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import Repository
 from localspec.hub.resolution import find, identify
+from localspec.text import gigabytes, listed, printable
 
 if TYPE_CHECKING:
-    from localspec.hub.remote import Listing, Patience, RemoteFile
+    from localspec.hub.remote import Listing, RemoteFile, Retries
 
 _BLOCK = 1 << 20
 """Bytes hashed at a time."""
@@ -45,7 +37,7 @@ _SPARE = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class PullProgress:
     """Where a pull is.
 
     Attributes:
@@ -87,7 +79,7 @@ def pull(
     reference: str,
     *,
     offline: bool | None = None,
-    progress: Callable[[Progress], None] = lambda _: None,
+    progress: Callable[[PullProgress], None] = lambda _: None,
     notify: Callable[[str], None] = lambda _: None,
 ) -> Pulled:
     """Fetch a model, or what is missing of it.
@@ -115,18 +107,18 @@ def pull(
     cache.require_client()
     from localspec.hub import remote
 
-    patience = remote.Patience(notify)
+    retries = remote.Retries(notify)
     with remote.explained(wanted, reference):
-        found = patience.call(lambda: remote.listing(wanted))
+        found = retries.call(lambda: remote.listing(wanted))
         chosen = _chosen(wanted, found, notify)
-        files = [patience.call(partial(found.file, name)) for name in chosen.files]
+        files = [retries.call(partial(found.file, name)) for name in chosen.files]
         with _disk_errors():
             folder = cache.repository_folder(found.repository.id)
             _require_room(folder, files)
             arrived = 0
             for number, file in enumerate(files, start=1):
                 tell = _teller(progress, file, number, len(files))
-                arrived += _fetch(folder, found.commit, file, patience, tell, notify)
+                arrived += _fetch(folder, found.commit, file, retries, tell, notify)
             # Last: what a reader finds behind the ref is complete.
             _write_ref(folder, wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
@@ -157,9 +149,9 @@ def _already_here(reference: str, notify: Callable[[str], None], *, offline: boo
     )
 
 
-def _chosen(wanted: Repository, found: Listing, notify: Callable[[str], None]) -> Weights:
+def _chosen(wanted: Repository, found: Listing, notify: Callable[[str], None]) -> ModelFiles:
     """Which of the repository's models the reference means."""
-    models = weights_among(found.names)
+    models = models_among(found.names)
     chosen = choose(models, quant=wanted.quant, file=wanted.file)
     if chosen is None:
         has = list(dict.fromkeys(model.quant or model.name for model in models))
@@ -187,10 +179,10 @@ def _chosen(wanted: Repository, found: Listing, notify: Callable[[str], None]) -
     return chosen
 
 
-def _exactly(found: Listing, chosen: Weights) -> str:
+def _exactly(found: Listing, chosen: ModelFiles) -> str:
     """The shortest reference to this model and no other one of the repository."""
     if chosen.quant:
-        models = weights_among(found.names)
+        models = models_among(found.names)
         same = choose(models, quant=chosen.quant, file=None)
         if same is not None and same.name == chosen.name:
             return f"{found.repository.id}:{chosen.quant}"
@@ -198,9 +190,9 @@ def _exactly(found: Listing, chosen: Weights) -> str:
 
 
 def _teller(
-    progress: Callable[[Progress], None], file: RemoteFile, number: int, of: int
+    progress: Callable[[PullProgress], None], file: RemoteFile, number: int, of: int
 ) -> Callable[[int, Literal["download", "check"]], None]:
-    return lambda done, doing: progress(Progress(file.name, number, of, done, file.size, doing))
+    return lambda done, doing: progress(PullProgress(file.name, number, of, done, file.size, doing))
 
 
 Tell = Callable[[int, Literal["download", "check"]], None]
@@ -210,7 +202,7 @@ def _fetch(
     folder: Path,
     commit: str,
     file: RemoteFile,
-    patience: Patience,
+    retries: Retries,
     tell: Tell,
     notify: Callable[[str], None],
 ) -> int:
@@ -225,7 +217,7 @@ def _fetch(
     with _alone(folder, file, notify):
         if not _is_whole(blob, file):
             part = blob.with_name(f"{blob.name}.incomplete")
-            arrived = _download(file, part, patience, tell)
+            arrived = _download(file, part, retries, tell)
             _check(file, part, tell)
             part.replace(blob)
         if not _is_whole(pointer, file):  # another process may have been quicker
@@ -241,7 +233,7 @@ def _is_whole(path: Path, file: RemoteFile) -> bool:
         return False
 
 
-def _download(file: RemoteFile, part: Path, patience: Patience, tell: Tell) -> int:
+def _download(file: RemoteFile, part: Path, retries: Retries, tell: Tell) -> int:
     """Let the unfinished file grow to its full size; return how many bytes came."""
     from localspec.hub import transfer
     from localspec.hub.remote import HTTPError
@@ -263,11 +255,11 @@ def _download(file: RemoteFile, part: Path, patience: Patience, tell: Tell) -> i
             for count, done in transfer.stream(file, part, have):
                 arrived += count
                 if done > most:  # a server that begins anew each time brings nothing
-                    patience.progressed()
+                    retries.progressed()
                     most = done
                 tell(done, "download")
         except HTTPError as error:
-            patience.wait(error)
+            retries.wait(error)
 
 
 def _check(file: RemoteFile, part: Path, tell: Tell) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import write_atomically
-from localspec.gguf.description import Facts, describe
+from localspec.gguf.description import ModelFacts, describe
 from localspec.gguf.reader import MOST_PARTS, part_number, part_path
 from localspec.hub import places
 
@@ -139,7 +139,7 @@ class _Index:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             logger.info("the index %s is made anew: %s", path, error)
 
-    def facts(self, path: Path, real: Path) -> Facts | None:
+    def facts(self, path: Path, real: Path) -> ModelFacts | None:
         """Of a file, read if need be; None where it is gone."""
         try:
             state = _state(path)
@@ -196,10 +196,12 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 
 
-def _restored(stored: Any) -> Facts | None:
+def _restored(stored: Any) -> ModelFacts | None:
     """Facts as they were kept; None if somebody has changed them."""
-    if not isinstance(stored, dict) or stored.keys() != {field.name for field in fields(Facts)}:
+    if not isinstance(stored, dict) or stored.keys() != {
+        field.name for field in fields(ModelFacts)
+    }:
         return None
     if not all(isinstance(stored[name], kinds) for name, kinds in _KINDS.items()):
         return None
-    return Facts(**stored)
+    return ModelFacts(**stored)

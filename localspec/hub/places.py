@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
-from localspec.gguf.names import choose, parts_of, printable, stays_inside, weights_among
+from localspec.gguf.names import choose, models_among, parts_of, stays_inside
+from localspec.text import printable
 
 EMBEDDED = "embedded"
 """The source of the pair that comes with localspec."""
@@ -72,7 +73,7 @@ def huggingface() -> Iterator[Place]:
 
 def _snapshot(folder: Path, repository: str, *, newest: bool) -> Iterator[Place]:
     files = {path.relative_to(folder).as_posix(): path for path in _ggufs(folder, DEEP)}
-    models = weights_among(files)
+    models = models_among(files)
     besides = [name for name in files if not any(name in model.files for model in models)]
     for model in models:
         # Of two files of one quantization, and in older snapshots, the reference means another.

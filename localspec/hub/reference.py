@@ -19,7 +19,8 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from localspec.errors import UsageError
-from localspec.gguf.names import is_repository, printable, stays_inside
+from localspec.gguf.names import is_repository, stays_inside
+from localspec.text import printable
 
 DEMO = "demo"
 

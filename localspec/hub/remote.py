@@ -26,9 +26,10 @@ from huggingface_hub.errors import HTTPError as HTTPError  # type: ignore[attr-d
 from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
 
 from localspec.errors import LocalspecError, ModelNotFound
-from localspec.gguf.names import is_repository, printable, stays_inside
+from localspec.gguf.names import is_repository, stays_inside
 from localspec.hub.cache import COMMIT
 from localspec.hub.reference import Repository
+from localspec.text import printable
 
 WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between attempts that bring nothing; after the last one it is given up."""
@@ -146,7 +147,7 @@ def host() -> str:
     return printable(constants.ENDPOINT.partition("://")[2].partition("/")[0] or constants.ENDPOINT)
 
 
-class Patience:
+class Retries:
     """Tries again, with growing waits, what may pass.
 
     Args:

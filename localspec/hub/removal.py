@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING
 
 from localspec import paths
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
-from localspec.gguf.names import choose, parts_of, printable, weights_among
+from localspec.gguf.names import choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import Repository
 from localspec.hub.resolution import identify
+from localspec.text import printable
 
 if TYPE_CHECKING:
     from huggingface_hub import CachedFileInfo, CachedRepoInfo, DeleteCacheStrategy, HFCacheInfo
@@ -152,7 +153,7 @@ def _selected(
     files: list[tuple[str, CachedFileInfo]], wanted: Repository
 ) -> list[tuple[str, CachedFileInfo]]:
     """The files of one model, in all revisions."""
-    models = weights_among({name for name, _ in files})
+    models = models_among({name for name, _ in files})
     # A model may have other names in other revisions, but only one at a time is meant.
     chosen = choose(models, quant=wanted.quant, file=wanted.file)
     return [] if chosen is None else [one for one in files if one[0] in chosen.files]

@@ -11,21 +11,14 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import ModelNotFound
-from localspec.gguf.names import (
-    DEFAULT_QUANT,
-    Weights,
-    choose,
-    listed,
-    parts_of,
-    printable,
-    weights_among,
-)
+from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import CatalogName, Repository, parse
+from localspec.text import listed, printable
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundModel:
     """What a reference means here.
 
     Attributes:
@@ -64,13 +57,13 @@ def find(
     *,
     offline: bool | None = None,
     embedded: str = paths.EMBEDDED_TARGET,
-) -> Found:
+) -> FoundModel:
     """As `resolve`, with where the file comes from and what there is to say about it."""
     meant = identify(reference)
     if meant is None:
-        return Found(paths.embedded(embedded))
+        return FoundModel(paths.embedded(embedded))
     if isinstance(meant, Path):
-        return Found(_whole(meant))
+        return FoundModel(_whole(meant))
     if offline is None:
         offline = cache.offline_by_environment()
     return _cached(meant, str(reference), offline)
@@ -119,13 +112,13 @@ def _shown(path: Path) -> str:
     return printable(str(path), 1000)
 
 
-def _cached(wanted: Repository, typed: str, offline: bool) -> Found:
+def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
     """The cached file of a repository."""
     folders = cache.snapshots(wanted.id, wanted.revision)
-    models = [(folder, weights_among(cache.files_in(folder))) for folder in folders]
+    models = [(folder, models_among(cache.files_in(folder))) for folder in folders]
     # Exactly what was asked for in any revision comes before something else in the right one.
     strict = wanted if wanted.file else Repository(wanted.id, wanted.quant or DEFAULT_QUANT)
-    broken: Weights | None = None
+    broken: ModelFiles | None = None
     for attempt in (strict, wanted):
         for folder, choice in models:
             chosen = choose(choice, quant=attempt.quant, file=attempt.file)
@@ -136,11 +129,11 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> Found:
                 continue
             commit = cache.cached_commit(wanted.id, wanted.revision)
             notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
-            return Found(folder / chosen.name, wanted, notices)
+            return FoundModel(folder / chosen.name, wanted, notices)
     raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
 
 
-def _notices(wanted: Repository, chosen: Weights, *, older: bool) -> tuple[str, ...]:
+def _notices(wanted: Repository, chosen: ModelFiles, *, older: bool) -> tuple[str, ...]:
     notices = []
     if wanted.file is None and wanted.quant is None and chosen.quant != DEFAULT_QUANT:
         notices.append(
@@ -152,7 +145,11 @@ def _notices(wanted: Repository, chosen: Weights, *, older: bool) -> tuple[str, 
 
 
 def _not_cached(
-    wanted: Repository, typed: str, there: list[Weights], broken: Weights | None, offline: bool
+    wanted: Repository,
+    typed: str,
+    there: list[ModelFiles],
+    broken: ModelFiles | None,
+    offline: bool,
 ) -> ModelNotFound:
     if broken is not None:
         missing = broken.missing

@@ -13,8 +13,8 @@ from huggingface_hub.file_download import xet_get
 from huggingface_hub.utils import build_hf_headers  # type: ignore[attr-defined]
 
 from localspec.errors import LocalspecError
-from localspec.gguf.names import printable
 from localspec.hub.remote import Cut, HTTPError, RemoteFile
+from localspec.text import printable
 
 _RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
 

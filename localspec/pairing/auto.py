@@ -12,19 +12,20 @@ from typing import Any
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import write_atomically
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
 from localspec.identity import file_identity, fingerprint
 from localspec.llama.options import ModelOptions
 from localspec.pairing.choice import Choice
-from localspec.pairing.drafts import Candidate, candidates
+from localspec.pairing.drafts import DraftCandidate, candidates
 from localspec.pairing.forecast import Forecast
 from localspec.pairing.recommendations import Recommendation, of_target
+from localspec.text import printable
 
 FORMAT = 1
 
-logger = logging.getLogger("localspec.hub")
+logger = logging.getLogger("localspec.pairing")
 
 
 def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) -> Choice:
@@ -78,8 +79,8 @@ def decide(
     for candidate in fitting:
         if candidate.forecast is None or not candidate.forecast.pays:
             continue
-        if candidate.report is not None and any(
-            check.rule == "memory" for check in candidate.report.warnings
+        if candidate.verdict is not None and any(
+            check.rule == "memory" for check in candidate.verdict.warnings
         ):
             crowded = True
             continue
@@ -92,7 +93,7 @@ def _crosses(options: ModelOptions) -> bool:
     return bool(getattr(options, "cross_vocabulary", "auto") != "off")
 
 
-def _with_measured(candidate: Candidate, known: Recommendation | None) -> Candidate:
+def _with_measured(candidate: DraftCandidate, known: Recommendation | None) -> DraftCandidate:
     if known is None or candidate.forecast is None:
         return candidate
     acceptance = sum(known.acceptance.values()) / max(1, len(known.acceptance))
@@ -100,11 +101,11 @@ def _with_measured(candidate: Candidate, known: Recommendation | None) -> Candid
     return replace(candidate, forecast=forecast)
 
 
-def _speed(candidate: Candidate) -> float:
+def _speed(candidate: DraftCandidate) -> float:
     return candidate.forecast.speed_up if candidate.forecast is not None else 0.0
 
 
-def _why(candidate: Candidate) -> str:
+def _why(candidate: DraftCandidate) -> str:
     forecast = candidate.forecast
     assert forecast is not None
     if forecast.measured:
@@ -118,7 +119,7 @@ def _why(candidate: Candidate) -> str:
     )
 
 
-def _why_none(found: Sequence[Candidate], fitting: Sequence[Candidate]) -> str:
+def _why_none(found: Sequence[DraftCandidate], fitting: Sequence[DraftCandidate]) -> str:
     alone = "the n-gram drafts alone"
     if fitting:
         best = fitting[0]
@@ -127,7 +128,7 @@ def _why_none(found: Sequence[Candidate], fitting: Sequence[Candidate]) -> str:
             return f"{alone}: there is not enough memory for {name} besides the target"
         how = "was measured not to" if forecast is not None and forecast.measured else "would not"
         return f"{alone}: of the models here, {name} fits best, and {how} make it faster"
-    close = [c for c in found if c.report is not None]
+    close = [c for c in found if c.verdict is not None]
     if close:
         first = close[0]
         return f"{alone}: no model here fits; {first.model.name}: {_inside(first.why_not or '')}"

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
 from localspec.hub.local import LocalModel
 from localspec.hub.places import EMBEDDED
 from localspec.hub.reference import DEMO
 from localspec.pairing.forecast import Forecast, forecast
-from localspec.pairing.rules import PairReport, judge_files
+from localspec.pairing.rules import PairVerdict, judge_files
+from localspec.text import printable
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class DraftCandidate:
     """A local model beside a target.
 
     Attributes:
-        report: the pair's verdict; None where it was not worth making one.
+        verdict: of the pair; None where it was not worth making one.
         forecast: what to expect, None where the pair is not usable.
         why_not: why it is no draft for this target, a sentence without full stop; None if it is.
     """
 
     model: LocalModel
-    report: PairReport | None
+    verdict: PairVerdict | None
     forecast: Forecast | None
     why_not: str | None
 
@@ -49,7 +50,7 @@ def candidates(
     context: int | None = None,
     accelerated: bool = False,
     through_text: bool = True,
-) -> list[Candidate]:
+) -> list[DraftCandidate]:
     """Judge every local model as a draft for the target; the most promising come first.
 
     Args:
@@ -82,7 +83,7 @@ def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
     return compare(*vocabularies).different is not None
 
 
-def _order(candidate: Candidate) -> tuple[bool, float, str]:
+def _order(candidate: DraftCandidate) -> tuple[bool, float, str]:
     speed = candidate.forecast.speed_up if candidate.forecast is not None else 0.0
     return not candidate.usable, -speed, candidate.model.name
 
@@ -94,22 +95,22 @@ def _candidate(
     context: int | None,
     accelerated: bool,
     through_text: bool,
-) -> Candidate:
+) -> DraftCandidate:
     if model.problem is not None:
-        return Candidate(model, None, None, model.problem.rstrip("."))
+        return DraftCandidate(model, None, None, model.problem.rstrip("."))
     # Most files here are other targets; they need not be read to be turned down. A mixture of
     # experts may be larger and cheaper all the same, so it gets some leeway.
     if model.parameters is not None and model.parameters > 2 * parameters:
-        return Candidate(model, None, None, "It is larger than the target")
+        return DraftCandidate(model, None, None, "It is larger than the target")
     try:
         draft = read_gguf(model.path)
     except LocalspecError as error:
-        return Candidate(model, None, None, printable(str(error), 400).rstrip("."))
-    report = judge_files(target, draft, context=context, through_text=through_text)
-    if not report.usable:
-        return Candidate(model, report, None, report.why_not)
-    expected = forecast(target, draft, report, accelerated=accelerated)
-    return Candidate(model, report, expected, None)
+        return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
+    verdict = judge_files(target, draft, context=context, through_text=through_text)
+    if not verdict.usable:
+        return DraftCandidate(model, verdict, None, verdict.why_not)
+    expected = forecast(target, draft, verdict, accelerated=accelerated)
+    return DraftCandidate(model, verdict, expected, None)
 
 
 def _real(path: Path) -> Path:
@@ -117,8 +118,3 @@ def _real(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError):
         return path
-
-
-def usable(found: Sequence[Candidate]) -> list[Candidate]:
-    """Those that fit."""
-    return [candidate for candidate in found if candidate.usable]

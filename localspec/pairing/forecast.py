@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.gguf.description import quantization
-from localspec.gguf.reader import GGUFFile
+from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import n_layers
-from localspec.pairing.rules import WARN, PairReport
+from localspec.pairing.rules import WARN, PairVerdict
 
 DEEPEST = 8
 PAYS = 1.05
@@ -55,7 +55,7 @@ class Forecast:
 
 
 def forecast(
-    target: GGUFFile, draft: GGUFFile, report: PairReport, *, accelerated: bool
+    target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, *, accelerated: bool
 ) -> Forecast:
     """Of a pair that was judged usable.
 
@@ -63,7 +63,7 @@ def forecast(
         accelerated: whether the models run on a GPU.
     """
     cost = relative_cost(target, draft, accelerated=accelerated)
-    acceptance = likely_acceptance(cost, report)
+    acceptance = likely_acceptance(cost, verdict)
     return best(cost, acceptance, GPU_CURVE if accelerated else CPU_CURVE)
 
 
@@ -100,7 +100,7 @@ def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> fl
 
 
 def active_bytes(file: GGUFFile) -> int:
-    """Bytes of the weights that a token passes through; see `pairing.active_parameters`."""
+    """Bytes of the weights that a token passes through; see `active_parameters`."""
     experts = file.own_integer("expert_count") or 0
     used = file.own_integer("expert_used_count") or 0
     share = used / experts if 0 < used < experts else 1.0
@@ -114,12 +114,12 @@ def active_bytes(file: GGUFFile) -> int:
     )
 
 
-def likely_acceptance(cost: float, report: PairReport) -> float:
+def likely_acceptance(cost: float, verdict: PairVerdict) -> float:
     """A guess: larger drafts are right more often, relatives more often than strangers."""
     guess = 0.72 + 0.08 * math.log10(max(1e-3, min(1.0, cost)) / 0.1)
     worse = {"family": 0.08, "token ids": 0.1, "chat template": 0.05, "BOS, EOS, EOT": 0.03}
     worse |= {"special tokens": 0.03, "pre-tokenizer": 0.03}
-    for check in report.checks:
+    for check in verdict.checks:
         if check.verdict == WARN:
             guess -= worse.get(check.rule, 0.0)
     return max(0.2, min(0.85, guess))

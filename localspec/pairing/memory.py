@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.gguf.dimensions import Dimensions, Use, default_context, n_layers, rewritten_here
-from localspec.gguf.reader import GGUFFile, TensorInfo
+from localspec.gguf.file import GGUFFile, TensorInfo
 
 __all__ = [
     "MemoryNeed",

@@ -18,7 +18,7 @@ from localspec.llama.options import ModelOptions
 FORMAT = 1
 MOST_FILES = 2_000
 
-logger = logging.getLogger("localspec.hub")
+logger = logging.getLogger("localspec.pairing")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

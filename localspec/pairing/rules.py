@@ -10,11 +10,12 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
-from localspec.gguf.names import printable
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import Difference, VocabularyFacts, compare, shared_text
-from localspec.pairing.fit import available, memory_of_pair, shown
 from localspec.pairing.memory import default_context
+from localspec.pairing.pair_memory import available, memory_of_pair
+from localspec.text import gibibytes, printable
 
 THROUGH_TEXT = True
 """Whether a draft of another vocabulary works through text; if not, it cannot draft at all."""
@@ -55,7 +56,7 @@ class Check:
 
 
 @dataclass(frozen=True, slots=True)
-class PairReport:
+class PairVerdict:
     """All rules.
 
     Attributes:
@@ -80,7 +81,7 @@ class PairReport:
 
 def judge(
     target: Path, draft: Path, *, context: int | None = None, kv_type: str = "f16"
-) -> PairReport:
+) -> PairVerdict:
     """Judge a pair from its files' metadata; loads no weights.
 
     Args:
@@ -94,7 +95,7 @@ def judge(
         what = "draft"
         other = read_gguf(draft)
     except LocalspecError as error:
-        return PairReport((_no_model(what, printable(str(error), 400)),))
+        return PairVerdict((_no_model(what, printable(str(error), 400)),))
     return judge_files(mine, other, context=context, kv_type=kv_type)
 
 
@@ -105,7 +106,7 @@ def judge_files(
     context: int | None = None,
     kv_type: str = "f16",
     through_text: bool | None = None,
-) -> PairReport:
+) -> PairVerdict:
     """The same for files that have been read.
 
     Args:
@@ -115,8 +116,8 @@ def judge_files(
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
-            return PairReport((_no_model(what, problem),))
-    return PairReport(tuple(_checks(target, draft, context, kv_type, through_text)))
+            return PairVerdict((_no_model(what, problem),))
+    return PairVerdict(tuple(_checks(target, draft, context, kv_type, through_text)))
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -353,8 +354,9 @@ def _memory(target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (
-        f"{shown(mine.total)} and {shown(other.total)} with {kv_type} caches for {tokens} tokens; "
-        f"{shown(free)} of {shown(whole)} are available"
+        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {kv_type} caches for "
+        f"{tokens} tokens; "
+        f"{gibibytes(free)} of {gibibytes(whole)} are available"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."
     need = mine + other

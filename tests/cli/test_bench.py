@@ -188,6 +188,16 @@ def test_a_full_disk_does_not_cost_the_result(cli: Cli, tmp_path: Path) -> None:
     assert "plain" in result.out
 
 
+def test_a_reader_that_has_enough_does_not_cost_the_files(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        arguments = (*TINY, "--arms", "plain", "--temp", "0", "--output", str(tmp_path), "-q")
+        result = finished(*arguments, stdout=pipe)
+    assert (result.returncode, result.stderr) == (141, "")
+    assert json.loads((tmp_path / "report.json").read_text())["pairs"]
+
+
 def test_help_is_quick_and_every_option_is_explained() -> None:
     program = (
         "import json, sys; from localspec.cli.main import main; "

@@ -15,12 +15,18 @@ from localspec import ModelOptions, paths
 from localspec.bench.suites import load_suites
 from localspec.cli import doctor as command
 from localspec.doctor import checkup
-from localspec.doctor.checkup import Calibration, Kind, calibrate, cost_check, device_checks
+from localspec.doctor.checkup import (
+    PairMeasurements,
+    TextKind,
+    cost_check,
+    device_checks,
+    measure_pair,
+)
 from localspec.gguf.reader import read_gguf
 from localspec.llama.devices import Device, backends, devices
 from localspec.pairing import recommendations, rules
-from localspec.pairing.fit import layers_that_fit
 from localspec.pairing.memory import Use, n_layers, place
+from localspec.pairing.pair_memory import layers_that_fit
 from localspec.planning.profile_store import folder as measurements
 from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
@@ -160,7 +166,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[localspec.Engine]
 
 def test_a_calibration_that_is_stopped_has_what_there_is(pair: localspec.Engine) -> None:
     told: list[str] = []
-    found = calibrate(pair, 30.0, tell=told.append, stopped=lambda: len(told) > 2)
+    found = measure_pair(pair, 30.0, tell=told.append, stopped=lambda: len(told) > 2)
     assert found.partial
     assert told[:2] == ["measuring what passes cost", "acceptance in story"]
     assert [kind.name for kind in found.kinds] == ["story"]
@@ -175,7 +181,9 @@ def test_kinds_of_text_are_measured_in_turn(
     one_each = load_suites(per_suite=1)
     monkeypatch.setattr(checkup, "load_suites", lambda: one_each)
     told: list[str] = []
-    found = calibrate(pair, 300.0, tell=told.append, stopped=lambda: told[-1] == "speed in noise")
+    found = measure_pair(
+        pair, 300.0, tell=told.append, stopped=lambda: told[-1] == "speed in noise"
+    )
     names = ["story", "continue", "math", "qa", "code", "copy", "noise"]
     assert [kind.name for kind in found.kinds] == names
     assert told.count("acceptance in story") >= 1
@@ -185,12 +193,12 @@ def test_kinds_of_text_are_measured_in_turn(
     assert sum(kind.measured is not None for kind in found.kinds) >= 3
 
 
-def _calibration(**changed: object) -> Calibration:
+def _calibration(**changed: object) -> PairMeasurements:
     kinds = (
-        Kind("story", 10, 8, [20.0, 2.0], [20.0, 1.0], 1.5),
-        Kind("math", 10, 4, predicted=1.2),
+        TextKind("story", 10, 8, [20.0, 2.0], [20.0, 1.0], 1.5),
+        TextKind("math", 10, 4, predicted=1.2),
     )
-    found = Calibration(
+    found = PairMeasurements(
         curve={1: 0.01},
         draft_seconds=0.002,
         cost=0.2,

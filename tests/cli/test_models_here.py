@@ -10,6 +10,7 @@ import pytest
 
 from localspec.pairing import rules
 from tests.cli.conftest import Cli
+from tests.cli.process import on_terminal
 from tests.gguf.raw import STRING, gguf, key, text
 from tests.pairing.pairs import TOKENS, model
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
@@ -37,6 +38,16 @@ def test_list_has_the_embedded_pair_and_what_lies_here(cli: Cli, here: Path) -> 
     assert rows[0].split()[-1] == "demo"
     assert rows[2].split()[-1] == str(here / "small-Q8_0.gguf")
     assert "12.9 M" in rows[0]
+
+
+def test_a_narrow_terminal_does_without_some_columns() -> None:
+    """Rather than with names that are folded after every eighth letter."""
+    narrow = on_terminal("list", "tale-13m", COLUMNS="80").decode().splitlines()
+    assert narrow[0].split() == ["NAME", "PARAMETERS", "QUANT", "CONTEXT", "SIZE", "REFERENCE"]
+    assert narrow[2].startswith("demo (tale-13m)  ")
+    assert narrow[2].endswith("  demo")
+    wide = on_terminal("list", "tale-13m", COLUMNS="120").decode().splitlines()
+    assert {"ARCHITECTURE", "SOURCE"} < set(wide[0].split())
 
 
 def test_list_as_json(cli: Cli, here: Path) -> None:

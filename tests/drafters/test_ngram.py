@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from itertools import islice
+from math import log2
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.interfaces import Plan
+from localspec.decoding.interfaces import LookupSource, Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from tests.support.toys import (
-    examples,
-    session_of,
-)
+from localspec.planning.acceptance_estimator import logit
+from tests.support.toys import AS_IS, GREEDY, examples, session_of
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)
 
@@ -23,8 +22,8 @@ def proposed(
     text: list[int], *, depth: int, width: int = 1, shortest: int = 2, tree: TokenTree | None = None
 ) -> TokenTree:
     tree = tree or TokenTree()
-    drafter = NgramSource(NgramIndex(), shortest=shortest)
-    drafter.propose(session_of(text), Plan("ngram", depth, width), tree)
+    source = NgramSource(NgramIndex(), shortest=shortest)
+    source.propose(session_of(text), Plan("ngram", depth, width), tree)
     return tree
 
 
@@ -81,7 +80,7 @@ def test_proposals_keep_to_the_plan(text: list[int], depth: int, width: int, sho
         assert followed in joined, "it followed that ending before"
 
 
-def test_it_goes_on_from_the_tip_of_what_another_drafter_proposed() -> None:
+def test_it_goes_on_from_the_tip_of_what_another_source_proposed() -> None:
     tree = TokenTree()
     other = tree.add(1, ROOT, "model")
     tree.add(8, ROOT, "model")
@@ -100,19 +99,6 @@ def test_index_follows_the_text() -> None:
     assert index.match().length == 3
     index.sync([1, 2, 3, 1, 2, 3, 9])
     assert index.match().length == 0
-
-
-def test_index_says_what_it_expects_and_on_what_grounds() -> None:
-    index = NgramIndex()
-    session = session_of([1, 2, 3, 1, 2, 4, 1, 2, 3, 1])
-    first, second, *further = islice(index.expected(session), 5)
-    assert (first.token, first.length, first.count, first.total) == (2, 4, 1, 1)
-    assert (second.token, second.length) == (4, 5), "what followed the longest ending"
-    assert [guess.token for guess in further] == [1, 2, 3]
-    session.context += [2]
-    assert next(index.expected(session)).token == 4
-    session.context += [9]
-    assert list(index.expected(session)) == []
 
 
 def test_index_starts_anew_with_another_text() -> None:
@@ -163,8 +149,149 @@ def test_run_of_no_length_is_empty() -> None:
 
 
 def test_ngram_needs_no_native_pass() -> None:
-    drafter = NgramSource(NgramIndex())
-    drafter.begin([1, 2, 1, 2])
-    drafter.sync([1, 2, 1, 2, 1])
-    assert drafter.native_seconds == 0.0
-    assert drafter.name == "ngram"
+    source = NgramSource(NgramIndex())
+    source.begin([1, 2, 1, 2])
+    source.committed([1, 2, 1, 2, 1], {})
+    assert source.native_seconds == 0.0
+    assert source.name == "ngram"
+
+
+# What it tells of the text, where it takes part in `auto`.
+
+TEXT = [1, 2, 3, 1, 2, 4, 1, 2, 3, 1]
+
+
+def begun(text: list[int]) -> NgramSource:
+    source = NgramSource(NgramIndex())
+    source.begin(text)
+    return source
+
+
+def streak_at(source: NgramSource, text: list[int]) -> float:
+    """The logarithm that its first prediction carries."""
+    first = next(source.expected(source.place(session_of(text))))
+    return first.features[3]
+
+
+def test_it_says_what_it_expects_and_on_what_grounds() -> None:
+    """Features: 1, how long a match, how often so, how many predictions before were right."""
+    source, session = begun(TEXT), session_of(TEXT)
+    assert isinstance(source, LookupSource)
+    first, second, *further = islice(source.expected(source.place(session)), 5)
+    assert (first.token, first.weight) == (2, 3.0)
+    assert first.features == pytest.approx((1.0, log2(4), logit(1 / 2), 0.0))
+    assert (second.token, second.weight) == (4, 3.0), "what followed the longest ending"
+    assert second.features == pytest.approx((1.0, log2(5), logit(1 / 2), log2(2)))
+    assert [prediction.token for prediction in further] == [1, 2, 3]
+    assert further[0].features[3] == pytest.approx(log2(3))
+    session.context += [2]
+    assert next(source.expected(source.place(session))).token == 4
+    session.context += [9]
+    assert list(source.expected(source.place(session))) == []
+
+
+def test_features_and_weights_have_an_end() -> None:
+    """A long copy teaches no other than a very long one."""
+    text = list(range(90)) * 2
+    *_, last = islice(begun(text).expected(begun(text).place(session_of(text))), 80)
+    assert last.features[1:] == pytest.approx((5.0, logit(1 / 2), 5.0))
+    assert last.weight == 4.0
+
+
+@pytest.mark.parametrize("tokens", [[2], [2, 4], [2, 3], [2, 3, 1], [9], [2, 9], [9, 1]])
+def test_place_behind_imagined_tokens_expects_what_the_place_behind_the_text_would(
+    tokens: list[int],
+) -> None:
+    source = begun(TEXT)
+    place = source.place(session_of(TEXT))
+    for token in tokens:
+        place = source.follow(place, token)
+    there = begun([*TEXT, *tokens])
+    wanted = there.expected(there.place(session_of([*TEXT, *tokens])))
+    for found, expected in islice(zip(source.expected(place), wanted, strict=False), 1):
+        assert found.token == expected.token
+        assert found.features[1] == expected.features[1], "the length of the match"
+    assert source.place(session_of(TEXT)) == begun(TEXT).place(session_of(TEXT))
+
+
+def test_streak_goes_on_behind_imagined_tokens_that_were_expected() -> None:
+    source = begun(TEXT)
+    place = source.place(session_of(TEXT))
+    streaks = []
+    for token in (2, 4, 1, 3, 1):  # 2 was expected in the place of 3
+        place = source.follow(place, token)
+        streaks.append(place.streak)
+    assert streaks == [1, 2, 3, 0, 1]
+
+
+def test_streak_counts_predictions_that_came_true() -> None:
+    source, text = begun(TEXT), list(TEXT)
+    list(islice(source.expected(source.place(session_of(text))), 3))  # 2 4 1
+    text += [2, 4]
+    source.committed(text, {})
+    assert streak_at(source, text) == pytest.approx(log2(3)), "the two that came"
+    text += [1]
+    source.committed(text, {})
+    assert streak_at(source, text) == pytest.approx(log2(4))
+    text += [2]
+    source.committed(text, {})
+    text += [3]
+    source.committed(text, {})
+    assert streak_at(source, text) == pytest.approx(log2(5)), "nobody asked before the last one"
+    text += [5]
+    source.committed(text, {})
+    text += [1]
+    source.committed(text, {})
+    assert streak_at(source, text) == 0.0
+
+
+def test_streak_ends_with_the_first_wrong_prediction_of_a_step() -> None:
+    source, text = begun(TEXT), list(TEXT)
+    list(islice(source.expected(source.place(session_of(text))), 4))  # 2 4 1 2
+    text += [2, 3, 1, 2]
+    source.committed(text, {})
+    assert streak_at(source, text) == 0.0
+
+
+def test_streak_is_of_predictions_behind_the_text_alone() -> None:
+    """What was looked up behind imagined tokens says nothing about what came."""
+    source, text = begun(TEXT), list(TEXT)
+    place = source.place(session_of(text))
+    next(source.expected(place))
+    list(islice(source.expected(source.follow(place, 3)), 4))
+    list(islice(source.expected(place), 4))
+    text += [2, 3]
+    source.committed(text, {})
+    assert streak_at(source, text) == pytest.approx(log2(2)), "of one prediction"
+
+
+def test_streak_is_of_one_answer() -> None:
+    source, text = begun(TEXT), list(TEXT)
+    next(source.expected(source.place(session_of(text))))
+    text += [2]
+    source.committed(text, {})
+    assert streak_at(source, text) == pytest.approx(log2(2))
+    source.begin(text)
+    assert streak_at(source, text) == 0.0
+
+
+def test_it_knows_what_else_followed() -> None:
+    source = begun([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 5, 9, 1, 2])
+    place = source.place(session_of([1, 2, 3, 7, 1, 2, 4, 8, 1, 2, 5, 9, 1, 2]))
+    found = source.others(place, 4)
+    assert {token for token, _ in found} == {3, 4, 5}
+    assert [chance for _, chance in found] == [pytest.approx(1 / 4)] * 3
+    assert len(source.others(place, 2)) == 2
+    source.begin([1, 2, 1])
+    ((token, chance),) = source.others(source.place(session_of([1, 2, 1])), 4)
+    assert (token, chance) == (2, pytest.approx(1 / 3))
+    source.begin([1, 2, 3])
+    assert source.others(source.place(session_of([1, 2, 3])), 4) == []
+
+
+def test_its_kind_is_that_of_the_answer_and_each_has_its_own_beginnings() -> None:
+    source = begun(TEXT)
+    for params, kind in ((GREEDY, "greedy"), (AS_IS, "sampled")):
+        assert source.kind(session_of(TEXT, params=params)) == kind
+        first = next(source.expected(source.place(session_of(TEXT, params=params))))
+        assert len(source.priors[kind]) == len(first.features)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from localspec.decoding.sampling import SamplingParams
-from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.planning.acceptance_estimator import logit
@@ -162,7 +161,7 @@ def test_nothing_that_it_says_is_compared_with_what_comes(tongue: str, way: str)
     """A draft model with another vocabulary learns from drafts, not from a text with a gap."""
     model = crossed(ToyCache(DRAFT), TONGUES[tongue], way=way)
     source = DraftModelSource(model)
-    session: Session = session_of(TEXT, params=GREEDY)
+    session = session_of(TEXT, params=GREEDY)
     source.begin(TEXT[:READ])
     held = list(model.mapped.tokens)
     assert len(source.review(session, MOST)) == MOST

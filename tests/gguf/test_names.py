@@ -7,12 +7,10 @@ import pytest
 from localspec.gguf.names import (
     choose,
     is_repository,
-    listed,
+    models_among,
     parts_of,
-    printable,
     quant_of,
     stays_inside,
-    weights_among,
 )
 
 
@@ -48,7 +46,7 @@ def test_parts_of_a_split_model() -> None:
 
 
 def test_models_among_files() -> None:
-    found = weights_among(
+    found = models_among(
         [
             *("README.md", "m-Q8_0.gguf", "m-Q4_K_M.gguf", "mmproj-F16.gguf", "m.imatrix.gguf"),
             *("big-00003-of-00003.gguf", "big-00001-of-00003.gguf"),
@@ -77,19 +75,19 @@ def test_models_among_files() -> None:
 )
 def test_the_model_that_is_meant(quant: str | None, file: str | None, name: str | None) -> None:
     names = ["m-Q8_0", "m-Q4_K_M", "m-F16", "m-8bit", "m-UD-Q4_K_M", "m-UD-Q5_K_XL", "a-IQ1_S"]
-    found = choose(weights_among(f"{n}.gguf" for n in names), quant=quant, file=file)
+    found = choose(models_among(f"{n}.gguf" for n in names), quant=quant, file=file)
     assert (None if found is None else found.name) == name
 
 
 def test_without_the_usual_quantization_the_first_one_is_taken() -> None:
-    found = choose(weights_among(["b-Q8_0.gguf", "a-Q6_K.gguf"]), quant=None, file=None)
+    found = choose(models_among(["b-Q8_0.gguf", "a-Q6_K.gguf"]), quant=None, file=None)
     assert found is not None
     assert found.name == "a-Q6_K.gguf"
     assert choose([], quant=None, file=None) is None
 
 
 def test_what_is_not_quantized_comes_last() -> None:
-    models = weights_among(["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"])
+    models = models_among(["BF16/m-BF16.gguf", "m-F16.gguf", "m-Q8_0.gguf"])
     found = choose(models, quant=None, file=None)
     assert found is not None
     assert found.name == "m-Q8_0.gguf"
@@ -129,14 +127,3 @@ def test_ordinary_names_stay_inside() -> None:
 )
 def test_names_of_repositories(text: str, valid: bool) -> None:
     assert is_repository(text) is valid
-
-
-def test_text_from_elsewhere_cannot_steer_a_terminal() -> None:
-    assert printable(" a\x1b[31m\nb\u202ec ") == "a\ufffd[31m b\ufffdc"
-    assert printable("x" * 300, 10) == "x" * 9 + "…"
-
-
-def test_many_names_are_counted() -> None:
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b and c"
-    assert listed(list("abcdef")) == "a, b, c, d and 2 more"

@@ -11,7 +11,8 @@ import pytest
 from gguf import GGUFReader
 
 from localspec.errors import ModelInvalid, ModelNotFound
-from localspec.gguf.reader import MOST_STRINGS, Array, Skipped, read_gguf
+from localspec.gguf.file import Array, Skipped
+from localspec.gguf.reader import MOST_STRINGS, read_gguf
 from localspec.gguf.types import TYPES
 from tests.gguf.raw import (
     ARRAY,

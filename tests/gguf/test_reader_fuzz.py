@@ -24,7 +24,8 @@ _CHILD = """
 import json, resource, sys, time
 from pathlib import Path
 from localspec.errors import LocalspecError
-from localspec.gguf.reader import Array, read_gguf
+from localspec.gguf.file import Array
+from localspec.gguf.reader import read_gguf
 
 pages = int(Path("/proc/self/statm").read_text().split()[0])
 limit = pages * resource.getpagesize() + int(sys.argv[2])

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare, shared_text
 from localspec.pairing import rules
 from localspec.pairing.rules import judge_files

@@ -18,7 +18,7 @@ import pytest
 from localspec import paths
 from localspec.cli.output import Console
 from localspec.cli.pull_display import DownloadDisplay
-from localspec.hub.download import Progress
+from localspec.hub.download import PullProgress
 from tests.cli.conftest import Cli
 from tests.cli.process import finished, line, on_terminal, running
 from tests.hub.conftest import COMMIT, Cached
@@ -252,9 +252,9 @@ def test_where_there_is_no_bar_lines_come_now_and_then(capfd: pytest.CaptureFixt
     now = 0.0
     display = DownloadDisplay(Console(), clock=lambda: now)
     for done in range(0, 101, 5):
-        display.show(Progress("sub/m.gguf", 2, 3, done, 100, "download"))
+        display.show(PullProgress("sub/m.gguf", 2, 3, done, 100, "download"))
         now += 2.5
-    display.show(Progress("sub/m.gguf", 2, 3, 0, 100, "check"))
+    display.show(PullProgress("sub/m.gguf", 2, 3, 0, 100, "check"))
     assert capfd.readouterr().err.splitlines() == [
         f"localspec: note: m.gguf (2 of 3): {percent} % of 100 B" for percent in range(0, 101, 20)
     ]

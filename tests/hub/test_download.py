@@ -15,7 +15,7 @@ from huggingface_hub import (
 )
 
 from localspec import LocalspecError, ModelNotFound
-from localspec.hub.download import Progress, pull
+from localspec.hub.download import PullProgress, pull
 from localspec.hub.resolution import resolve
 from tests.cli.process import environment, finished
 from tests.hub.pulled import SIZE, content, finished_files, unfinished
@@ -77,7 +77,7 @@ def test_a_file_that_was_damaged_since_is_fetched_again(hub: Hub, model: bytes) 
 def test_all_parts_are_fetched(hub: Hub, cache: Path) -> None:
     names = [f"Q4_K_M/m-Q4_K_M-0000{number}-of-00003.gguf" for number in (1, 2, 3)]
     hub.repos["user/repo"] = Repo({name: content(i) for i, name in enumerate(names)})
-    seen: list[Progress] = []
+    seen: list[PullProgress] = []
     done = pull("user/repo", progress=seen.append)
     assert [path.read_bytes() for path in done.files] == [content(i) for i in range(3)]
     assert done.path == done.files[0] == resolve("user/repo")
@@ -184,7 +184,7 @@ def test_a_cache_that_cannot_be_written(hub: Hub, model: bytes, cache: Path) -> 
 
 
 def test_any_exception_may_interrupt(hub: Hub, model: bytes, cache: Path) -> None:
-    def stop(now: Progress) -> None:
+    def stop(now: PullProgress) -> None:
         if now.done >= 100_000:
             raise KeyboardInterrupt
 
@@ -198,7 +198,7 @@ def test_any_exception_may_interrupt(hub: Hub, model: bytes, cache: Path) -> Non
 
 
 def test_interrupted_while_checking(hub: Hub, model: bytes, cache: Path) -> None:
-    def stop(now: Progress) -> None:
+    def stop(now: PullProgress) -> None:
         if now.doing == "check":
             raise KeyboardInterrupt
 

@@ -10,7 +10,7 @@ from huggingface_hub import (
 )
 
 from localspec import LocalspecError
-from localspec.hub.download import Progress, pull
+from localspec.hub.download import PullProgress, pull
 from tests.hub.pulled import SIZE, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo
 
@@ -20,7 +20,7 @@ def test_chunks_from_xet_storage(
 ) -> None:
     """The real hf-xet, with a folder for its store, for those who want it and for huge files."""
     store_in_xet(hub.repos["user/repo"], tmp_path / "store")
-    seen: list[Progress] = []
+    seen: list[PullProgress] = []
     with monkeypatch.context() as patch:
         patch.setattr(constants, "MAX_HTTP_DOWNLOAD_SIZE", SIZE - 1)
         done = pull("user/repo", progress=seen.append)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from localspec.gguf.dimensions import Dimensions
-from localspec.gguf.reader import GGUFFile, read_gguf
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
 from localspec.llama.context import Context
 from localspec.llama.devices import rewritten_types
 from localspec.llama.model import Model

@@ -18,7 +18,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
-from localspec.pairing.rules import Check, PairReport, active_parameters, judge
+from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge
 from tests.gguf.raw import ARRAY, STRING, array, gguf, key, text
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
@@ -47,10 +47,10 @@ def _ids_have_to_agree(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def pair(tmp_path: Path) -> Callable[..., PairReport]:
+def pair(tmp_path: Path) -> Callable[..., PairVerdict]:
     """Judges a pair that agrees in everything but what is said about the draft."""
 
-    def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairReport:
+    def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairVerdict:
         mine = model(tmp_path / "target.gguf", width=256, **(target or {}))
         context = draft.pop("judged_with", None)
         return judge(mine, model(tmp_path / "draft.gguf", **draft), context=context)
@@ -58,16 +58,16 @@ def pair(tmp_path: Path) -> Callable[..., PairReport]:
     return judged
 
 
-def not_ok(report: PairReport) -> list[str]:
+def not_ok(report: PairVerdict) -> list[str]:
     return [check.rule for check in report.checks if check.verdict != "ok"]
 
 
-def the(report: PairReport, rule: str) -> Check:
+def the(report: PairVerdict, rule: str) -> Check:
     (found,) = [check for check in report.checks if check.rule == rule]
     return found
 
 
-def test_a_good_pair_passes_every_rule(pair: Callable[..., PairReport]) -> None:
+def test_a_good_pair_passes_every_rule(pair: Callable[..., PairVerdict]) -> None:
     report = pair()
     assert tuple(check.rule for check in report.checks) == RULES
     assert {check.verdict for check in report.checks} == {"ok"}
@@ -124,7 +124,7 @@ def _swapped(a: int, b: int) -> tuple[str, ...]:
     ],
 )
 def test_one_rule_violated(
-    pair: Callable[..., PairReport], draft: dict[str, Any], rule: str, verdict: str, evidence: str
+    pair: Callable[..., PairVerdict], draft: dict[str, Any], rule: str, verdict: str, evidence: str
 ) -> None:
     report = pair(**draft)
     others = {"special tokens"} if rule == "token ids" else set()
@@ -137,7 +137,7 @@ def test_one_rule_violated(
     assert report.why_not == (check.evidence if verdict == "fail" else None)
 
 
-def test_memory(pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory(pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch) -> None:
     def has(available: int, total: int) -> None:
         monkeypatch.setattr(rules, "available", lambda: (available, total))
 
@@ -153,13 +153,13 @@ def test_memory(pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
     assert the(pair(target={"context": 1 << 30}, judged_with=1 << 30), "memory").verdict == "fail"
 
 
-def test_a_context_that_is_asked_for_is_what_counts(pair: Callable[..., PairReport]) -> None:
+def test_a_context_that_is_asked_for_is_what_counts(pair: Callable[..., PairVerdict]) -> None:
     assert the(pair(context=1024, judged_with=1024), "context").verdict == "ok"
     assert the(pair(context=1024, judged_with=1025), "context").verdict == "warn"
 
 
 @pytest.mark.parametrize("which", ["target", "draft"])
-def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairReport], which: str) -> None:
+def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairVerdict], which: str) -> None:
     more: dict[str, Any] = {"tokens": (*TOKENS, "[PAD1]", "[PAD2]")}
     report = pair(target=more) if which == "target" else pair(**more)
     assert not_ok(report) == []
@@ -167,7 +167,7 @@ def test_more_tokens_at_the_end_are_padding(pair: Callable[..., PairReport], whi
 
 
 def test_tokens_that_only_the_target_has_are_too_many_for_a_draft_that_reads_text(
-    pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
+    pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "THROUGH_TEXT", True)
     more = (*TOKENS, "<unused1>", "new")
@@ -187,7 +187,7 @@ def test_a_mixture_counts_the_experts_that_are_used(tmp_path: Path) -> None:
 
 
 def test_another_vocabulary_may_work_through_text(
-    pair: Callable[..., PairReport], monkeypatch: pytest.MonkeyPatch
+    pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rules, "THROUGH_TEXT", True)
     report = pair(tokens=(*TOKENS[:7], *TOKENS[8:]))
@@ -209,7 +209,7 @@ def test_another_vocabulary_may_work_through_text(
     ],
 )
 def test_families_by_their_names(
-    pair: Callable[..., PairReport], name: str, other: str, verdict: str
+    pair: Callable[..., PairVerdict], name: str, other: str, verdict: str
 ) -> None:
     assert the(pair(target={"name": name}, name=other), "family").verdict == verdict
 
@@ -235,7 +235,7 @@ def test_a_recurrent_target_is_decoded_plainly(tmp_path: Path) -> None:
     assert the(report, "rollback").verdict == "warn"
 
 
-def test_control_characters_stay_out_of_the_evidence(pair: Callable[..., PairReport]) -> None:
+def test_control_characters_stay_out_of_the_evidence(pair: Callable[..., PairVerdict]) -> None:
     report = pair(
         name="Crow\x1b[2J\n",
         pre="\x1b]0;x\x07",

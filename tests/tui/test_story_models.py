@@ -12,7 +12,7 @@ from localspec.errors import ModelInvalid
 from localspec.hub import local
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
-from localspec.pairing.rules import FAIL, WARN, Check, PairReport
+from localspec.pairing.rules import FAIL, WARN, Check, PairVerdict
 from localspec.tui.screens.model_picker import ModelPicker
 from localspec.tui.session.events import PairReference
 from tests.tui.pilots import Chat, chat, option_texts
@@ -62,15 +62,15 @@ class Room:
             self.finding.wait()
         return self.models
 
-    def judge(self, target: Path, draft: Path) -> PairReport:
+    def judge(self, target: Path, draft: Path) -> PairVerdict:
         """Wrens draft for owls, with a warning; crabs for nobody."""
         if self.judging is not None:
             self.judging.wait()
         if self.trouble is not None:
             raise self.trouble
         if draft == CRAB.path:
-            return PairReport((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
-        return PairReport((Check("size", WARN, "The draft is large for its target"),))
+            return PairVerdict((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
+        return PairVerdict((Check("size", WARN, "The draft is large for its target"),))
 
 
 @pytest.fixture(autouse=True)

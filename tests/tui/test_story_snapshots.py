@@ -12,7 +12,7 @@ from textual.pilot import Pilot
 from localspec.hub import local
 from localspec.hub.local import LocalModel
 from localspec.pairing import rules
-from localspec.pairing.rules import FAIL, OK, Check, PairReport
+from localspec.pairing.rules import FAIL, OK, Check, PairVerdict
 from localspec.tui.app import ChatApp
 from localspec.tui.rendering import message_lines
 from localspec.tui.screens.keys_screen import KeysScreen
@@ -154,7 +154,7 @@ def _model(name: str, parameters: int, quantization: str) -> LocalModel:
     )
 
 
-def _judge(target: Path, draft: Path) -> PairReport:
+def _judge(target: Path, draft: Path) -> PairVerdict:
     if draft.stem.startswith("crab"):
-        return PairReport((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
-    return PairReport((Check("vocabulary", OK, "The vocabularies are the same"),))
+        return PairVerdict((Check("vocabulary", FAIL, "The vocabularies differ at token 7"),))
+    return PairVerdict((Check("vocabulary", OK, "The vocabularies are the same"),))

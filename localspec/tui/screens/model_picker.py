@@ -23,10 +23,10 @@ from localspec.tui.session.events import PairReference
 
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
-    from localspec.pairing.rules import PairReport
+    from localspec.pairing.rules import PairVerdict
 
 Finder = Callable[[], Sequence["LocalModel"]]
-Judge = Callable[[Path, Path], "PairReport"]
+Judge = Callable[[Path, Path], "PairVerdict"]
 
 AUTO, NONE = "auto", "none"
 
@@ -57,7 +57,7 @@ class ModelPicker(ModalScreen[PairReference | None]):
         self._targets: list[LocalModel] = []
         self._drafts: list[str] = []
         self._offered_for: Path | None = None
-        self._verdicts: dict[tuple[Path, Path], PairReport] = {}
+        self._verdicts: dict[tuple[Path, Path], PairVerdict] = {}
         self._unjudged: dict[tuple[Path, Path], str] = {}
 
     def compose(self) -> ComposeResult:
@@ -246,7 +246,7 @@ def _row(model: LocalModel, now: bool, palette: Palette) -> Text:
 
 
 def _draft_row(
-    model: LocalModel, report: PairReport | None, unjudged: str | None, palette: Palette
+    model: LocalModel, report: PairVerdict | None, unjudged: str | None, palette: Palette
 ) -> Text:
     text = Text(no_wrap=True, overflow="ellipsis")
     why_not = unjudged if report is None else report.why_not

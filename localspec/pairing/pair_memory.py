@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import psutil
 
-from localspec.gguf.reader import GGUFFile
+from localspec.gguf.file import GGUFFile
 from localspec.pairing.memory import (
     SPARE,
     MemoryNeed,
@@ -31,14 +31,6 @@ def memory_of_pair(
     return mine, other
 
 
-def shown(size: int) -> str:
-    """Bytes as people read them: 4.7 GiB."""
-    for unit, name in ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")):
-        if size >= unit:
-            return f"{size / unit:.1f} {name}"
-    return f"{size} bytes"
-
-
 def available() -> tuple[int, int]:
     """Bytes of main memory that are free or can be freed, and in all."""
     memory = psutil.virtual_memory()
@@ -46,7 +38,7 @@ def available() -> tuple[int, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Layers:
+class Offload:
     """How much of a pair a device takes.
 
     Attributes:
@@ -66,7 +58,7 @@ SMALL = 0.2
 several passes for each of the target's."""
 
 
-def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Layers:
+def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Offload:
     """Distribute a pair between main memory and one device.
 
     Args:
@@ -77,7 +69,7 @@ def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: in
     draft_need = place(draft, use, -1).device.total if draft is not None else 0
     whole = place(target, use, -1).device.total
     if whole + draft_need <= free * (1.0 - SPARE):
-        return Layers(-1, -1, True, whole + draft_need)
+        return Offload(-1, -1, True, whole + draft_need)
     draft_layers = 0
     if draft is not None and draft_need <= free * SMALL:
         draft_layers, free = -1, free - draft_need
@@ -88,4 +80,4 @@ def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: in
     if draft is not None and draft_layers == 0 and placed.layers > n_layers(target):
         rest = most_layers(draft, use, free - need)
         draft_layers, draft_need = rest.layers, rest.device.total
-    return Layers(placed.layers, draft_layers, False, need + draft_need)
+    return Offload(placed.layers, draft_layers, False, need + draft_need)
