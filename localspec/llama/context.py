@@ -78,9 +78,17 @@ class Context:
                 f"No context of {options.context or 'default'} tokens can be made for "
                 f"{model.path}: {cause}. Ask for a shorter one with --ctx, or another KV type."
             )
+        try:
+            self._set_up(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, options: ModelOptions) -> None:
+        """All that follows from the native context."""
+        model = self.model
         self._memory = llama_cpp.llama_get_memory(self._handle)
         if not self._memory:
-            self.close()
             raise ModelInvalid(
                 f"{model.path} cannot generate text: it has no memory of a sequence. "
                 "Choose a GGUF of a chat or completion model."
