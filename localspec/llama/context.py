@@ -36,7 +36,10 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
 
 
 class Context:
-    """The cache of one sequence of tokens, and branches that a tree adds to it for one pass.
+    """The cache of one sequence of tokens, and of a tree that is tried behind them.
+
+    A tree is decoded in one pass (`branch`, then `keep`), or grows level by level (`grow`, then
+    `settle`).
 
     Attributes:
         model: whose cache this is. It must outlive the context.

@@ -76,7 +76,7 @@ def _key(path: Path) -> str | None:
 
 
 def _store() -> Path:
-    return paths.cache_folder() / "trials.json"
+    return paths.cache_folder() / "crash_tests.json"
 
 
 def _known() -> set[str]:
@@ -94,4 +94,4 @@ def _remember(key: str) -> None:
         partial.write_text(json.dumps(sorted({*_known(), key})), encoding="utf-8")
         partial.replace(store)
     except OSError as error:
-        logger.info("could not keep the outcome of a trial: %s", error)
+        logger.info("could not keep the outcome of a crash test: %s", error)

@@ -80,9 +80,9 @@ def test_faster_copy_is_made_once_and_remembered(
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
     assert requantized_draft.known_copy(model.path, OPTIONS) == copy
     assert made == [model.path]
-    with Model(copy, OPTIONS) as light:
-        assert light.vocabulary.size == model.vocabulary.size
-        context = Context(light, ModelOptions(context=64, threads=1))
+    with Model(copy, OPTIONS) as small:
+        assert small.vocabulary.size == model.vocabulary.size
+        context = Context(small, ModelOptions(context=64, threads=1))
         assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)
         context.close()
 
@@ -125,10 +125,10 @@ def test_huge_model_is_left_alone(
 
 
 @pytest.mark.usefixtures("small_ones_count")
-def test_light_model_is_left_alone(draft_path: Path, tmp_path: Path, home: Path) -> None:
-    light = tmp_path / "light.gguf"
-    quantize(draft_path, light, "Q4_0", 1, again=True)
-    with Model(light, OPTIONS) as model:
+def test_model_of_few_bits_is_left_alone(draft_path: Path, tmp_path: Path, home: Path) -> None:
+    small = tmp_path / "small.gguf"
+    quantize(draft_path, small, "Q4_0", 1, again=True)
+    with Model(small, OPTIONS) as model:
         assert requantized_draft.faster_copy(model, OPTIONS) is None
     assert files(home) == []
 
@@ -255,10 +255,10 @@ def test_engine_uses_the_copy_and_answers_as_before(
     options = ModelOptions(context=256, threads=1)
     drafting = Drafting(drafter="model", depth=3)
     texts = []
-    for light in (False, True, True):
-        with localspec.load(options=replace(options, requantize_draft=light)) as engine:
+    for requantized in (False, True, True):
+        with localspec.load(options=replace(options, requantize_draft=requantized)) as engine:
             assert engine.draft is not None
-            assert (engine.draft.path != draft_path) is light
+            assert (engine.draft.path != draft_path) is requantized
             assert engine.draft_path == draft_path
             answer = engine.generate(
                 "Once upon a time",
