@@ -54,7 +54,7 @@ class Engine:
     Attributes:
         model: the target.
         draft: the draft model, None without one; `draft_path` is the file that was asked for, of
-            which a lighter copy may be in use (see `localspec.llama.requantized_draft`).
+            which a requantized copy may be in use (see `localspec.llama.requantized_draft`).
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from localspec.llama.context import Context
     from localspec.llama.model import Model
     from localspec.pairing.choice import Choice
+
+logger = logging.getLogger("localspec.loading")
 
 Reference = str | os.PathLike[str]
 """A model as people name it: a path, `user/repo:quant`, a name in the catalogue, "demo" for the
@@ -89,6 +92,8 @@ def load(
             draft_path = found[1].path
             try:
                 draft_context, crossed = _open_draft(draft_path, target, options, reports[1])
+                opened.callback(draft_context.model.close)
+                opened.callback(draft_context.close)
             except _NO_DRAFT as error:
                 # Where nobody asked for this draft model, the target alone is as good.
                 if not automatic:
@@ -96,24 +101,25 @@ def load(
                 why = str(error).rstrip(".")
                 why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
                 why_draft = draft_path = None
+        engine = Engine(
+            target,
+            draft_context,
+            draft_path=draft_path,
+            crossed=crossed,
+            cross_vocabulary=options.cross_vocabulary,
+            store=ProfileStore(
+                _identity([target, draft_context], options)
+                | ({} if crossed is None else {"vocabulary": options.cross_vocabulary})
+            ),
+            side_by_side=draft_context is not None and _side_by_side(options),
+            drafting=drafting or Drafting(),
+            wait=wait,
+            why_no_draft=why_no_draft,
+            why_draft=why_draft,
+            notices=tuple(notice for one in found for notice in one.notices),
+        )
         opened.pop_all()
-    return Engine(
-        target,
-        draft_context,
-        draft_path=draft_path,
-        crossed=crossed,
-        cross_vocabulary=options.cross_vocabulary,
-        store=ProfileStore(
-            _identity([target, draft_context], options)
-            | ({} if crossed is None else {"vocabulary": options.cross_vocabulary})
-        ),
-        side_by_side=draft_context is not None and _side_by_side(options),
-        drafting=drafting or Drafting(),
-        wait=wait,
-        why_no_draft=why_no_draft,
-        why_draft=why_draft,
-        notices=tuple(notice for one in found for notice in one.notices),
-    )
+    return engine
 
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
@@ -166,23 +172,43 @@ def _require_undamaged(path: Path) -> None:
 def _draft_model(
     path: Path, target: Model, options: ModelOptions, progress: Callable[[float], None] | None
 ) -> Model:
-    """The draft model, or a lighter copy of it where that is faster."""
+    """The draft model, or a requantized copy of it where that is faster."""
     from localspec.llama import requantized_draft
     from localspec.llama.model import Model
 
-    remembered = requantized_draft.remembered(path, options)
-    model = Model(remembered or path, options, progress=progress)
-    try:
+    copy = requantized_draft.known_copy(path, options)
+    with ExitStack() as opened:
+        model = None if copy is None else _open_copy(copy, options, progress)
+        if model is None:
+            model = Model(path, options, progress=progress)
+        opened.callback(model.close)
         if options.cross_vocabulary == "off":
             target.vocabulary.require_shared_with(model.vocabulary)
-        copy = None if remembered is not None else requantized_draft.lighter(model, options)
-    except BaseException:
-        model.close()
-        raise
-    if copy is None:
-        return model
-    model.close()
-    return Model(copy, options)
+        if copy is None:
+            copy = requantized_draft.faster_copy(model, options)
+            faster = None if copy is None else _open_copy(copy, options, None)
+            if faster is not None:
+                model.close()
+                model = faster
+        opened.pop_all()
+    return model
+
+
+def _open_copy(
+    copy: Path, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model | None:
+    """A requantized copy; None where it cannot be opened, as the original may."""
+    from localspec.llama import requantized_draft
+    from localspec.llama.model import Model
+
+    try:
+        _require_undamaged(copy)
+        return Model(copy, options, progress=progress)
+    except (ModelInvalid, ModelNotFound) as error:
+        requantized_draft.discard(copy, error)
+    except NativeError as error:  # the memory, not the file
+        logger.warning("the copy of the draft model is not used: %s", error)
+    return None
 
 
 def _shares(

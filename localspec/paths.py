@@ -17,7 +17,7 @@ def _folder(kind: str, standard: str) -> Path:
 
 
 def cache_folder() -> Path:
-    """What can be worked out again: measurements, probes."""
+    """What can be worked out again: measurements, outcomes of checks."""
     return _folder("cache", platformdirs.user_cache_dir("localspec", appauthor=False))
 
 

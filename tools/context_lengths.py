@@ -16,7 +16,6 @@ import statistics
 from collections.abc import Mapping
 
 import numpy as np
-from localspec.drafters.options import Limits, choose
 
 from localspec import Drafting, SamplingParams
 from localspec.decoding.loop import speculate
@@ -24,11 +23,12 @@ from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
-from localspec.drafters.registry import Parts
 from localspec.drafters.byte_vocabulary import ByteVocabulary
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.options import Limits, choose
+from localspec.drafters.registry import Parts
 from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.planning.costs import SIZES
 from localspec.planning.pair_profile import PairProfile

@@ -92,11 +92,11 @@ DRAFT_MODEL = {
         metavar="N",
         help="Layers of the draft model to offload, -1 for all. Default as for the model.",
     ),
-    "lighter_draft": _draft(
+    "requantize_draft": _draft(
         bool,
-        "--lighter-draft/--no-lighter-draft",
+        "--requantize-draft/--no-requantize-draft",
         help="On a CPU, use a Q4_0 copy of the draft model where it is faster. "
-        "Default --lighter-draft.",
+        "Default --requantize-draft.",
     ),
     "cross_vocabulary": _draft(
         str,

@@ -15,7 +15,7 @@ from localspec.gguf.types import row_bytes
 from localspec.llama.options import DEFAULT_CONTEXT
 
 ROWS = 65
-"""Rows of logits that a context has room for; see `localspec.llama.context.MAX_TREE`."""
+"""Rows of logits that a context has room for; see `localspec.llama.context_params.MAX_TREE`."""
 SNAPSHOTS = 8
 """States that a recurrent memory keeps besides the present one, where llama.cpp can."""
 SNAPSHOTTED = frozenset(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
@@ -16,26 +15,19 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
 from localspec.llama import library
 from localspec.llama.batch import Batch
+from localspec.llama.context_params import (
+    MAX_LEAVES,
+    MAX_SNAPSHOT_DRAFT,
+    MAX_TREE,
+    context_params,
+)
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+from localspec.llama.options import ModelOptions
+from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequences import GrownTree, Sequences
 
-MAX_TREE = 64
-"""Most tokens of a tree; also bounds the rows of logits that llama.cpp makes room for."""
-MAX_LEAVES = 16
-MAX_SNAPSHOT_DRAFT = 8
-"""Tokens that a recurrent memory keeps snapshots for; each costs one state."""
-
-_FLASH = {"auto": -1, "off": 0, "on": 1}
 _ABORTED = 2
-_BF16 = 30  # ggml.h
-
-_libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
-# ggml asks its abort callback before every node of the graph. A Python function would have to take
-# the interpreter lock each time; strlen over a one-byte flag answers 0 or 1 without it.
-_is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
-
 
 # Not a quick one: on a GPU it waits for the pass.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
@@ -43,13 +35,11 @@ _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
 )
 
 
-def _element_type(name: str) -> int:
-    """The ggml_type of that name; the binding's own list lacks bf16."""
-    return int(getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16))
-
-
 class Context:
-    """The cache of one sequence of tokens, and branches that a tree adds to it for one pass.
+    """The cache of one sequence of tokens, and of a tree that is tried behind them.
+
+    A tree is decoded in one pass (`branch`, then `keep`), or grows level by level (`grow`, then
+    `settle`).
 
     Attributes:
         model: whose cache this is. It must outlive the context.
@@ -69,18 +59,25 @@ class Context:
         self.native_seconds = 0.0
         self._flag = ctypes.create_string_buffer(2)
         library.forget_complaints()
-        self._handle: Any = llama_cpp.llama_init_from_model(
-            model.handle, self._params(model, options)
-        )
+        params = context_params(model, options, self._flag)
+        self._handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
         if not self._handle:
             cause = library.complaint() or "llama.cpp gave no reason"
             raise NativeError(
                 f"No context of {options.context or 'default'} tokens can be made for "
                 f"{model.path}: {cause}. Ask for a shorter one with --ctx, or another KV type."
             )
+        try:
+            self._set_up(options)
+        except BaseException:
+            self.close()
+            raise
+
+    def _set_up(self, options: ModelOptions) -> None:
+        """All that follows from the native context."""
+        model = self.model
         self._memory = llama_cpp.llama_get_memory(self._handle)
         if not self._memory:
-            self.close()
             raise ModelInvalid(
                 f"{model.path} cannot generate text: it has no memory of a sequence. "
                 "Choose a GGUF of a chat or completion model."
@@ -97,32 +94,13 @@ class Context:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
-        self._saved: tuple[int, Any] | None = None
+        self._saved = SavedStates(self._handle)
         self._sequences = Sequences(self._memory, self.max_leaves)
         self._grown = GrownTree()
         self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
         self._hidden = HiddenStates(model, self._handle)
         self._last_pass = 0  # tokens
         self._views: dict[tuple[int, int], Rows] = {}
-
-    def _params(self, model: Model, options: ModelOptions) -> Any:
-        threads = options.threads or library.default_threads()
-        params = llama_cpp.llama_context_default_params()
-        params.n_ctx = options.context or min(model.trained_context, DEFAULT_CONTEXT)
-        params.n_batch = params.n_ubatch = options.batch
-        params.n_seq_max = 1 if model.recurrent else MAX_LEAVES
-        params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
-        params.n_outputs_max = MAX_TREE + 1
-        params.n_threads = params.n_threads_batch = threads
-        params.flash_attn_type = _FLASH[options.flash_attention]
-        params.type_k = _element_type(options.kv_type_k)
-        params.type_v = _element_type(options.kv_type_v)
-        params.kv_unified = True
-        params.swa_full = True  # a sliding window could not be rolled back
-        params.no_perf = True
-        params.abort_callback = _is_set
-        params.abort_callback_data = ctypes.addressof(self._flag)
-        return params
 
     def filler(self, count: int) -> list[int]:
         """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
@@ -216,7 +194,8 @@ class Context:
         """
         if tree.is_chain():
             if self.restores:
-                self.checkpoint()
+                self._saved.forget()
+                self._saved.save(len(self.tokens))
             rows = self.extend([*pending, *tree.tokens], 1 + len(tree))
             del self.tokens[len(self.tokens) - len(tree) :]
             return rows
@@ -328,8 +307,8 @@ class Context:
     def truncate(self, length: int) -> None:
         """Drop the tokens from `length` on, and a tree that was grown.
 
-        A recurrent memory that cannot go back so far is restored from what was saved before the
-        last tree, else cleared: `tokens` is then shorter than asked for, never different.
+        A recurrent memory that cannot go back so far is restored from a state that was saved before
+        (see `checkpoint`), else cleared: `tokens` is then shorter than asked for, never different.
         """
         if self._grown:
             self.settle()
@@ -340,20 +319,20 @@ class Context:
             self._sequences.cut(length)
         elif drop <= self._undoable and self._sequences.remove(0, length):
             self._undoable = 0
+            self._saved.cut(length)
         else:
             self._restore(length)
             return
         del self.tokens[length:]
 
     def checkpoint(self) -> None:
-        """Save the state, so that `truncate` can come back to here. Nothing to do for attention,
-        whose cache can be cut anywhere."""
-        if not self.recurrent:
-            return
-        size = llama_cpp.llama_state_seq_get_size(self._handle, 0)
-        state = (ctypes.c_uint8 * size)()
-        if llama_cpp.llama_state_seq_get_data(self._handle, state, size, 0) == size:
-            self._saved = (len(self.tokens), state)
+        """Make it possible to `truncate` to here, or to any later place, for a pass over a few
+        tokens at most. Nothing to do for attention, whose cache can be cut anywhere.
+
+        May be called after every token of a draft; few of the calls save anything.
+        """
+        if self.recurrent and self._saved.due(len(self.tokens)):
+            self._saved.save(len(self.tokens))
 
     def discard_branches(self) -> None:
         """Drop whatever an interrupted pass left behind `tokens`, and a tree that was grown."""
@@ -369,7 +348,8 @@ class Context:
         self.tokens.clear()
         self._grown = GrownTree()
         self._sequences.forget(0)
-        self._undoable, self._saved = 0, None
+        self._undoable = 0
+        self._saved.forget()
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         if self._hidden.final and 0 < outputs < len(tokens):
@@ -425,15 +405,13 @@ class Context:
         return rows
 
     def _restore(self, length: int) -> None:
-        """Go back to `length` tokens by way of the saved state, or to none at all."""
-        wanted = self.tokens[:length]
-        saved = self._saved
-        self.clear()
-        if saved is None or saved[0] > length:
+        """Go back to `length` tokens by way of a saved state, or to none at all."""
+        held = self._saved.restore(length)
+        if held is None or not self._sequences.remove(0, held):
+            self.clear()
             return
-        held, state = saved
-        if llama_cpp.llama_state_seq_set_data(self._handle, state, len(state), 0):
-            self.tokens += wanted[:held]
-            self._saved = saved
-            if held < length:
-                self.extend(wanted[held:], 0)
+        self._undoable = 0
+        again = self.tokens[held:length]
+        del self.tokens[held:]
+        if again:
+            self.extend(again, 0)

@@ -76,7 +76,7 @@ def _key(path: Path) -> str | None:
 
 
 def _store() -> Path:
-    return paths.cache_folder() / "trials.json"
+    return paths.cache_folder() / "crash_tests.json"
 
 
 def _known() -> set[str]:
@@ -91,4 +91,4 @@ def _remember(key: str) -> None:
     try:
         write_atomically(store, json.dumps(sorted({*_known(), key})))
     except OSError as error:
-        logger.info("could not keep the outcome of a trial: %s", error)
+        logger.info("could not keep the outcome of a crash test: %s", error)

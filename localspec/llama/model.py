@@ -64,14 +64,14 @@ class Model:
             library.add_rpc_servers(options.rpc)
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
-        self.handle = self._load(options, progress, weight_buffers)
         try:
+            self.handle = self._load(options, progress, weight_buffers)
             self.metadata = self._read_metadata()
             self._check_generates()
-        except ModelInvalid:
+            self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
+        except BaseException:
             self.close()
             raise
-        self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
         self.recurrent: bool = llama_cpp.llama_model_is_recurrent(
             self.handle
         ) or llama_cpp.llama_model_is_hybrid(self.handle)

@@ -31,8 +31,8 @@ class ModelOptions:
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
         rpc: `host:port` of llama.cpp RPC servers to share the layers with.
-        lighter_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where that
-            is faster; it is made once and kept in the cache folder. Never changes an answer.
+        requantize_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where
+            that is faster; it is made once and kept in the cache folder. Never changes an answer.
         cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
             would write, "shared" drafts the tokens that both have, "auto" takes the better of the
             two, "off" refuses it. Never changes an answer; see `localspec.drafters.heterogeneous`.
@@ -53,7 +53,7 @@ class ModelOptions:
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()
-    lighter_draft: bool = True
+    requantize_draft: bool = True
     cross_vocabulary: str = "auto"
     batch: int = 512
 

@@ -1,4 +1,4 @@
-"""A lighter copy of a draft model, where this machine reads it faster.
+"""A requantized copy of a draft model, where this machine reads it faster.
 
 What a draft model says changes how often it is right, never the answer, so its weights may be of
 any type. A pass over one token takes as long as the weights take to read: in Q4_0 about 0.6 times
@@ -13,10 +13,12 @@ import json
 import logging
 import shutil
 import statistics
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
+import psutil
 
 from localspec import paths
 from localspec.errors import LocalspecError
@@ -41,7 +43,7 @@ ROUNDS = 15
 logger = logging.getLogger("localspec.llama")
 
 
-def remembered(path: Path, options: ModelOptions) -> Path | None:
+def known_copy(path: Path, options: ModelOptions) -> Path | None:
     """The copy that an earlier session made of this file and found faster."""
     if not _applies(options):
         return None
@@ -52,7 +54,7 @@ def remembered(path: Path, options: ModelOptions) -> Path | None:
         return None
 
 
-def lighter(model: Model, options: ModelOptions) -> Path | None:
+def faster_copy(model: Model, options: ModelOptions) -> Path | None:
     """The copy to use instead of this model, None to stay with it; made and timed if need be.
 
     Never raises over the copy: without room for it, or with weights that cannot be rewritten, the
@@ -67,6 +69,7 @@ def lighter(model: Model, options: ModelOptions) -> Path | None:
         if known is False or (known and copy.exists()):
             return copy if known else None
         copy.parent.mkdir(parents=True, exist_ok=True)
+        _remove_older(model.path, copy)
         if shutil.disk_usage(copy.parent).free < 4 * size:
             return None
         logger.info("making a %s copy of the draft model %s", QUANT, model.path.name)
@@ -74,7 +77,7 @@ def lighter(model: Model, options: ModelOptions) -> Path | None:
             quantize(model.path, partial, QUANT, options.threads, again=True)
         ratio = _time_ratio(model, copy, options)
         faster = ratio <= WORTHWHILE
-        verdict = json.dumps({"faster": faster, "ratio": ratio})
+        verdict = json.dumps({"faster": faster, "ratio": ratio, "source": _source(model.path)})
         logger.info("the copy takes %.2f of the original's time", ratio)
         write_atomically(copy.with_suffix(".json"), verdict)
         if not faster:
@@ -85,16 +88,57 @@ def lighter(model: Model, options: ModelOptions) -> Path | None:
         return None
 
 
+def discard(copy: Path, why: Exception) -> None:
+    """Remove a copy that cannot be used, so that another session makes it anew."""
+    logger.warning("the copy of the draft model is removed, the original is used: %s", why)
+    _remove(copy)
+
+
+def _remove(copy: Path) -> None:
+    try:
+        copy.with_suffix(".json").unlink(missing_ok=True)  # without it the copy is not used
+        copy.unlink(missing_ok=True)
+    except OSError as error:
+        logger.warning("%s cannot be removed: %s", copy, error)
+
+
+def _remove_older(path: Path, copy: Path) -> None:
+    """Remove what was made of earlier versions of a file, by other libraries or for other machines.
+
+    Another file of the same name, elsewhere, keeps its copy.
+    """
+    source = _source(path)
+    for record in copy.parent.glob("*.json"):
+        if record.stem != copy.stem and _record(record).get("source") == source:
+            logger.info("removing an older copy of the draft model %s", path.name)
+            _remove(record.with_suffix(".gguf"))
+    for partial in copy.parent.glob("*.partial"):
+        process = partial.suffixes[-2].removeprefix(".") if len(partial.suffixes) > 1 else ""
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            partial.unlink(missing_ok=True)  # its process was killed over it
+
+
+def _source(path: Path) -> str:
+    return str(path.resolve())
+
+
+def _record(path: Path) -> dict[str, Any]:
+    """What is known of a copy; empty where that cannot be read."""
+    try:
+        known = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
 def _verdict(copy: Path) -> bool | None:
     """Whether the copy was found faster; None where that is not known."""
-    try:
-        return bool(json.loads(copy.with_suffix(".json").read_text(encoding="utf-8"))["faster"])
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    faster = _record(copy.with_suffix(".json")).get("faster")
+    return None if faster is None else bool(faster)
 
 
 def _applies(options: ModelOptions) -> bool:
-    return options.lighter_draft and (options.gpu_layers == 0 or not library.accelerated())
+    return options.requantize_draft and (options.gpu_layers == 0 or not library.accelerated())
 
 
 def _heavy(model: Model) -> bool:
@@ -117,23 +161,19 @@ def _time_ratio(model: Model, copy: Path, options: ModelOptions) -> float:
     """
     short: dict[str, Any] = {"context": 64}
     options = ModelOptions(threads=options.threads, **short)
-    with Model(copy, options) as light:
-        contexts = [Context(model, options), Context(light, options)]
-        try:
-            ratios = []
-            for turn in range(ROUNDS + 2):
-                seconds = [0.0, 0.0]
-                for which in (0, 1) if turn % 2 else (1, 0):
-                    context = contexts[which]
-                    context.clear()
-                    context.extend([1], 1)  # the other model has just used the caches
-                    before = context.native_seconds
-                    for _ in range(3):
-                        context.extend([1], 1)
-                    seconds[which] = context.native_seconds - before
-                if turn >= 2:
-                    ratios.append(seconds[1] / seconds[0])
-            return statistics.median(ratios)
-        finally:
-            for context in contexts:
-                context.close()
+    with Model(copy, options) as small, ExitStack() as opened:
+        contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, small)]
+        ratios = []
+        for turn in range(ROUNDS + 2):
+            seconds = [0.0, 0.0]
+            for which in (0, 1) if turn % 2 else (1, 0):
+                context = contexts[which]
+                context.clear()
+                context.extend([1], 1)  # the other model has just used the caches
+                before = context.native_seconds
+                for _ in range(3):
+                    context.extend([1], 1)
+                seconds[which] = context.native_seconds - before
+            if turn >= 2:
+                ratios.append(seconds[1] / seconds[0])
+        return statistics.median(ratios)

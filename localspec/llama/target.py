@@ -68,8 +68,12 @@ class LlamaTarget:
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:
-    """Length of the longest common beginning."""
-    n = min(len(a), len(b))
-    if list(a[:n]) == list(b[:n]):
-        return n
-    return next(i for i in range(n) if a[i] != b[i])
+    """Length of the longest common beginning, found by halves: slices are compared in C."""
+    low, high = 0, min(len(a), len(b))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if list(a[low:middle]) == list(b[low:middle]):
+            low = middle
+        else:
+            high = middle - 1
+    return low

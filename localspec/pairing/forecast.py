@@ -26,8 +26,8 @@ PAYS = 1.05
 CPU_CURVE = (1.0, 1.6, 2.0, 1.9, 2.6, 3.0, 3.3, 3.4, 3.9)
 """T(n) ÷ T(1), n = 1 … 9, between those of Q4_0 and Q8_0 on CPUs."""
 GPU_CURVE = (1.0, 1.05, 1.08, 1.1, 1.15, 1.2, 1.22, 1.25, 1.4)
-LIGHTER = 0.6
-"""Of a draft's bytes, where a lighter copy of it will be used; see `llama.requantized_draft`."""
+REQUANTIZED = 0.6
+"""Of a draft's bytes, where a copy of it will be used; see `llama.requantized_draft`."""
 HEAVY = frozenset({"F32", "F16", "BF16", "Q8_0"})
 
 
@@ -91,7 +91,7 @@ def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> fl
     if not mine:
         return math.inf
     if not accelerated and quantization(draft) in HEAVY:
-        other = int(other * LIGHTER)
+        other = int(other * REQUANTIZED)
     cost = 1.1 * other / mine + 0.01
     if accelerated:
         # Small passes on a GPU take as long as launching their kernels, layer by layer.

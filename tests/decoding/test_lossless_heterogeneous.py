@@ -14,7 +14,7 @@ from localspec.decoding.acceptance import (
     GreedyMatch,
     SpeculativeSampling,
 )
-from localspec.decoding.interfaces import Drafter, Plan
+from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -23,7 +23,7 @@ from localspec.drafters.continuation import Continuation
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex
-from localspec.drafters.parallel import Ahead
+from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import EXACT, drafted, gap, ngram, texts, undrafted
 from tests.planning.builders import Pair, distribution_of, seen_trees
 from tests.support.tongues import TONGUES, WAYS, crossed
@@ -44,7 +44,7 @@ DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
 REPEATS = (0, 1, 2, 0, 1, 2, 0, START)
 WRONG = 1e-3
 
-Make = Callable[[HeterogeneousDraftModel], Drafter]
+Make = Callable[[HeterogeneousDraftModel], Source]
 DRAFTERS: dict[str, Make] = {
     "drawn": DraftModelSource,
     "chosen": lambda model: DraftModelSource(model, greedy=True),
@@ -72,13 +72,13 @@ def drafting(
     *,
     chosen: bool = False,
     recurrent: bool = False,
-) -> Callable[[], Drafter]:
-    """Makes a drafter around a draft model of its own."""
+) -> Callable[[], Source]:
+    """Makes a source around a draft model of its own."""
 
-    def build() -> Drafter:
+    def build() -> Source:
         cache = ToyCache(draft, recurrent=recurrent)
         model = crossed(cache, spelled, way=way, recurrent=recurrent)
-        model.translated.chosen = chosen
+        model.mapped.chosen = chosen
         return make(model)
 
     return build
@@ -198,11 +198,11 @@ def test_measured_plans_are_lossless(
 @for_ways
 @pytest.mark.parametrize("tongue", ["finer", "coarser"])
 def test_reading_ahead_is_lossless(tongue: str, way: str) -> None:
-    readers: list[Ahead] = []
+    readers: list[ParallelReader] = []
 
-    def ahead(model: object) -> Ahead:
+    def ahead(model: object) -> ParallelReader:
         assert isinstance(model, HeterogeneousDraftModel)
-        readers.append(Ahead(model))
+        readers.append(ParallelReader(model))
         return readers[-1]
 
     try:

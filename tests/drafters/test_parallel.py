@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 from hypothesis import given
-from localspec.drafters.draft_logits import Reading
 
-from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, Rows, SpeculativeSampling
-from localspec.decoding.interfaces import ReadsAhead
+from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.parallel import FARTHEST, Ahead
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.parallel import FARTHEST, ParallelReader
+from localspec.drafters.rows_ahead import RowsAhead
 from localspec.errors import Cancelled
 from tests.decoding.exact import EXACT, gap, texts
 from tests.planning.builders import Pair, distribution_of
@@ -23,6 +26,7 @@ from tests.planning.test_builder_greedy import by_hand, generated, random_prompt
 from tests.support.toys import (
     GREEDY,
     START,
+    BranchingToyCache,
     ToyCache,
     ToyModel,
     ToyTarget,
@@ -37,7 +41,7 @@ PROMPT = (0, 1, 2, 0, 1, 2, 0, START)
 MODELS = 40
 
 
-class Patient(Ahead):
+class Patient(ParallelReader):
     """Reads as far as it can: the target takes as long as that."""
 
     def stop(self) -> None:
@@ -46,27 +50,29 @@ class Patient(Ahead):
         super().stop()
 
 
-class Hasty(Ahead):
+class Hasty(ParallelReader):
     """Reads a single row: the target has its answer at once."""
 
-    def _read(self, text: list[int]) -> Reading | None:
+    def _read(self, context: Sequence[int]) -> RowsAhead | None:
         self._enough.set()
-        return super()._read(text)
+        return super()._read(context)
 
 
 @pytest.fixture
-def readers() -> Iterator[list[Ahead]]:
+def readers() -> Iterator[list[ParallelReader]]:
     """Every reader that was made; their threads end with the test."""
-    made: list[Ahead] = []
+    made: list[ParallelReader] = []
     yield made
     for reader in made:
         reader.close()
 
 
-def making(kind: type[Ahead], readers: list[Ahead]) -> Callable[[DraftModel], Ahead]:
+def making(
+    kind: type[ParallelReader], readers: list[ParallelReader]
+) -> Callable[[DraftModel], ParallelReader]:
     """Makes one reader after the other; the thread of the one before ends."""
 
-    def make(model: DraftModel) -> Ahead:
+    def make(model: DraftModel) -> ParallelReader:
         while readers:
             readers.pop().close()
         readers.append(kind(model))
@@ -89,9 +95,9 @@ for_drafts = pytest.mark.parametrize("sampled", [True, False], ids=["drawn", "ch
 @examples(2)
 @given(draft=models())
 def test_sampled_text_is_the_targets(
-    kind: type[Ahead], rule: AcceptanceRule, sampled: bool, shape: str, draft: ToyModel
+    kind: type[ParallelReader], rule: AcceptanceRule, sampled: bool, shape: str, draft: ToyModel
 ) -> None:
-    made: list[Ahead] = []
+    made: list[ParallelReader] = []
     pair = Pair(draft, shape=shape, sampled=sampled, ahead=making(kind, made))
     found = distribution_of(MODEL, pair, rule, prompt=PROMPT, count=4)
     assert gap(found, texts(MODEL, PROMPT, 4)) < EXACT
@@ -102,7 +108,7 @@ def test_sampled_text_is_the_targets(
 @pytest.mark.parametrize("shape", ["flat", "tiles", "steep"])
 @pytest.mark.parametrize("most_leaves", [1, 8])
 def test_greedy_text_is_what_the_target_picks(
-    kind: type[Ahead], shape: str, most_leaves: int, readers: list[Ahead]
+    kind: type[ParallelReader], shape: str, most_leaves: int, readers: list[ParallelReader]
 ) -> None:
     """The caches are compared with the text after every step."""
     for seed in range(MODELS):
@@ -114,7 +120,7 @@ def test_greedy_text_is_what_the_target_picks(
 
 
 @pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
-def test_full_draft_model_is_left_out(draft_capacity: int, readers: list[Ahead]) -> None:
+def test_full_draft_model_is_left_out(draft_capacity: int, readers: list[ParallelReader]) -> None:
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(
@@ -128,7 +134,7 @@ def test_full_draft_model_is_left_out(draft_capacity: int, readers: list[Ahead])
         assert text == by_hand(model, prompt)
 
 
-def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Ahead]) -> None:
+def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[ParallelReader]) -> None:
     """A draft model that is always right reads everything while the target verifies."""
     model, prompt = some_models(2)[0], [0, START]
     later = []
@@ -146,29 +152,60 @@ def test_rows_read_ahead_are_used_and_their_time_is_hidden(readers: list[Ahead])
     assert readers[-1].native_seconds < pair.cache.native_seconds
 
 
-def test_it_reads_on_along_the_most_probable_tokens(readers: list[Ahead]) -> None:
+def test_it_reads_on_along_the_most_probable_tokens(readers: list[ParallelReader]) -> None:
     cycle = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
     cache = ToyCache(cycle)
     reader = making(Patient, readers)(DraftModel(cache, 3))
-    reader.start([0, 1])
+    reader.start([0], [1])
     reader.stop()
     assert cache.tokens == [0, 1, 2, 0, 1, 2, 0, 1, 2][: 1 + FARTHEST]
     assert cache.native_seconds == reader.native_seconds == FARTHEST
     for text in ([0, 1], [0, 1, 2], [0, 1, 2, 0]):
         assert reader.holds(text)
-    for text in ([0], [1, 1], [0, 1, 1], [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]):
+    for text in ([0], [0, 0], [0, 1, 1], [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]):
         assert not reader.holds(text)
-    reading = reader.reading([0, 1, 2])
-    assert reading is not None
-    assert reading.row().argmax() == 0
-    assert reading.follows([0, 1, 2, 0])
-    assert not reading.follows([0, 1, 2, 0, 0])
-    assert reader.reading([0, 1]) is None, "what was read serves once"
+    ahead = reader.take([0, 1, 2])
+    assert ahead is not None
+    assert ahead.rows[0].argmax() == 0
+    further = ahead.behind([0])
+    assert further is not None
+    assert further.rows[0].argmax() == 1
+    assert ahead.behind([0, 0]) is None
+    assert reader.take([0, 1]) is None, "what was read serves once"
 
 
-def test_drafter_says_that_it_can_read_ahead() -> None:
-    pair = Pair(MODEL, shape="flat")
-    assert isinstance(pair.build(greedy=True)[1], ReadsAhead)
+def test_rows_ahead_of_another_text_are_forgotten(readers: list[ParallelReader]) -> None:
+    """The committed text is not looked at again: a new answer says that it is another one."""
+    model = DraftModel(ToyCache(MODEL), 4)
+    reader = making(Patient, readers)(model)
+    source, session = DraftModelSource(model, reader=reader), session_of([0, 1], params=GREEDY)
+    source.begin(session.context)
+    with source.verifying(session, TokenTree.chain([1], "model")):
+        pass
+    assert reader.holds([0, 1, 1])
+    source.begin([2, 2])
+    assert not reader.holds([0, 1, 1])
+    assert not reader.holds([2, 2, 1])
+    assert reader.take([2, 2, 1]) is None
+    assert model.cache.tokens == [2]
+
+
+def test_only_a_source_with_a_reader_goes_on_while_the_target_verifies(
+    readers: list[ParallelReader],
+) -> None:
+    session, tree = session_of([0, 1], params=GREEDY), TokenTree.chain([1], "model")
+    for cache in (ToyCache(MODEL), BranchingToyCache(MODEL)):
+        model = DraftModel(cache, 4)
+        reader = making(Patient, readers)(model)
+        source = DraftModelSource(model, reader=reader)
+        assert source.branches(session) == 1, "it goes on from a chain"
+        with source.verifying(session, tree):
+            pass
+        assert cache.native_seconds > 0
+        assert source.native_seconds == 0, "the target's pass hid it"
+    alone = DraftModelSource(DraftModel(ToyCache(MODEL), 4))
+    with pytest.raises(AssertionError, match="side by side"), alone.verifying(session, tree):
+        pass
 
 
 class Interrupted(ToyTarget):
@@ -179,33 +216,32 @@ class Interrupted(ToyTarget):
         self._at = at
         self._error = error
 
-    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
+    def forward(self, request: PassRequest) -> PassResult:
         if self.passes == self._at:
             self._at = -1
             raise self._error
-        return super().forward(context, tree)
+        return super().forward(request)
 
 
 @for_kinds
 @pytest.mark.parametrize("at", [1, 2, 3, 5])
 @pytest.mark.parametrize("error", [Cancelled("stop"), MemoryError(), KeyboardInterrupt()])
 def test_nothing_is_lost_when_the_target_raises(
-    kind: type[Ahead], at: int, error: BaseException, readers: list[Ahead]
+    kind: type[ParallelReader], at: int, error: BaseException, readers: list[ParallelReader]
 ) -> None:
     for seed in range(8):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         pair = Pair(draft, shape="flat", most_leaves=1, max_draft=3, ahead=making(kind, readers))
-        planner, blend = pair.build(greedy=True)
+        planner, builder = pair.build(greedy=True)
         target, session = Interrupted(model, at, error), session_of(prompt, params=GREEDY, count=24)
-        blend.begin(prompt)
-        rule, drafters = GreedyMatch(), {blend.name: blend}
+        builder.begin(prompt)
         with pytest.raises(type(error)):
-            list(speculate(session, target, drafters, planner, rule))
+            list(drive(session, speculate(session, builder, planner, GreedyMatch()), target))
         assert session.context == by_hand(model, prompt)[: len(session.context)]
         assert target.cache == session.context[: len(target.cache)]
         assert pair.cache is not None
         assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
-        list(speculate(session, target, drafters, planner, rule))
+        list(drive(session, speculate(session, builder, planner, GreedyMatch()), target))
         assert session.context == by_hand(model, prompt)
 
 
@@ -222,25 +258,25 @@ class Stopped(ToyCache):
         return super().extend(tokens, outputs)
 
 
-def test_cancelled_reading_is_dropped_and_the_text_goes_on(readers: list[Ahead]) -> None:
+def test_cancelled_reading_is_dropped_and_the_text_goes_on(readers: list[ParallelReader]) -> None:
     for seed in range(8):
         model, draft = some_models(seed)
         cache = Stopped(draft)
         reader = making(Patient, readers)(DraftModel(cache, 4))
-        reader.start([0, 1, 2])
+        reader.start([0, 1], [2])
         reader.stop()
-        assert reader.reading([0, 1, 2]) is None
+        assert reader.take([0, 1, 2]) is None
         assert len(cache.tokens) == 5
         assert reader.native_seconds == 3.0
-        reader.start([*cache.tokens, 0])
+        reader.start(cache.tokens, [0])
         reader.stop()
         assert not reader.holds([*cache.tokens, 0])
         assert model.size == draft.size
 
 
 def test_reader_that_never_ran_stops_and_closes() -> None:
-    reader = Ahead(DraftModel(ToyCache(MODEL), 4))
+    reader = ParallelReader(DraftModel(ToyCache(MODEL), 4))
     reader.stop()
-    assert reader.reading([0]) is None
+    assert reader.take([0]) is None
     assert not reader.holds([0])
     reader.close()

@@ -11,7 +11,8 @@ import pytest
 from localspec import Cancelled, ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.llama.context import MAX_LEAVES, Context
+from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_LEAVES
 from localspec.llama.model import Model
 
 STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"

@@ -12,7 +12,7 @@ import pytest
 
 from localspec import paths
 from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import crash_test, crash_test_child
+from localspec.llama import child_process, crash_test, crash_test_child
 from localspec.llama.crash_test import require_survivable
 from tests.support.ggufs import aborting_llama, tiny_llama
 
@@ -23,7 +23,7 @@ def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def known() -> list[str]:
-    path = paths.cache_folder() / "trials.json"
+    path = paths.cache_folder() / "crash_tests.json"
     found: list[str] = json.loads(path.read_text()) if path.exists() else []
     return found
 
@@ -85,26 +85,18 @@ def test_a_file_that_is_refused_in_order_is_left_to_loading(data: bytes, tmp_pat
 
 
 def test_it_can_be_cancelled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    children: list[subprocess.Popen[bytes]] = []
-    real = subprocess.Popen
-
-    def endless(_command: object, **options: object) -> subprocess.Popen[bytes]:
-        waiting = [sys.executable, "-c", "import threading; threading.Event().wait()"]
-        children.append(real(waiting, **options))  # type: ignore[call-overload]
-        return children[-1]
-
-    monkeypatch.setattr(subprocess, "Popen", endless)
+    """That the child then ends is tested in test_child_process."""
+    waits = [sys.executable, "-c", "import threading; threading.Event().wait()"]
+    monkeypatch.setattr(child_process, "command", lambda *_: waits)
     asked = iter([False, False, True])
     with pytest.raises(Cancelled):
         require_survivable(tiny_llama(tmp_path / "model.gguf"), cancelled=lambda: next(asked))
-    (child,) = children
-    assert child.returncode is not None
     assert known() == []
 
 
 @pytest.mark.parametrize("data", [b"{", b"5", b"\xff", b'[["a"]]'])
 def test_a_broken_memory_is_no_memory(data: bytes, tmp_path: Path) -> None:
-    store = paths.cache_folder() / "trials.json"
+    store = paths.cache_folder() / "crash_tests.json"
     store.parent.mkdir(parents=True)
     store.write_bytes(data)
     require_survivable(tiny_llama(tmp_path / "model.gguf"))

@@ -13,7 +13,8 @@ import pytest
 from localspec import Cancelled, ModelOptions, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.llama.context import MAX_LEAVES, MAX_TREE, Context
+from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_LEAVES, MAX_TREE
 from localspec.llama.model import Model
 from tests.support import ggufs
 

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import llama_cpp
 import numpy as np
 import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.decoding.interfaces import PassRequest
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
@@ -128,3 +131,106 @@ def test_with_snapshots_drafts_stay_within_them(tmp_path: Path) -> None:
         assert context.max_draft == 8
         assert context.max_leaves == 1
         context.close()
+
+
+class Counted:
+    """What saving states and reading tokens cost.
+
+    Attributes:
+        saved: bytes of each state that was copied.
+        read: tokens decoded.
+    """
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.saved: list[int] = []
+        self.read = 0
+        decode = Context._decode
+
+        def counted(context: Context, batch: llama_cpp.llama_batch, outputs: int) -> Rows:
+            self.read += int(batch.n_tokens)
+            return decode(context, batch, outputs)
+
+        patch.setattr(Context, "_decode", counted)
+        for name in ("llama_state_seq_get_data", "llama_state_seq_get_data_ext"):
+            patch.setattr(llama_cpp, name, self._counting(getattr(llama_cpp, name)))
+
+    def _counting(self, save: Callable[..., int]) -> Callable[..., int]:
+        def counted(*arguments: Any) -> int:
+            self.saved.append(int(arguments[2]))
+            return save(*arguments)
+
+        return counted
+
+
+@pytest.mark.parametrize("depth", [4, 20])
+def test_draft_model_goes_back_without_reading_its_text_again(
+    depth: int, contexts: tuple[Context, Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As drafters use it: a checkpoint after each token, and at last some of them are dropped."""
+    tested, reference = contexts
+    rng = np.random.default_rng(depth)
+    committed = [int(token) for token in rng.integers(5, 8000, 200)]
+    tested.extend(committed[:-1])
+    steps, drafted = 10, 0
+    with monkeypatch.context() as patch:
+        counted = Counted(patch)
+        for _ in range(steps):
+            drafts = [int(token) for token in rng.integers(5, 8000, depth)]
+            unread = committed[len(tested.tokens) :]
+            for token in drafts:
+                tested.extend(unread)
+                tested.checkpoint()
+                unread = [token]
+                drafted += 1
+            accepted = int(rng.integers(0, depth))
+            committed += [*drafts[:accepted], int(rng.integers(5, 8000))]
+            tested.truncate(min(len(tested.tokens), len(committed) - 1))
+            assert tested.tokens == committed[: len(tested.tokens)]
+        assert len(counted.saved) <= steps * (1 + depth // 8)
+        assert counted.read < 3 * drafted + 2 * steps, "and not 200 tokens a step"
+    row = tested.extend(committed[len(tested.tokens) :])[-1]
+    assert np.abs(row - reference.extend(committed)[-1]).max() < NOISE
+
+
+def test_saved_state_does_not_grow_with_the_text(
+    contexts: tuple[Context, Context], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tested, _ = contexts
+    counted = Counted(monkeypatch)
+    for length in (10, 300):
+        tested.extend(list(range(100, 100 + length)))
+        tested.checkpoint()
+    assert len(counted.saved) == 2
+    assert max(counted.saved) - min(counted.saved) < 1000
+
+
+def test_steps_do_not_look_at_the_whole_text(
+    contexts: tuple[Context, Context],
+) -> None:
+    """A list that counts what is taken out of it at once, in place of the cache's tokens."""
+
+    class Watched(list[int]):
+        largest = 0
+
+        def __getitem__(self, index: Any) -> Any:
+            found = super().__getitem__(index)
+            if isinstance(index, slice):
+                Watched.largest = max(Watched.largest, len(found))
+            return found
+
+        def __iter__(self) -> Iterator[int]:
+            Watched.largest = max(Watched.largest, len(self))
+            return super().__iter__()
+
+    tested, _ = contexts
+    target = LlamaTarget(tested)
+    committed = list(range(100, 300))
+    tested.extend(committed[:-1])
+    tested.tokens = Watched(tested.tokens)
+    for turn in range(5):
+        tree = TokenTree.chain([5, 6, 7, 8], "test")
+        target.forward(committed, tree)
+        target.commit(tree, list(range(turn)))
+        committed += [*tree.tokens[:turn], 9]
+    assert len(tested.tokens) > 200
+    assert Watched.largest < 20

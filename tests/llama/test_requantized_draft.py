@@ -1,10 +1,13 @@
-"""The lighter copy of a draft model: made once where it may help, and never in the way."""
+"""The requantized copy of a draft model: made once where it may help, and never in the way."""
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -69,17 +72,17 @@ def test_faster_copy_is_made_once_and_remembered(
 ) -> None:
     takes(monkeypatch, 0.6)
     made = count_quantizations(monkeypatch)
-    assert requantized_draft.remembered(model.path, OPTIONS) is None
-    copy = requantized_draft.lighter(model, OPTIONS)
+    assert requantized_draft.known_copy(model.path, OPTIONS) is None
+    copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
     assert copy.stat().st_size < 0.85 * model.path.stat().st_size
     assert files(home) == [".gguf", ".json"]
-    assert requantized_draft.lighter(model, OPTIONS) == copy
-    assert requantized_draft.remembered(model.path, OPTIONS) == copy
+    assert requantized_draft.faster_copy(model, OPTIONS) == copy
+    assert requantized_draft.known_copy(model.path, OPTIONS) == copy
     assert made == [model.path]
-    with Model(copy, OPTIONS) as light:
-        assert light.vocabulary.size == model.vocabulary.size
-        context = Context(light, ModelOptions(context=64, threads=1))
+    with Model(copy, OPTIONS) as small:
+        assert small.vocabulary.size == model.vocabulary.size
+        context = Context(small, ModelOptions(context=64, threads=1))
         assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)
         context.close()
 
@@ -92,8 +95,8 @@ def test_copy_that_is_not_faster_is_dropped_and_not_made_again(
     takes(monkeypatch, ratio)
     made = count_quantizations(monkeypatch)
     for _ in range(2):
-        assert requantized_draft.lighter(model, OPTIONS) is None
-        assert requantized_draft.remembered(model.path, OPTIONS) is None
+        assert requantized_draft.faster_copy(model, OPTIONS) is None
+        assert requantized_draft.known_copy(model.path, OPTIONS) is None
     assert len(made) == 1
     assert files(home) == [".json"]
 
@@ -108,7 +111,7 @@ def test_timing_compares_the_two(model: Model, tmp_path: Path) -> None:
 
 def test_small_model_is_left_alone(model: Model, home: Path) -> None:
     assert model.path.stat().st_size < requantized_draft.SMALLEST
-    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert requantized_draft.faster_copy(model, OPTIONS) is None
     assert files(home) == []
 
 
@@ -117,27 +120,27 @@ def test_huge_model_is_left_alone(
 ) -> None:
     monkeypatch.setattr(requantized_draft, "SMALLEST", 1)
     monkeypatch.setattr(requantized_draft, "LARGEST", 1 << 20)
-    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert requantized_draft.faster_copy(model, OPTIONS) is None
     assert files(home) == []
 
 
 @pytest.mark.usefixtures("small_ones_count")
-def test_light_model_is_left_alone(draft_path: Path, tmp_path: Path, home: Path) -> None:
-    light = tmp_path / "light.gguf"
-    quantize(draft_path, light, "Q4_0", 1, again=True)
-    with Model(light, OPTIONS) as model:
-        assert requantized_draft.lighter(model, OPTIONS) is None
+def test_model_of_few_bits_is_left_alone(draft_path: Path, tmp_path: Path, home: Path) -> None:
+    small = tmp_path / "small.gguf"
+    quantize(draft_path, small, "Q4_0", 1, again=True)
+    with Model(small, OPTIONS) as model:
+        assert requantized_draft.faster_copy(model, OPTIONS) is None
     assert files(home) == []
 
 
 @pytest.mark.usefixtures("small_ones_count")
 def test_it_can_be_turned_off(model: Model, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     takes(monkeypatch, 0.5)
-    off = replace(OPTIONS, lighter_draft=False)
-    assert requantized_draft.lighter(model, off) is None
+    off = replace(OPTIONS, requantize_draft=False)
+    assert requantized_draft.faster_copy(model, off) is None
     assert files(home) == []
-    assert requantized_draft.lighter(model, OPTIONS) is not None
-    assert requantized_draft.remembered(model.path, off) is None
+    assert requantized_draft.faster_copy(model, OPTIONS) is not None
+    assert requantized_draft.known_copy(model.path, off) is None
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -148,8 +151,8 @@ def test_layers_on_a_gpu_need_no_copy(
     takes(monkeypatch, 0.5)
     monkeypatch.setattr(library, "accelerated", lambda: True)
     options = replace(OPTIONS, gpu_layers=layers)
-    assert (requantized_draft.lighter(model, options) is not None) is used
-    assert (requantized_draft.remembered(model.path, options) is not None) is used
+    assert (requantized_draft.faster_copy(model, options) is not None) is used
+    assert (requantized_draft.known_copy(model.path, options) is not None) is used
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -157,7 +160,7 @@ def test_full_disk_leaves_the_model_as_it_is(
     model: Model, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1 << 20))
-    assert requantized_draft.lighter(model, OPTIONS) is None
+    assert requantized_draft.faster_copy(model, OPTIONS) is None
     assert files(home) == []
 
 
@@ -177,11 +180,13 @@ def test_failure_leaves_the_model_as_it_is_and_nothing_behind(
     with monkeypatch.context() as patch:
         patch.setattr(requantized_draft, "quantize", fail)
         with caplog.at_level(logging.WARNING, "localspec.llama"):
-            assert requantized_draft.lighter(model, OPTIONS) is None
+            assert requantized_draft.faster_copy(model, OPTIONS) is None
     assert "used as it is" in caplog.text
     assert files(home) == []
     takes(monkeypatch, 0.5)
-    assert requantized_draft.lighter(model, OPTIONS) is not None, "it is tried again another time"
+    assert requantized_draft.faster_copy(model, OPTIONS) is not None, (
+        "it is tried again another time"
+    )
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -190,8 +195,8 @@ def test_folder_that_cannot_be_made_leaves_the_model_as_it_is(
 ) -> None:
     (home / "cache").mkdir(parents=True, exist_ok=True)
     (home / "cache" / "drafts").write_text("in the way", encoding="utf-8")
-    assert requantized_draft.lighter(model, OPTIONS) is None
-    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    assert requantized_draft.faster_copy(model, OPTIONS) is None
+    assert requantized_draft.known_copy(model.path, OPTIONS) is None
     assert "used as it is" in caplog.text
 
 
@@ -201,14 +206,14 @@ def test_memory_that_was_lost_or_spoilt_is_made_anew(
 ) -> None:
     takes(monkeypatch, 0.5)
     made = count_quantizations(monkeypatch)
-    copy = requantized_draft.lighter(model, OPTIONS)
+    copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
     copy.unlink()
-    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    assert requantized_draft.known_copy(model.path, OPTIONS) is None
     copy.with_suffix(".json").write_text("{", encoding="utf-8")
-    assert requantized_draft.remembered(model.path, OPTIONS) is None
+    assert requantized_draft.known_copy(model.path, OPTIONS) is None
     copy.with_suffix(".json").unlink()
-    assert requantized_draft.lighter(model, OPTIONS) == copy
+    assert requantized_draft.faster_copy(model, OPTIONS) == copy
     assert len(made) == 2
 
 
@@ -218,10 +223,10 @@ def test_copy_that_somebody_removed_is_made_again(
 ) -> None:
     """A cache folder may be cleaned, its small files last."""
     takes(monkeypatch, 0.5)
-    copy = requantized_draft.lighter(model, OPTIONS)
+    copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
     copy.unlink()
-    assert requantized_draft.lighter(model, OPTIONS) == copy
+    assert requantized_draft.faster_copy(model, OPTIONS) == copy
     assert copy.exists()
 
 
@@ -233,12 +238,13 @@ def test_another_file_of_that_name_has_its_own_copy(
     path = tmp_path / "draft.gguf"
     path.write_bytes(draft_path.read_bytes())
     with Model(path, OPTIONS) as first:
-        copy = requantized_draft.lighter(first, OPTIONS)
+        copy = requantized_draft.faster_copy(first, OPTIONS)
     assert copy is not None
-    assert json.loads(copy.with_suffix(".json").read_text()) == {"faster": True, "ratio": 0.5}
+    verdict = {"faster": True, "ratio": 0.5, "source": str(path.resolve())}
+    assert json.loads(copy.with_suffix(".json").read_text()) == verdict
     path.unlink()
     path.write_bytes(draft_path.read_bytes())
-    assert requantized_draft.remembered(path, OPTIONS) is None
+    assert requantized_draft.known_copy(path, OPTIONS) is None
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -249,10 +255,10 @@ def test_engine_uses_the_copy_and_answers_as_before(
     options = ModelOptions(context=256, threads=1)
     drafting = Drafting(drafter="model", depth=3)
     texts = []
-    for light in (False, True, True):
-        with localspec.load(options=replace(options, lighter_draft=light)) as engine:
+    for requantized in (False, True, True):
+        with localspec.load(options=replace(options, requantize_draft=requantized)) as engine:
             assert engine.draft is not None
-            assert (engine.draft.path != draft_path) is light
+            assert (engine.draft.path != draft_path) is requantized
             assert engine.draft_path == draft_path
             answer = engine.generate(
                 "Once upon a time",
@@ -263,3 +269,109 @@ def test_engine_uses_the_copy_and_answers_as_before(
             assert answer.stats.accepted > 0
             texts.append(answer.text)
     assert texts[0] == texts[1] == texts[2]
+
+
+def damaged(data: bytes) -> dict[str, bytes]:
+    """What may become of a file in a cache folder."""
+    return {
+        "empty": b"",
+        "cut": data[: len(data) // 2],
+        "another": b"no model at all" * 1000,
+        "scrambled": data[:64] + bytes(byte ^ 0x5A for byte in data[64:4096]) + data[4096:],
+    }
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize("how", ["empty", "cut", "another", "scrambled"])
+def test_copy_that_cannot_be_opened_is_removed_and_the_original_used(
+    how: str, draft_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    takes(monkeypatch, 0.5)
+    options = ModelOptions(context=256, threads=1, gpu_layers=0)
+    with localspec.load(options=options) as engine:
+        assert engine.draft is not None
+        copy = engine.draft.path
+    assert copy != draft_path
+    copy.write_bytes(damaged(copy.read_bytes())[how])
+    with caplog.at_level(logging.WARNING, "localspec.llama"):
+        with localspec.load(options=options) as engine:
+            assert engine.draft is not None
+            assert engine.draft.path == draft_path
+            drafting = Drafting(drafter="model", depth=3)
+            answer = engine.generate("Once upon a time", max_tokens=8, drafting=drafting)
+            assert answer.stats.drafted > 0
+        assert "the copy of the draft model is removed, the original is used" in caplog.text
+    assert not copy.exists()
+    assert not copy.with_suffix(".json").exists()
+    with localspec.load(options=options) as engine:
+        assert engine.draft is not None
+        assert engine.draft.path == copy, "and it is made anew"
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize("ratio", [0.5, 1.0])
+def test_copies_of_earlier_versions_go_when_a_new_one_is_made(
+    ratio: float, draft_path: Path, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of a file, whatever made them another one; not those of its namesake elsewhere."""
+    takes(monkeypatch, 0.5)
+    (tmp_path / "elsewhere").mkdir()
+    path, namesake = tmp_path / "draft.gguf", tmp_path / "elsewhere" / "draft.gguf"
+    for file in (path, namesake):
+        file.write_bytes(draft_path.read_bytes())
+
+    def copied(file: Path) -> Path | None:
+        with Model(file, OPTIONS) as model:
+            return requantized_draft.faster_copy(model, OPTIONS)
+
+    os.utime(namesake, ns=(1, 1))
+    kept, first = copied(namesake), copied(path)
+    assert kept is not None
+    assert first is not None
+    os.utime(path, ns=(2, 2))
+    second = copied(path)
+    assert second is not None
+    assert not first.exists()
+    assert not first.with_suffix(".json").exists()
+    monkeypatch.setattr(library, "version", lambda: "another llama.cpp")
+    takes(monkeypatch, ratio)
+    third = copied(path)
+    assert second != third
+    assert not second.exists()
+    assert not second.with_suffix(".json").exists()
+    folder = home / "cache" / "drafts"
+    names = {file.name for file in folder.iterdir()}
+    expected = {kept.name, kept.with_suffix(".json").name}
+    assert expected < names
+    assert len(names - expected) == (2 if ratio < 0.88 else 1)
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_what_a_killed_process_left_is_removed(
+    model: Model, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.5)
+    folder = home / "cache" / "drafts"
+    folder.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    left, busy = folder / f"some-Q4_0-0.{ended.pid}.partial", folder / "some-Q4_0-0.1.partial"
+    for partial in (left, busy):
+        partial.write_bytes(b"GGUF")
+    assert requantized_draft.faster_copy(model, OPTIONS) is not None
+    assert not left.exists()
+    assert busy.exists(), "another process is at it"
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize("words", ["5", "[]", "null", '{"faster": null}'])
+def test_record_that_says_nothing(
+    words: str, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.5)
+    copy = requantized_draft.faster_copy(model, OPTIONS)
+    assert copy is not None
+    copy.with_suffix(".json").write_text(words, encoding="utf-8")
+    (copy.parent / "other.json").write_text(words, encoding="utf-8")
+    assert requantized_draft.known_copy(model.path, OPTIONS) is None
+    assert requantized_draft.faster_copy(model, OPTIONS) == copy

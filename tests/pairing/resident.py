@@ -17,7 +17,8 @@ import psutil
 
 from localspec.llama import library
 from localspec.llama.amx_check import weight_buffers_work
-from localspec.llama.context import MAX_TREE, Context
+from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_TREE
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 

@@ -77,7 +77,9 @@ def test_longer_context_is_measured_too(model: Model) -> None:
 
 
 @pytest.mark.parametrize("capacity", [8, 16, 17, 24, 40])
-def test_short_context_bounds_the_sizes(model: Model, capacity: int) -> None:
+def test_short_context_bounds_the_sizes(
+    model: Model, capacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No pass is longer than the cache; one over a single token always fits."""
     context, curve = opened(model, capacity), CostCurve()
     lengths = []
@@ -88,7 +90,7 @@ def test_short_context_bounds_the_sizes(model: Model, capacity: int) -> None:
         lengths.append(len(context.tokens))
         return rows
 
-    context.extend = watched  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(context, "extend", watched)
     calibrate(context, curve, AMPLE)
     assert curve.seconds(1, 0) > 0.0
     assert max(lengths) <= max(capacity, 9)

@@ -1,0 +1,58 @@
+"""What a KV cache and its passes are asked for with."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+import llama_cpp
+
+from localspec.llama import library
+from localspec.llama.model import Model
+from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
+
+MAX_TREE = 64
+"""Most tokens of a tree; also bounds the rows of logits that llama.cpp makes room for."""
+MAX_LEAVES = 16
+MAX_SNAPSHOT_DRAFT = 8
+"""Tokens that a recurrent memory keeps snapshots for; each costs one state."""
+
+_FLASH = {"auto": -1, "off": 0, "on": 1}
+_BF16 = 30  # ggml.h
+
+_libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
+# ggml asks its abort callback before every node of the graph. A Python function would have to take
+# the interpreter lock each time; strlen over a one-byte flag answers 0 or 1 without it.
+_is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
+
+
+def context_params(model: Model, options: ModelOptions, stop: ctypes.Array[ctypes.c_char]) -> Any:
+    """The llama_context_params for a model.
+
+    Args:
+        stop: a string; passes are aborted for as long as it is one character long. It must outlive
+            the context.
+    """
+    threads = options.threads or library.default_threads()
+    params = llama_cpp.llama_context_default_params()
+    params.n_ctx = options.context or min(model.trained_context, DEFAULT_CONTEXT)
+    params.n_batch = params.n_ubatch = options.batch
+    params.n_seq_max = 1 if model.recurrent else MAX_LEAVES
+    params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
+    params.n_outputs_max = MAX_TREE + 1
+    params.n_threads = params.n_threads_batch = threads
+    params.flash_attn_type = _FLASH[options.flash_attention]
+    params.type_k = _element_type(options.kv_type_k)
+    params.type_v = _element_type(options.kv_type_v)
+    params.kv_unified = True
+    params.swa_full = True  # a sliding window could not be rolled back
+    params.no_perf = True
+    params.abort_callback = _is_set
+    params.abort_callback_data = ctypes.addressof(stop)
+    return params
+
+
+def _element_type(name: str) -> int:
+    """The ggml_type of that name; the binding's own list lacks bf16."""
+    return int(getattr(llama_cpp, f"GGML_TYPE_{name.upper()}", _BF16))
