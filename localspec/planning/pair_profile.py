@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -10,8 +9,6 @@ from typing import Any
 from localspec.decoding.interfaces import AutoSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.costs import CostCurve, VerificationCosts
-
-logger = logging.getLogger("localspec.planning")
 
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
@@ -90,6 +87,19 @@ class SourceProfile:
         self.costs, self.estimators, self.gains, self.asked = costs, estimators, gains, asked
 
 
+def check(stored: Any) -> None:
+    """Return if this is what some `SourceProfile.as_dict` gave, whatever the source.
+
+    Raises:
+        ValueError: it is not.
+    """
+    try:
+        kinds = {kind: tuple(e["weights"]) for kind, e in stored["estimators"].items()}
+        SourceProfile(kinds).restore(stored)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"no such record: {error}") from None
+
+
 class PairProfile:
     """Cost curves, and what is known of each source that ever drafted for this target here.
 
@@ -130,12 +140,8 @@ class PairProfile:
             # What it expects is at first as likely to be said by a model as by the target.
             priors = {AGREES: next(iter(source.priors.values())), **source.priors}
             found = self._sources[source.name] = SourceProfile(priors)
-            stored = self._stored.pop(source.name, None)
-            if stored is not None:
-                try:
-                    found.restore(stored)
-                except ValueError as error:
-                    logger.warning("what was learned of '%s' is void: %s", source.name, error)
+            if source.name in self._stored:
+                found.restore(self._stored.pop(source.name))
         return found
 
     def begin(self) -> None:
@@ -184,12 +190,12 @@ class PairProfile:
             doubts = int(stored["doubts"])
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
             sources = dict(stored["sources"])
-            for name, source in self._sources.items():
-                if name in sources:
-                    source.restore(sources.pop(name))
-        except (KeyError, TypeError, OverflowError) as error:
+            for source in sources.values():
+                check(source)
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
         if not all(map(math.isfinite, (doubts, step, row))) or min(doubts, step, row) < 0:
             raise ValueError("a number out of its range")
         self.target, self.doubts, self._stored = target, doubts, sources
         self.step_overhead, self.row_overhead = step, row
+        self._sources.clear()

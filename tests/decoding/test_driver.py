@@ -93,7 +93,8 @@ def test_passes_are_answered_in_order_and_nothing_else_is() -> None:
     answers: list[PassResult | None] = []
 
     def requests() -> Requests:
-        events = [first, commit, step, second, third, commit, step, step]
+        events: list[PassRequest | Commit | Step] = [first, commit, step]
+        events += [second, third, commit, step, step]
         while events:
             answers.append((yield events.pop(0)))
 

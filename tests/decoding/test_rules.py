@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,15 +13,18 @@ from localspec.decoding.acceptance import (
     BlockVerification,
     GreedyMatch,
     SpeculativeSampling,
+    Verification,
 )
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.rules import LOSSLESS, LOSSY, BestLossless, acceptance_rule
+from localspec.decoding.sampling import Row, Rows, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import UsageError
 from tests.decoding.exact import EXACT, model_drafter, verify
 from tests.support.toys import (
+    AS_IS,
     GREEDY,
     SIZE,
     START,
@@ -32,6 +37,7 @@ from tests.support.toys import (
     examples,
     expectation,
     models,
+    session_of,
     started,
 )
 
@@ -189,6 +195,53 @@ def test_greedy_match_takes_the_first_of_tied_tokens() -> None:
         EnumeratingSource(), tied, tree, Plan("toy", depth=1), GreedyMatch(), params=GREEDY
     )
     assert (verdict.path, verdict.token) == ([1], 1)
+
+
+class WatchedRows:
+    """Rows of logits that can be had one at a time, and note which were."""
+
+    def __init__(self, rows: Rows) -> None:
+        self.looked_at: set[int] = set()
+        self._rows = rows
+
+    def __getitem__(self, row: int) -> Row:
+        self.looked_at.add(row)
+        found: Row = self._rows[row]
+        return found
+
+
+@pytest.mark.parametrize(
+    ("rule", "params"),
+    [
+        (GreedyMatch(), GREEDY),
+        (GreedyMatch(), SamplingParams(temperature=0.0, presence_penalty=1e-6)),
+        (SpeculativeSampling(), AS_IS),
+    ],
+    ids=["greedy", "greedy with penalties", "token"],
+)
+@pytest.mark.parametrize(
+    ("nodes", "looked_at"),
+    [
+        ([(0, ROOT), (1, 0), (2, 1), (2, ROOT), (1, 3)], {0}),
+        ([(2, ROOT), (1, ROOT), (0, 0), (2, 1), (0, 1), (0, 4)], {0, 2, 4}),
+        ([], {0}),
+    ],
+    ids=["first level rejected", "path", "nothing proposed"],
+)
+def test_only_rows_along_the_accepted_path_are_looked_at(
+    rule: AcceptanceRule,
+    params: SamplingParams,
+    nodes: list[tuple[int, int]],
+    looked_at: set[int],
+) -> None:
+    """An argmax over a vocabulary of 150,000 is not free, and most rows are behind a rejection."""
+    certain = started([[0, 1, 0], [0, 0, 1], [1, 0, 0]])  # 0 1 2 0 1 2 …
+    session, tree = session_of([START, 0], params=params), TokenTree()
+    tree_of(*nodes).propose(session, Plan("toy", depth=3), tree)
+    paths = [[], *(tree.path_tokens(node) for node in range(len(tree)))]
+    rows = WatchedRows(certain.logits([[START, 0, *path] for path in paths]))
+    rule.accept(Verification(cast("Rows", rows), tree, session), EnumeratingSource())
+    assert rows.looked_at == looked_at
 
 
 def test_second_candidate_is_tested_against_what_the_first_left_over() -> None:

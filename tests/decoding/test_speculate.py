@@ -262,8 +262,8 @@ def test_source_that_wants_no_hidden_rows_gets_none() -> None:
 
 
 def test_seconds_of_a_step_are_those_between_its_plan_and_its_end() -> None:
-    """Drafting takes 2 and a pass 4, of which its target says half a one; what is done with a step
-    is not counted."""
+    """Drafting takes 2 and a pass 4, of which the target says half; what is done with a
+    step is not counted."""
     clock = Clock()
 
     def draft(session: Session, plan: Plan, tree: TokenTree) -> None:

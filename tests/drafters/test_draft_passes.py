@@ -13,6 +13,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.draft_passes import ChainPasses, DraftPasses, TreePasses
+from localspec.drafters.model import DraftModelSource
 from localspec.drafters.rows_ahead import RowsAhead
 from tests.support.toys import (
     START,
@@ -291,6 +292,23 @@ def test_rows_without_room_stay_unknown(capacity: int, most_leaves: int, fit: in
     passes.read(growing, level)
     assert [passes.knows(growing, node) for node in level] == [True] * fit + [False] * (3 - fit)
     assert growing.sizes == [1, fit][: 2 if fit else 1]
+
+
+def test_source_offers_nothing_behind_what_it_has_no_room_to_read() -> None:
+    cache, growing = BranchingToyCache(LIVELY, max_leaves=2), Sketch()
+    source = DraftModelSource(begun(cache))
+    source.start(growing)
+    source.expand(growing, [ROOT])
+    assert growing.token(0) == int(LIVELY.logits([TEXT])[0].argmax())
+    level = [0, *(growing.put(token) for token in range(3) if token != growing.token(0))]
+    source.expand(growing, level)
+    offered = {growing.parent(node): node for node in (3, 4)}
+    assert list(offered) == level[:2]
+    for node, below in offered.items():
+        row = LIVELY.logits([[*TEXT, growing.token(node)]])[0]
+        assert growing.token(below) == int(row.argmax())
+    with pytest.raises(IndexError):
+        growing.token(5)
 
 
 def test_branch_that_goes_on_needs_no_further_one() -> None:

@@ -29,7 +29,12 @@ class Reader:
     """
 
     def __init__(
-        self, lexicon: ByteVocabulary, text: bytes, *, capacity: int = 64, recurrent: bool = False
+        self,
+        vocabulary: ByteVocabulary,
+        text: bytes,
+        *,
+        capacity: int = 64,
+        recurrent: bool = False,
     ) -> None:
         self.capacity = capacity
         self.max_draft = 64
@@ -37,12 +42,12 @@ class Reader:
         self.native_seconds = 0.0
         self.reads: list[list[int]] = []
         self.fails = False
-        self._lexicon = lexicon
+        self._vocabulary = vocabulary
         self._text = text
         self._recurrent = recurrent
 
     def spelled(self) -> bytes:
-        found = b"".join(self._lexicon.spelled[token] for token in self.tokens)
+        found = b"".join(self._vocabulary.spelled[token] for token in self.tokens)
         return found.removeprefix(control(b"begin"))
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
@@ -68,27 +73,27 @@ class Reader:
         pass
 
     def _row(self) -> list[float]:
-        size = len(self._lexicon.spelled)
+        size = len(self._vocabulary.spelled)
         row = [float(np.log(0.1 / (size - 1)))] * size
         at = len(self.spelled())
         if self._text.startswith(self.spelled()) and at < len(self._text):
-            row[self._lexicon.encode(self._text[at:])[0][0]] = float(np.log(0.9))
+            row[self._vocabulary.encode(self._text[at:])[0][0]] = float(np.log(0.9))
         return row
 
 
 def made(
     target: Sequence[bytes], draft: Sequence[bytes], text: bytes, *, bos: int = -1, **options: bool
 ) -> tuple[MappedCache, Reader]:
-    lexicon = ByteVocabulary(draft)
-    inner = Reader(lexicon, text, recurrent=options.get("recurrent", False))
-    found = VocabularyMap(ByteVocabulary(target), lexicon, bos=bos, dropped=6)
+    vocabulary = ByteVocabulary(draft)
+    inner = Reader(vocabulary, text, recurrent=options.get("recurrent", False))
+    found = VocabularyMap(ByteVocabulary(target), vocabulary, bos=bos, dropped=6)
     cache = MappedCache(inner, found, recurrent=options.get("recurrent", False))
     cache.by_text = options.get("by_text", False)
     return cache, inner
 
 
-def ids(lexicon: Sequence[bytes], *texts: bytes) -> list[int]:
-    return [lexicon.index(text) for text in texts]
+def ids(vocabulary: Sequence[bytes], *texts: bytes) -> list[int]:
+    return [vocabulary.index(text) for text in texts]
 
 
 # Reading.
@@ -172,6 +177,15 @@ def test_recurrent_memory_is_not_asked_to_go_back_while_the_text_grows() -> None
     assert inner.tokens == []
     cache.extend([2])
     assert inner.spelled() == b"ahouse"
+
+
+def test_row_inside_the_very_first_token_says_nothing() -> None:
+    """No row of the draft model stands before it."""
+    cache, inner = made([b"a", b"b"], [b"ab", b"a", b"b"], b"abab")
+    rows = cache.extend([0, 1], 2)
+    assert inner.reads == [[0]]
+    assert (rows[0] == 0).all()
+    assert expected(cache, rows) == b"a"
 
 
 def test_row_that_is_gone_is_had_by_reading_one_token_again() -> None:

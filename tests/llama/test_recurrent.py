@@ -229,7 +229,7 @@ def test_steps_do_not_look_at_the_whole_text(
     tested.tokens = Watched(tested.tokens)
     for turn in range(5):
         tree = TokenTree.chain([5, 6, 7, 8], "test")
-        target.forward(committed, tree)
+        target.forward(PassRequest(committed, tree))
         target.commit(tree, list(range(turn)))
         committed += [*tree.tokens[:turn], 9]
     assert len(tested.tokens) > 200

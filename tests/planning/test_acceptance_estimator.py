@@ -10,30 +10,32 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from localspec.planning.acceptance_estimator import HIGHEST, LOWEST, Chance, logit
-from localspec.planning.pair_profile import PRIORS
+from localspec.drafters.ngram import PRIORS
+from localspec.planning.acceptance_estimator import HIGHEST, LOWEST, AcceptanceEstimator, logit
 
 Features = npt.NDArray[np.float64]
 TRUE = (-0.4, 1.2, -0.8)
 
 
 def sample(count: int, seed: int, weights: tuple[float, ...] = TRUE) -> tuple[Features, Features]:
-    """Features with a leading 1, and the true chance of each row."""
+    """Features with a leading 1, and the true estimator of each row."""
     rng = np.random.default_rng(seed)
     features = np.column_stack([np.ones(count), rng.normal(size=(count, len(weights) - 1))])
     return features, 1.0 / (1.0 + np.exp(-features @ np.array(weights)))
 
 
-def teach(chance: Chance, features: Features, chances: Features, seed: int) -> None:
+def teach(estimator: AcceptanceEstimator, features: Features, chances: Features, seed: int) -> None:
     drawn = np.random.default_rng(seed).random(len(chances)) < chances
     for row, accepted in zip(features.tolist(), drawn.tolist(), strict=True):
-        chance.learn(row, accepted)
+        estimator.learn(row, accepted)
 
 
-def calibration_error(chance: Chance, features: Features, seed: int, truth: Features) -> float:
+def calibration_error(
+    estimator: AcceptanceEstimator, features: Features, seed: int, truth: Features
+) -> float:
     """Expected calibration error over ten bins: predicted against observed."""
     hits = np.random.default_rng(seed).random(len(truth)) < truth
-    predicted = np.array([chance.predict(row) for row in features.tolist()])
+    predicted = np.array([estimator.predict(row) for row in features.tolist()])
     bins = np.minimum((predicted * 10).astype(int), 9)
     error = 0.0
     for number in range(10):
@@ -46,88 +48,88 @@ def calibration_error(chance: Chance, features: Features, seed: int, truth: Feat
 @pytest.mark.parametrize("seed", range(5))
 def test_known_function_is_learned(seed: int) -> None:
     """The bias of one conversation wanders with its luck, so held-back data begin a new one."""
-    chance = Chance((0.0, 0.0, 0.0))
+    estimator = AcceptanceEstimator((0.0, 0.0, 0.0))
     features, truth = sample(3000, seed)
-    teach(chance, features, truth, seed + 100)
-    chance.begin()
+    teach(estimator, features, truth, seed + 100)
+    estimator.begin()
     held_back, truth = sample(20_000, seed + 200)
-    assert calibration_error(chance, held_back, seed + 300, truth) <= 0.03
-    predicted = np.array([chance.predict(row) for row in held_back.tolist()])
+    assert calibration_error(estimator, held_back, seed + 300, truth) <= 0.03
+    predicted = np.array([estimator.predict(row) for row in held_back.tolist()])
     assert np.abs(predicted - truth).mean() < 0.03
 
 
 def test_without_learning_it_is_not_calibrated() -> None:
     """The bound above can be missed."""
     held_back, truth = sample(20_000, 1)
-    assert calibration_error(Chance((1.0, 0.0, 0.0)), held_back, 2, truth) > 0.1
+    assert calibration_error(AcceptanceEstimator((1.0, 0.0, 0.0)), held_back, 2, truth) > 0.1
 
 
 def test_prior_is_what_it_says_at_first() -> None:
-    chance = Chance((0.3, 1.0))
-    assert chance.predict((1.0, 0.5)) == pytest.approx(1.0 / (1.0 + math.exp(-0.8)))
-    assert chance.seen == 0
+    estimator = AcceptanceEstimator((0.3, 1.0))
+    assert estimator.predict((1.0, 0.5)) == pytest.approx(1.0 / (1.0 + math.exp(-0.8)))
+    assert estimator.seen == 0
 
 
 def test_narrow_prior_outlasts_a_wide_one() -> None:
-    narrow, wide = Chance((2.0,), spread=0.1), Chance((2.0,), spread=2.0)
-    for chance in (narrow, wide):
+    narrow, wide = AcceptanceEstimator((2.0,), spread=0.1), AcceptanceEstimator((2.0,), spread=2.0)
+    for estimator in (narrow, wide):
         for _ in range(5):
-            chance.learn((1.0,), False)
-        chance.begin()
+            estimator.learn((1.0,), False)
+        estimator.begin()
     assert narrow.predict((1.0,)) > 0.8
     assert wide.predict((1.0,)) < 0.4
 
 
 def test_later_evidence_still_counts() -> None:
     """What was true for long is forgotten when it no longer is; at once within a conversation."""
-    chance = Chance((0.0,))
+    estimator = AcceptanceEstimator((0.0,))
     rng = np.random.default_rng(0)
     for p in (0.9, 0.2):
         for hit in (rng.random(6000) < p).tolist():
-            chance.learn((1.0,), hit)
-        assert chance.predict((1.0,)) == pytest.approx(p, abs=0.1)
-    chance.begin()
-    assert chance.predict((1.0,)) < 0.55
+            estimator.learn((1.0,), hit)
+        assert estimator.predict((1.0,)) == pytest.approx(p, abs=0.1)
+    estimator.begin()
+    assert estimator.predict((1.0,)) < 0.55
 
 
 def test_bias_follows_a_conversation_and_goes_with_it() -> None:
-    chance = Chance((0.0, 1.0))
+    estimator = AcceptanceEstimator((0.0, 1.0))
     features, truth = sample(2000, 3, (0.0, 1.0))
-    teach(chance, features, truth, 4)
-    chance.begin()
-    before = chance.predict((1.0, 0.0))
+    teach(estimator, features, truth, 4)
+    estimator.begin()
+    before = estimator.predict((1.0, 0.0))
     for _ in range(40):
-        chance.learn((1.0, 0.0), True)
-    during = chance.predict((1.0, 0.0))
-    assert chance.bias > 0.5
+        estimator.learn((1.0, 0.0), True)
+    during = estimator.predict((1.0, 0.0))
+    assert estimator.bias > 0.5
     assert during > before + 0.15
-    chance.begin()
-    assert chance.bias == 0.0
-    assert before < chance.predict((1.0, 0.0)) < during - 0.1
+    estimator.begin()
+    assert estimator.bias == 0.0
+    assert before < estimator.predict((1.0, 0.0)) < during - 0.1
 
 
 def test_bias_is_bounded() -> None:
-    chance = Chance((0.0,), spread=1e-6)
+    estimator = AcceptanceEstimator((0.0,), spread=1e-6)
     for accepted in (True, False):
         for _ in range(2000):
-            chance.learn((1.0,), accepted)
-            assert abs(chance.bias) <= Chance.BIAS_CLIP
+            estimator.learn((1.0,), accepted)
+            assert abs(estimator.bias) <= AcceptanceEstimator.BIAS_CLIP
 
 
 @pytest.mark.parametrize("weight", [-1e6, -9.0, 0.0, 9.0, 1e6])
 def test_nothing_is_certain(weight: float) -> None:
-    chance = Chance((weight,))
-    assert LOWEST <= chance.predict((1.0,)) <= HIGHEST
+    estimator = AcceptanceEstimator((weight,))
+    assert LOWEST <= estimator.predict((1.0,)) <= HIGHEST
     for accepted in (True, False):
         for _ in range(500):
-            chance.learn((1.0,), accepted)
-            assert LOWEST <= chance.predict((1.0,)) <= HIGHEST
+            estimator.learn((1.0,), accepted)
+            assert LOWEST <= estimator.predict((1.0,)) <= HIGHEST
     assert 0.0 < LOWEST < HIGHEST < 1.0
 
 
 def test_chance_is_monotone_up_to_its_bounds() -> None:
-    chance = Chance((0.0, 1.0))
-    found = [chance.predict((1.0, x)) for x in np.linspace(-9.0, 9.0, 400).tolist()]
+    estimator = AcceptanceEstimator((0.0, 1.0))
+    found = [estimator.predict((1.0, x)) for x in np.linspace(-9.0, 9.0, 400).tolist()]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (LOWEST, HIGHEST)
 
@@ -145,39 +147,39 @@ def test_logit_is_finite(p: float) -> None:
 )
 def test_same_evidence_for_long_does_not_upset_the_rest(features: tuple[float, ...]) -> None:
     """Ten sessions of nothing but copying: what was never observed stays about as it was."""
-    chance = Chance(PRIORS["ngram"])
+    estimator = AcceptanceEstimator(PRIORS["greedy"])
     other = (1.0, 2.0, 0.5, 1.0)
-    before = chance.predict(other)
+    before = estimator.predict(other)
     rng = np.random.default_rng(7)
     for hit in (rng.random(20_000) < 0.9).tolist():
-        chance.learn(features, hit)
-    assert chance.predict(features) == pytest.approx(0.9, abs=0.1)
+        estimator.learn(features, hit)
+    assert estimator.predict(features) == pytest.approx(0.9, abs=0.1)
     for _ in range(3):
-        chance.learn(other, False)
-        chance.learn(other, True)
-    chance.begin()
-    stored = chance.as_dict()
+        estimator.learn(other, False)
+        estimator.learn(other, True)
+    estimator.begin()
+    stored = estimator.as_dict()
     assert np.isfinite(stored["weights"]).all()
     assert np.abs(stored["weights"]).max() < 20.0
     assert np.linalg.eigvalsh(np.array(stored["variance"])).min() > -1e-9, "no longer a variance"
-    assert 0.02 < chance.predict(other) < 0.98
+    assert 0.02 < estimator.predict(other) < 0.98
     assert 0.0 < before < 1.0
-    assert chance.predict(features) == pytest.approx(0.9, abs=0.15)
+    assert estimator.predict(features) == pytest.approx(0.9, abs=0.15)
 
 
 def test_round_trip_through_json() -> None:
-    chance = Chance((0.3, 1.0, -0.2))
+    estimator = AcceptanceEstimator((0.3, 1.0, -0.2))
     features, truth = sample(50, 5)
-    teach(chance, features, truth, 6)
-    chance.begin()
-    again = Chance((0.0, 0.0, 0.0))
-    again.restore(json.loads(json.dumps(chance.as_dict())))
+    teach(estimator, features, truth, 6)
+    estimator.begin()
+    again = AcceptanceEstimator((0.0, 0.0, 0.0))
+    again.restore(json.loads(json.dumps(estimator.as_dict())))
     assert again.seen == 50
     for row in features.tolist():
-        assert again.predict(row) == chance.predict(row)
-    teach(chance, features, truth, 8)
+        assert again.predict(row) == estimator.predict(row)
+    teach(estimator, features, truth, 8)
     teach(again, features, truth, 8)
-    assert again.as_dict() == chance.as_dict()
+    assert again.as_dict() == estimator.as_dict()
 
 
 GOOD: dict[str, Any] = {"weights": [0.0, 1.0], "variance": [[1.0, 0.0], [0.0, 1.0]], "seen": 3}
@@ -206,14 +208,14 @@ GOOD: dict[str, Any] = {"weights": [0.0, 1.0], "variance": [[1.0, 0.0], [0.0, 1.
     ids=repr,
 )
 def test_broken_record_is_refused_and_changes_nothing(broken: Any) -> None:
-    chance = Chance((0.5, 0.5))
-    before = chance.as_dict()
+    estimator = AcceptanceEstimator((0.5, 0.5))
+    before = estimator.as_dict()
     with pytest.raises(ValueError):
-        chance.restore(broken)
-    assert chance.as_dict() == before
+        estimator.restore(broken)
+    assert estimator.as_dict() == before
 
 
 def test_sound_record_is_not_refused() -> None:
-    chance = Chance((0.5, 0.5))
-    chance.restore(GOOD)
-    assert chance.as_dict() == GOOD
+    estimator = AcceptanceEstimator((0.5, 0.5))
+    estimator.restore(GOOD)
+    assert estimator.as_dict() == GOOD

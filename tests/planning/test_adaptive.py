@@ -1,36 +1,54 @@
-"""The measured planner: what it decides, from made-up costs and scripted texts."""
+"""The adaptive planner: what it decides, from made-up costs and scripted texts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import numpy as np
 import pytest
-from localspec.drafters.hybrid import Blend
-from localspec.planning.prediction import Guess
 
-from localspec.decoding.acceptance import GreedyMatch, Rows
-from localspec.decoding.interfaces import Plan, Step
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Limits, Plan, Prediction, Step
 from localspec.decoding.loop import speculate
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.ngram import NgramIndex
-from localspec.planning.adaptive import COPYING, HOPELESS, LEADING, NAME, PROBING, Measured
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.planning.adaptive import (
+    COPYING,
+    HOPELESS,
+    LEADING,
+    REVIEWING,
+    AdaptivePlanner,
+)
+from localspec.planning.answer_state import ModelState
+from localspec.planning.draft_tree import DraftTreeBuilder
+from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import PairProfile
+from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
 from tests.decoding.steps import step_of
+from tests.planning.lookups import ListedSource, expects
 from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, profile_of
 from tests.support.toys import GREEDY, ToyCache, ToyModel, ToyTarget, session_of
 
-SURE = [Guess(1, 24, 9, 9)] * 40
+SURE = [expects(1, 0.97)] * 40
 """A long copy."""
-POOR = [Guess(1, 1, 1, 40)] * 3
-UNREAD = 1
+POOR = [expects(1, 0.02)] * 3
+
+
+class ReadUp(DraftModelSource):
+    """A draft model that has read all but the last token."""
+
+    def unread(self, session: Session) -> int:
+        return 1
 
 
 def planner_of(
-    knowledge: PairProfile,
-    guesses: Sequence[Guess] = (),
+    profile: PairProfile,
+    predictions: Sequence[Prediction] | ListedSource = (),
     *,
     model: bool = True,
     most: int = 16,
@@ -38,15 +56,16 @@ def planner_of(
     capacity: int = 1000,
     greedy: bool = True,
     drawn: bool = True,
-) -> Measured:
-    return Measured(
-        knowledge,
-        lambda session: iter(guesses),
-        (lambda session: UNREAD) if model else None,
-        most=most,
-        leaves=leaves,
-        capacity=capacity,
+) -> AdaptivePlanner:
+    lookup = predictions if isinstance(predictions, ListedSource) else ListedSource(predictions)
+    cache = ToyCache(Follows({}, 4), capacity=1000)
+    return AdaptivePlanner(
+        profile,
+        [lookup],
+        [ReadUp(DraftModel(cache, 4))] if model else [],
+        Limits(capacity, most, leaves),
         greedy=greedy,
+        trees=True,
         drawn=drawn,
     )
 
@@ -55,13 +74,18 @@ def session(length: int = 10, count: int = 100) -> Session:
     return session_of([0] * length, count=count)
 
 
-def kept(plan: Plan) -> int:
-    """Tokens that the n-gram's part of the plan verifies."""
-    outlook = plan.outlook
-    assert outlook is not None
-    outlook.extend_with_guesses(-1, outlook.guesses, "ngram", outlook.streak)
-    outlook.settle(0)
-    return len(outlook.kept)
+def kept(profile: PairProfile, plan: Plan, lookup: ListedSource, at: Session) -> int:
+    """Tokens that are verified of what was looked up, padding included."""
+    return len(DraftTreeBuilder([lookup], [], profile).draft(at, plan).tree)
+
+
+def looked_up(
+    profile: PairProfile, predictions: Sequence[Prediction], *, most: int = 16
+) -> int | None:
+    """Tokens that are verified where there is no draft model; None where none are."""
+    lookup, at = ListedSource(predictions), session()
+    plan = planner_of(profile, lookup, model=False, most=most).plan(at)
+    return None if plan.drafter is None else kept(profile, plan, lookup, at)
 
 
 def test_without_a_curve_nothing_is_drafted() -> None:
@@ -74,18 +98,18 @@ def test_last_token_is_not_drafted_for() -> None:
     planner = planner_of(profile_of(SHAPES["flat"]), SURE)
     plan = planner.plan(session(count=1))
     assert (plan.drafter, plan.reason) == (None, "the answer ends with the next token")
-    assert planner.plan(session(count=2)).drafter == NAME
+    assert planner.plan(session(count=2)).drafter == AUTO
     full = planner_of(profile_of(SHAPES["flat"]), SURE, capacity=10)
     assert full.plan(session(10)).drafter is None
 
 
 @pytest.mark.parametrize(
-    ("guesses", "reason"), [((), "nothing repeats"), (POOR, "too unlikely to pay")]
+    ("predictions", "reason"), [((), "nothing repeats"), (POOR, "too unlikely to pay")]
 )
 def test_without_a_model_nothing_is_drafted_where_nothing_repeats(
-    guesses: Sequence[Guess], reason: str
+    predictions: Sequence[Prediction], reason: str
 ) -> None:
-    plan = planner_of(profile_of(SHAPES["flat"], None), guesses, model=False).plan(session())
+    plan = planner_of(profile_of(SHAPES["flat"], None), predictions, model=False).plan(session())
     assert plan.drafter is None
     assert reason in plan.reason
 
@@ -99,9 +123,9 @@ def test_draft_model_that_costs_what_it_could_bring_is_left_alone(price: float) 
 
 def test_cheap_draft_model_is_asked() -> None:
     plan = planner_of(profile_of(SHAPES["flat"], (0.05,))).plan(session())
-    assert (plan.drafter, plan.reason) == (NAME, LEADING)
-    assert plan.outlook is not None
-    assert plan.outlook.asks_model
+    assert (plan.drafter, plan.reason) == (AUTO, LEADING)
+    assert isinstance(plan, AdaptivePlan)
+    assert plan.asks == "model"
 
 
 def test_unmeasured_draft_model_is_not_asked() -> None:
@@ -110,42 +134,33 @@ def test_unmeasured_draft_model_is_not_asked() -> None:
 
 
 def test_sure_copy_is_long_where_the_curve_is_flat() -> None:
-    plan = planner_of(profile_of(SHAPES["flat"], None), SURE, model=False).plan(session())
-    assert (plan.drafter, plan.reason) == (NAME, COPYING)
-    assert kept(plan) >= 7
+    profile = profile_of(SHAPES["flat"], None)
+    plan = planner_of(profile, SURE, model=False).plan(session())
+    assert (plan.drafter, plan.reason) == (AUTO, COPYING)
+    assert (looked_up(profile, SURE) or 0) >= 7
 
 
 def test_copy_is_short_or_none_where_every_token_costs_a_pass() -> None:
-    planner = planner_of(profile_of(SHAPES["ruinous"], None), SURE, model=False)
-    assert planner.plan(session()).drafter is None
+    assert looked_up(profile_of(SHAPES["ruinous"], None), SURE) is None
 
 
 def test_three_tokens_rather_than_two_where_a_pass_over_four_is_cheaper() -> None:
     drafted = set()
-    for length in range(1, 25):
-        for count in range(1, 8):
-            guesses = [Guess(1, length, count, 8)] * 2
-            knowledge = profile_of(TILES, None)
-            plan = planner_of(knowledge, guesses, model=False).plan(session())
-            if plan.drafter is not None:
-                drafted.add(kept(plan))
-    assert drafted == {3}
+    for chance in np.linspace(0.3, 0.95, 60).tolist():
+        drafted.add(looked_up(profile_of(TILES, None), [expects(1, chance)] * 2))
+    assert drafted == {None, 3}
 
 
 def test_dip_beyond_a_rise_is_found() -> None:
     """A pass over 12 is a bargain where one over 2 to 11 is none."""
-    knowledge = profile_of([1.0, *(6.0,) * 10, 1.3], None)
-    plan = planner_of(knowledge, SURE, model=False, most=11).plan(session())
-    assert plan.drafter == NAME
-    assert kept(plan) == 11
+    profile = profile_of([1.0, *(6.0,) * 10, 1.3], None)
+    assert looked_up(profile, SURE, most=11) == 11
 
 
 def test_high_step_is_climbed_where_a_long_copy_pays_for_it() -> None:
     """Two and three tokens are a loss, eleven a bargain."""
-    knowledge = profile_of([1.0, *(3.5,) * 11], None)
-    plan = planner_of(knowledge, SURE, model=False, most=11).plan(session())
-    assert plan.drafter == NAME
-    assert kept(plan) == 11
+    profile = profile_of([1.0, *(3.5,) * 11], None)
+    assert looked_up(profile, SURE, most=11) == 11
 
 
 @pytest.mark.parametrize("most", [1, 3, 8])
@@ -153,108 +168,102 @@ def test_high_step_is_climbed_where_a_long_copy_pays_for_it() -> None:
 @pytest.mark.parametrize("spare", [1, 2, 30])
 def test_no_plan_goes_beyond_the_room(most: int, count: int, spare: int) -> None:
     for shape in ("flat", "tiles"):
-        knowledge = profile_of(SHAPES[shape], None)
-        planner = planner_of(knowledge, SURE, model=False, most=most, capacity=10 + spare)
-        plan = planner.plan(session(10, count))
+        profile, lookup = profile_of(SHAPES[shape], None), ListedSource(SURE)
+        planner = planner_of(profile, lookup, model=False, most=most, capacity=10 + spare)
+        at = session(10, count)
+        plan = planner.plan(at)
         if plan.drafter is not None:
             assert 1 <= plan.depth <= min(most, count - 1, spare)
-            assert kept(plan) <= plan.depth
+            assert kept(profile, plan, lookup, at) <= plan.depth
 
 
 def test_sampled_answers_get_chains_and_greedy_ones_trees() -> None:
-    knowledge = profile_of(SHAPES["flat"])
+    profile = profile_of(SHAPES["flat"])
     for greedy, drawn, wanted in (
         (True, True, (8, False)),
         (False, True, (1, True)),
         (False, False, (1, False)),
     ):
-        outlook = planner_of(knowledge, greedy=greedy, drawn=drawn).plan(session()).outlook
-        assert outlook is not None
-        assert (outlook.leaves, outlook.drawn) == wanted
+        plan = planner_of(profile, greedy=greedy, drawn=drawn).plan(session())
+        assert isinstance(plan, AdaptivePlan)
+        assert (plan.leaves, plan.drawn) == wanted
 
 
 def test_rate_is_learned_and_raises_what_a_draft_has_to_bring() -> None:
     """Tokens per second to be had: a draft has to bring more of them than other steps do."""
-    knowledge = profile_of(SHAPES["steep"], None)
-    planner = planner_of(knowledge, SURE, model=False)
-    first = planner.plan(session()).outlook
-    assert first is not None
-    slow = first.value([0.5]) - first.value()
-    for _ in range(300):
+    profile = profile_of(SHAPES["steep"], None)
+    planner = planner_of(profile, SURE, model=False)
+
+    def gain() -> float:
+        """Of a further token that is accepted every second time."""
         plan = planner.plan(session())
-        told = step_of(plan, seconds=(UNIT, UNIT, 0.0))
+        assert isinstance(plan, AdaptivePlan)
+        value = DraftValue(plan)
+        return value.of([0.5]) - value.of([])
+
+    slow = gain()
+    for _ in range(300):
+        told = step_of(planner.plan(session()), seconds=(UNIT, UNIT, 0.0))
         told.tokens.extend([1, 1, 1])
         planner.observe(told)
-    assert planner._rate(planner._prices(10)) == pytest.approx(4.0 / UNIT, rel=0.1)
-    later = planner.plan(session()).outlook
-    if later is not None:
-        assert later.value([0.5]) - later.value() <= slow
+    costs = planner._verification_costs(10)
+    assert planner._rate(costs) == pytest.approx(4.0 / UNIT, rel=0.1)
+    if isinstance(planner.plan(session()), AdaptivePlan):
+        assert gain() <= slow
     for _ in range(300):
         planner.observe(step_of(Plan(None), seconds=(2 * UNIT, 2 * UNIT, 0.0)))
-    plain = 1.0 / planner._prices(10).least[1]
-    assert planner._rate(planner._prices(10)) == pytest.approx(plain), "never below plain decoding"
+    costs = planner._verification_costs(10)
+    assert planner._rate(costs) == pytest.approx(1.0 / costs.least[1]), "never below plain decoding"
 
 
 def test_nothing_is_planned_where_no_draft_could_pay() -> None:
     """Passes of half a millisecond, and one over eight tokens costs eight of them."""
-    knowledge = profile_of(SHAPES["ruinous"], None)
-    knowledge.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
-
-    def guess(session: Session) -> Iterator[Guess]:
-        raise AssertionError("what the n-gram knows does not matter here")
-
-    planner = Measured(
-        knowledge, guess, None, most=16, leaves=8, capacity=1000, greedy=True, drawn=True
-    )
+    profile, lookup = profile_of(SHAPES["ruinous"], None), ListedSource(SURE)
+    profile.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
+    planner = planner_of(profile, lookup, model=False)
     plan = planner.plan(session())
     assert plan is HOPELESS
+    assert lookup.asked == 0, "what is known does not matter here"
     planner.observe(step_of(plan))
 
 
-def test_ngram_is_checked_for_nothing_while_it_does_not_draft(
+def test_lookup_is_checked_for_nothing_while_it_does_not_draft(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Measured, "WORTHWHILE", 0.0)
-    knowledge = profile_of(SHAPES["ruinous"], None)
-    planner = planner_of(knowledge, SURE, model=False)
-    before = knowledge.chances["ngram"].seen
+    monkeypatch.setattr(AdaptivePlanner, "WORTHWHILE", 0.0)
+    profile, lookup = profile_of(SHAPES["ruinous"], None), ListedSource(SURE)
+    planner = planner_of(profile, lookup, model=False)
     assert planner.plan(session()).drafter is None
     step = step_of(Plan(None))
     step.tokens[:] = [1]
     planner.observe(step)
-    assert knowledge.chances["ngram"].seen == before + 1
+    assert profile.source(lookup).estimators["any"].seen == 1
 
 
 def test_new_answer_drops_what_was_particular_to_the_last() -> None:
-    knowledge = profile_of(SHAPES["flat"])
-    for chance in knowledge.chances.values():
-        chance.bias = 1.0
-    planner_of(knowledge)
-    assert {chance.bias for chance in knowledge.chances.values()} == {0.0}
+    profile = profile_of(SHAPES["flat"])
+    planner_of(profile, SURE).plan(session())
+    estimators = [e for s in profile._sources.values() for e in s.estimators.values()]
+    assert len(estimators) > 4
+    for estimator in estimators:
+        estimator.bias = 1.0
+    planner_of(profile)
+    assert {estimator.bias for estimator in estimators} == {0.0}
 
 
 def test_short_passes_are_not_held_up_by_planning(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a pass takes half a millisecond, the planner naps in between, and says so."""
-    monkeypatch.setattr(Measured, "WORTHWHILE", 0.0)
-    knowledge = profile_of(SHAPES["ruinous"], None)
-    knowledge.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
-    asked = 0
-
-    def guess(session: Session) -> Iterator[Guess]:
-        nonlocal asked
-        asked += 1
-        return iter(())
-
-    planner = Measured(
-        knowledge, guess, None, most=16, leaves=8, capacity=1000, greedy=True, drawn=True
-    )
+    monkeypatch.setattr(AdaptivePlanner, "WORTHWHILE", 0.0)
+    profile, lookup = profile_of(SHAPES["ruinous"], None), ListedSource(())
+    profile.target.learn({n: 5e-4 * n for n in range(1, 9)}, 0)
+    planner = planner_of(profile, lookup, model=False)
     for _ in range(400):
         plan = planner.plan(session())
         assert plan.drafter is None
         assert plan.reason
         planner.observe(step_of(plan, seconds=(5e-4, 5e-4, 0.0)))
-    assert asked < 80, "of 400 steps"
-    assert asked > 400 // (Measured.NAP + 1), "no nap is longer"
+    assert lookup.asked < 80, "of 400 steps"
+    assert lookup.asked > 400 // (AdaptivePlanner.NAP + 1), "no nap is longer"
 
 
 class Follows(ToyModel):
@@ -287,41 +296,35 @@ def scripted(
     size = known + strange + back + 8
     doubts = 0.7 if wrongly_sure else 0.1
     says = {token: (token + 1, 0.7) for token in range(size - 1)}
-    guesses = says | dict.fromkeys(range(known, known + strange), (0, doubts))
-    cache = ToyCache(Follows(guesses, size), capacity=4 * size)
-    knowledge = profile_of(SHAPES["steep"], [0.2] * wide)
-    index, model = NgramIndex(), DraftModel(cache, size)
-    measured = Measured(
-        knowledge,
-        index.expected,
-        model.unread,
-        most=8,
-        leaves=8,
-        capacity=4 * size,
-        greedy=True,
-        drawn=True,
+    predictions = says | dict.fromkeys(range(known, known + strange), (0, doubts))
+    cache = ToyCache(Follows(predictions, size), capacity=4 * size)
+    profile = profile_of(SHAPES["steep"], [0.2] * wide)
+    lookups = [NgramSource(NgramIndex())]
+    models = [DraftModelSource(DraftModel(cache, size))]
+    planner = AdaptivePlanner(
+        profile, lookups, models, Limits(4 * size, 8, 8), greedy=True, trees=True, drawn=True
     )
-    blend = Blend(model, index, knowledge)
+    builder = DraftTreeBuilder(lookups, models, profile)
     text = session_of([0], size=size, params=GREEDY, count=known + strange + back)
-    blend.begin(text.context)
+    builder.begin(text.context)
     target = ToyTarget(Follows(says, size), capacity=4 * size, max_leaves=8)
-    planner = Clockless(measured, knowledge)
-    steps = list(speculate(text, target, {NAME: blend}, planner, GreedyMatch()))
+    told = Clockless(planner, profile)
+    steps = list(drive(text, speculate(text, builder, told, GreedyMatch()), target))
     assert text.context == list(range(len(text.context)))
     return steps
 
 
 def asked(step: Step) -> bool:
     """Whether the draft model was asked for a draft."""
-    return step.plan.outlook is not None and len(step.plan.outlook.sizes) > 0
+    return isinstance(step.draft, PlannedDraft) and len(step.draft.sizes) > 0
 
 
 @pytest.mark.parametrize("strange", [60, 200, 400])
 def test_draft_model_is_given_up_and_found_again(strange: int) -> None:
     """A text it knows, one it does not, and one it knows again.
 
-    It is given up within 20 tokens. It is found again once the next probe is due, which is within
-    LONGEST_REST tokens, and 20 more.
+    It is given up within 20 tokens. It is found again once the next review is due, which is within
+    LONGEST_INTERVAL tokens, and 20 more.
     """
     known, back = 150, 300
     steps = scripted(known, strange, back)
@@ -339,30 +342,30 @@ def test_draft_model_is_given_up_and_found_again(strange: int) -> None:
     change = known + strange
     again = [step.context_length for step in between(change, change + back) if asked(step)]
     assert again, "it is never asked again"
-    assert again[0] - change <= Measured.LONGEST_REST + 20
+    assert again[0] - change <= ModelState.LONGEST_INTERVAL + 20
     settled = between(again[0] + 40, change + back)
     assert sum(asked(step) for step in settled) > 0.8 * len(settled)
 
 
 @pytest.mark.parametrize("strange", [60, 200, 400])
-def test_once_probing_is_due_the_change_is_followed_within_twenty_tokens(strange: int) -> None:
-    """The first probe that sees nothing but the new text is enough."""
+def test_once_a_review_is_due_the_change_is_followed_within_twenty_tokens(strange: int) -> None:
+    """The first review that sees nothing but the new text is enough."""
     change = 150 + strange
     steps = scripted(150, strange, 300)
-    probes = [step.context_length for step in steps if step.plan.reason == PROBING]
-    due = next(at for at in probes if at >= change + 8)
+    reviews = [step.context_length for step in steps if step.plan.reason == REVIEWING]
+    due = next(at for at in reviews if at >= change + 8)
     again = next(s.context_length for s in steps if asked(s) and s.context_length >= change)
     assert again - due <= 20
 
 
 def test_draft_model_that_was_wrongly_sure_of_itself_is_believed_again() -> None:
-    """Its confidence says nothing any more; five rests teach that it does."""
+    """Its confidence says nothing any more; five intervals teach that it does."""
     change = 150 + 60
     steps = scripted(150, 60, 500, wrongly_sure=True)
     lost = next(s.context_length for s in steps if s.context_length >= 150 and not asked(s))
     assert lost - 150 <= 20
     again = next(s.context_length for s in steps if asked(s) and s.context_length >= change)
-    assert again - change <= 5 * Measured.LONGEST_REST
+    assert again - change <= 5 * ModelState.LONGEST_INTERVAL
 
 
 def test_long_absence_does_not_keep_the_draft_model_out_for_good() -> None:
@@ -371,28 +374,28 @@ def test_long_absence_does_not_keep_the_draft_model_out_for_good() -> None:
     steps = scripted(150, 400, 600, wide=16)
     again = [s.context_length for s in steps if asked(s) and s.context_length >= change]
     assert again, "it is never asked again"
-    assert again[0] - change <= 2 * Measured.LONGEST_REST + 20
+    assert again[0] - change <= 2 * ModelState.LONGEST_INTERVAL + 20
 
 
-def test_probes_are_rare_and_cheap() -> None:
+def test_reviews_are_rare_and_cheap() -> None:
     """One pass each; further apart while nothing comes of them."""
     agrees, differs = 100, 600
     steps = scripted(agrees, differs, 1)
-    probes = [
+    reviews = [
         step.context_length
         for step in steps
-        if step.plan.reason == PROBING and step.context_length > agrees + 100
+        if step.plan.reason == REVIEWING and step.context_length > agrees + 100
     ]
-    apart = [b - a for a, b in pairwise(probes)]
+    apart = [b - a for a, b in pairwise(reviews)]
     assert apart
-    assert min(apart) >= Measured.FIRST_REST
-    assert max(apart) <= Measured.LONGEST_REST + 8
-    assert apart[-1] >= Measured.LONGEST_REST
-    assert not any(asked(step) for step in steps if step.plan.reason == PROBING)
+    assert min(apart) >= ModelState.FIRST_INTERVAL
+    assert max(apart) <= ModelState.LONGEST_INTERVAL + 8
+    assert apart[-1] >= ModelState.LONGEST_INTERVAL
+    assert not any(asked(step) for step in steps if step.plan.reason == REVIEWING)
 
 
 def test_every_step_without_a_draft_says_why() -> None:
     for step in scripted(80, 200, 80):
         assert step.plan.reason, step
         if step.drafted:
-            assert step.plan.drafter == NAME
+            assert step.plan.drafter == AUTO

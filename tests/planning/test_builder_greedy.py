@@ -102,16 +102,16 @@ def test_text_is_what_the_target_picks(shape: str, price: float, branching: bool
 @for_caches
 @pytest.mark.parametrize("shape", ["flat", "tiles"])
 def test_trees_branch_and_branches_are_accepted(shape: str, branching: bool) -> None:
-    branching = beside = 0
+    branches = beside = 0
     for seed in range(MODELS):
         (model, draft), prompt = some_models(seed), random_prompt(seed)
         _, steps = generated(model, Pair(draft, shape=shape, branching=branching), prompt)
         for step in steps:
-            branching += not step.tree.is_chain()
+            branches += not step.tree.is_chain()
             beside += any(
                 node != step.tree.children(step.tree.parents[node])[0] for node in step.path
             )
-    assert branching > MODELS
+    assert branches > MODELS
     assert beside > MODELS // 4, "second choices are there to be accepted"
 
 
@@ -138,7 +138,7 @@ def test_rule_for_chains_gets_chains() -> None:
 
 
 def test_candidates_of_several_branches_share_a_pass_where_that_costs_no_more() -> None:
-    widest = {}
+    widest: dict[bool, int] = {}
     for apart in (False, True):
         widest[apart] = 0
         for seed in range(MODELS):

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import pytest
-from localspec.drafters.hybrid import Blend
 
-from localspec.decoding.interfaces import Drafter, Plan, Planner
+from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.drafters.composition import compose
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.options import COPY_DEPTH, DEPTH, Drafting, Limits, choose
-from localspec.drafters.parallel import Ahead
+from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.options import Drafting
+from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
-from localspec.planning.adaptive import NAME, Measured
+from localspec.planning.adaptive import AdaptivePlanner
+from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
+from localspec.planning.plan import AUTO, AdaptivePlan
 from localspec.planning.planner import Fixed, Never
 from tests.decoding.steps import step_of
 from tests.planning.measuring import profile_of
 from tests.support.toys import ToyCache, session_of, started
 
 COPY = Plan("ngram", depth=8)
-LIMITS = Limits(capacity=64, max_draft=16, max_leaves=8)
+LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
 
 
 def session() -> Session:
@@ -32,22 +35,22 @@ def session() -> Session:
 def pair(*, beside: bool = False) -> Parts:
     """Parts with a draft model; `beside`: it can run while the target does."""
     model = DraftModel(ToyCache(started([1, 2, 3])), 4)
-    return Parts(model, ahead=Ahead(model) if beside else None)
+    return Parts(model, reader=ParallelReader(model) if beside else None)
 
 
 def chosen(
     drafting: Drafting,
     parts: Parts | None = None,
-    knowledge: PairProfile | None = None,
+    profile: PairProfile | None = None,
     *,
     greedy: bool = True,
     trees: bool = True,
     cannot: str | None = None,
-) -> tuple[Planner, dict[str, Drafter]]:
-    return choose(
+) -> tuple[Planner, Drafter]:
+    return compose(
         drafting,
         parts or pair(),
-        knowledge or PairProfile(),
+        profile or PairProfile(),
         LIMITS,
         greedy=greedy,
         trees=trees,
@@ -63,38 +66,36 @@ def test_never_drafts_nothing_and_says_why() -> None:
 
 
 def test_fixed_keeps_to_its_plan_whatever_comes() -> None:
-    planner = Fixed(COPY)
+    planner = Fixed(COPY, LIMITS, trees=True)
     for _ in range(50):
         planner.observe(step_of(COPY, TokenTree.chain([0], "ngram"), tests=[0]))
         assert planner.plan(session()) is COPY
 
 
 def test_drafting_is_turned_off_on_request() -> None:
-    planner, drafters = chosen(Drafting(drafter="none"))
+    planner, drafter = chosen(Drafting(drafter="none"))
     assert planner.plan(session()) == Plan(None, reason="drafting is turned off")
-    assert drafters == {}
+    assert isinstance(drafter, Undrafted)
 
 
 @pytest.mark.parametrize("drafting", [Drafting(), Drafting(depth=3), Drafting(width=2)])
 def test_target_that_cannot_be_drafted_for_is_left_alone(drafting: Drafting) -> None:
-    planner, drafters = chosen(drafting, cannot="it forgets")
+    planner, drafter = chosen(drafting, cannot="it forgets")
     assert planner.plan(session()) == Plan(None, reason="it forgets")
-    assert drafters == {}
+    assert isinstance(drafter, Undrafted)
 
 
 def test_drafter_by_name_is_used_even_there() -> None:
-    planner, drafters = chosen(Drafting(drafter="ngram"), cannot="it forgets")
+    planner, drafter = chosen(Drafting(drafter="ngram"), cannot="it forgets")
     assert planner.plan(session()).drafter == "ngram"
-    assert list(drafters) == ["ngram"]
+    assert isinstance(drafter, NamedDrafter)
 
 
 @pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
-def test_left_to_itself_the_measured_planner_decides(parts: Parts) -> None:
-    planner, drafters = chosen(Drafting(), parts)
-    assert isinstance(planner, Measured)
-    assert list(drafters) == [NAME]
-    assert isinstance(drafters[NAME], Blend)
-    assert drafters[NAME].name == NAME
+def test_left_to_itself_the_adaptive_planner_decides(parts: Parts) -> None:
+    planner, drafter = chosen(Drafting(), parts)
+    assert isinstance(planner, AdaptivePlanner)
+    assert isinstance(drafter, DraftTreeBuilder)
     assert "not measured" in planner.plan(session()).reason
 
 
@@ -110,24 +111,24 @@ def test_left_to_itself_the_measured_planner_decides(parts: Parts) -> None:
 )
 def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
     """The draft model where there is one, else the n-gram."""
-    for parts, name, depth in ((pair(), "model", DEPTH), (Parts(), "ngram", COPY_DEPTH)):
-        planner, drafters = chosen(drafting, parts)
+    for parts, name, depth in ((pair(), "model", 3), (Parts(), "ngram", 8)):
+        planner, drafter = chosen(drafting, parts)
         plan = planner.plan(session())
         assert (plan.drafter, plan.reason) == (name, "fixed by option")
         assert plan.depth == drafting.depth or plan.depth == depth
         assert plan.width == drafting.width
         assert plan.min_confidence == drafting.min_confidence
         assert plan.min_likelihood == drafting.min_likelihood
-        assert list(drafters) == [name]
+        assert isinstance(drafter, NamedDrafter)
         assert drafting.forced
 
 
 @pytest.mark.parametrize("name", REGISTRY)
 def test_drafter_by_name(name: str) -> None:
-    planner, drafters = chosen(Drafting(drafter=name, depth=5, width=2))
+    planner, drafter = chosen(Drafting(drafter=name, depth=5, width=2))
     plan = planner.plan(session())
     assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
-    assert drafters[name].name == name
+    assert isinstance(drafter, NamedDrafter)
     if REGISTRY[name].needs_model:
         with pytest.raises(UsageError, match="needs a draft model"):
             chosen(Drafting(drafter=name), Parts())
@@ -147,11 +148,12 @@ def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
     drafting: Drafting, trees: bool, greedy: bool, leaves: int, drawn: bool
 ) -> None:
     planner, _ = chosen(
-        drafting, knowledge=profile_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
+        drafting, profile=profile_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
     )
-    outlook = planner.plan(session()).outlook
-    assert outlook is not None
-    assert (outlook.leaves, outlook.drawn) == (leaves, drawn)
+    plan = planner.plan(session())
+    assert isinstance(plan, AdaptivePlan)
+    assert (plan.drafter, plan.asks) == (AUTO, "model")
+    assert (plan.leaves, plan.drawn) == (leaves, drawn)
 
 
 @pytest.mark.parametrize(
@@ -161,16 +163,16 @@ def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
 def test_overlap_where_it_is_possible_and_wanted(
     overlap: str, beside: bool, overlaps: bool
 ) -> None:
-    knowledge = profile_of([1.0, 1.0, 1.0, 1.0])
-    planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), knowledge)
+    profile = profile_of([1.0, 1.0, 1.0, 1.0])
+    planner, _ = chosen(Drafting(overlap=overlap), pair(beside=beside), profile)
     assert planner.plan(session()).overlaps is overlaps
 
 
-def test_contest_over_the_overlap_lasts_longer_than_an_answer() -> None:
+def test_trial_of_the_overlap_lasts_longer_than_an_answer() -> None:
     """It is the engine's, which hands the same parts to every answer."""
     parts = pair(beside=True)
     for _ in range(12):
-        parts.contest.observe(1, 1.0)
-    assert isinstance(parts.contest, ExploreThenCommit)
+        parts.overlap.observe(1, 1.0)
+    assert isinstance(parts.overlap, ExploreThenCommit)
     planner, _ = chosen(Drafting(), parts, profile_of([1.0, 1.0, 1.0, 1.0]))
     assert planner.plan(session()).overlaps, "its second turn"

@@ -10,9 +10,14 @@ from typing import Any
 
 import pytest
 
+from localspec.drafters.composition import sources
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.drafters.registry import Parts
 from localspec.planning import profile_store as module
-from localspec.planning.pair_profile import PRIORS, PairProfile
+from localspec.planning.pair_profile import PairProfile
 from localspec.planning.profile_store import ProfileStore
+from tests.support.toys import ToyCache, started
 
 IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
 
@@ -23,40 +28,83 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+def parts() -> Parts:
+    return Parts(DraftModel(ToyCache(started([1, 1, 1])), 4))
+
+
+SOURCES = [source for kind in sources(parts()) for source in kind]
+
+
 def taught() -> PairProfile:
-    """PairProfile in which everything differs from the beginning."""
-    knowledge = PairProfile()
-    knowledge.target.learn({1: 0.02, 4: 0.03, 8: 0.05}, 0)
-    knowledge.target.learn({1: 0.03, 4: 0.05}, 1024)
-    knowledge.draft.learn({1: 0.002}, 0)
-    for kind, prior in PRIORS.items():
-        for accepted in (True, True, False):
-            knowledge.chances[kind].learn([1.0, *([0.5] * (len(prior) - 1))], accepted)
-    knowledge.begin()
-    knowledge.looked(2, 0.9)
-    knowledge.spent(5e-5, 0)
-    knowledge.spent(5e-4, 3)
-    return knowledge
+    """One in which everything differs from the beginning."""
+    profile = PairProfile()
+    profile.target.learn({1: 0.02, 4: 0.03, 8: 0.05}, 0)
+    profile.target.learn({1: 0.03, 4: 0.05}, 1024)
+    for source in SOURCES:
+        known = profile.source(source)
+        known.costs.learn({1: 0.002}, 0)
+        known.gained(2, 0.9)
+        for kind, prior in source.priors.items():
+            for accepted in (True, True, False):
+                features = [1.0, *([0.5] * (len(prior) - 1))]
+                known.estimators[kind].learn(features, accepted)
+    profile.begin()
+    profile.spent(5e-5, 0)
+    profile.spent(5e-4, 3)
+    return profile
 
 
 def test_everything_comes_back() -> None:
-    knowledge, again = taught(), PairProfile()
+    profile, again = taught(), PairProfile()
     assert not ProfileStore(IDENTITY).load(again)
-    ProfileStore(IDENTITY).save(knowledge)
-    assert again.as_dict() != knowledge.as_dict()
+    ProfileStore(IDENTITY).save(profile)
+    assert again.as_dict() != profile.as_dict()
     assert ProfileStore(IDENTITY).load(again)
-    assert again.as_dict() == knowledge.as_dict()
-    for kind, prior in PRIORS.items():
-        features = [1.0, *([0.3] * (len(prior) - 1))]
-        assert again.chances[kind].predict(features) == knowledge.chances[kind].predict(features)
-        assert again.chances[kind].seen == 3
-    assert again.target.seconds(2, 0) == knowledge.target.seconds(2, 0)
+    assert again.as_dict() == profile.as_dict(), "also before a source asks for it"
+    for source in SOURCES:
+        for kind, prior in source.priors.items():
+            features = [1.0, *([0.3] * (len(prior) - 1))]
+            there, here = again.source(source), profile.source(source)
+            found, known = there.estimators[kind], here.estimators[kind]
+            assert found.predict(features) == known.predict(features)
+            assert found.seen == 3
+        assert there.gains == here.gains
+        assert there.costs.seconds(1, 0) == 0.002
+    assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
+
+
+def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
+    """Sessions without a draft model, or without a source that somebody registers, keep what
+    others learned of it."""
+    ProfileStore(IDENTITY).save(taught())
+    without = PairProfile()
+    assert ProfileStore(IDENTITY).load(without)
+    for source in SOURCES[:1]:
+        without.source(source).gained(1, 2.0)
+    ProfileStore(IDENTITY).save(without)
+    again = PairProfile()
+    assert ProfileStore(IDENTITY).load(again)
+    known, wanted = again.source(SOURCES[-1]), taught().source(SOURCES[-1])
+    assert known.as_dict() == wanted.as_dict()
+    assert again.source(SOURCES[0]).gains == without.source(SOURCES[0]).gains
+
+
+def test_estimator_with_other_features_than_stored_starts_anew() -> None:
+    """The rest of what is known of its source stays."""
+    ProfileStore(IDENTITY).save(taught())
+    source, profile = NgramSource(NgramIndex()), PairProfile()
+    source.priors = {**source.priors, "greedy": (0.1, 0.2)}
+    assert ProfileStore(IDENTITY).load(profile)
+    known = profile.source(source)
+    assert known.estimators["greedy"].seen == 0
+    assert known.estimators["sampled"].seen == 3
+    assert known.gains[2] == taught().source(SOURCES[0]).gains[2]
 
 
 def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
-    knowledge = PairProfile()
-    assert not ProfileStore(IDENTITY).load(knowledge)
-    assert not knowledge.target
+    profile = PairProfile()
+    assert not ProfileStore(IDENTITY).load(profile)
+    assert not profile.target
     assert caplog.records == []
 
 
@@ -85,9 +133,9 @@ def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
     ProfileStore(IDENTITY).save(taught())
     foreign = ProfileStore(IDENTITY | {"threads": [7, None]})
     ProfileStore(IDENTITY).path.rename(foreign.path)
-    knowledge = PairProfile()
-    assert not foreign.load(knowledge)
-    assert not knowledge.target
+    profile = PairProfile()
+    assert not foreign.load(profile)
+    assert not profile.target
 
 
 def test_other_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,10 +149,20 @@ def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
 
     def edit(text: str) -> str:
         record: dict[str, Any] = json.loads(text)
-        change(record["knowledge"])
+        change(record["profile"])
         return json.dumps(record)
 
     return edit
+
+
+def model(stored: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = stored["sources"]["model"]
+    return found
+
+
+def greedy(stored: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = model(stored)["estimators"]["greedy"]
+    return found
 
 
 NAN, INF = float("nan"), float("inf")
@@ -116,23 +174,25 @@ BROKEN: dict[str, Callable[[str], str]] = {
     "null": lambda text: "null",
     "number": lambda text: "3",
     "empty object": lambda text: "{}",
-    "no knowledge": lambda text: json.dumps({"identity": json.loads(text)["identity"]}),
-    "knowledge is a list": lambda text: text.replace('"knowledge": {', '"knowledge": 1, "k": {'),
+    "no profile": lambda text: json.dumps({"identity": json.loads(text)["identity"]}),
+    "profile is a number": lambda text: text.replace('"profile": {', '"profile": 1, "k": {', 1),
     "no target": edited(lambda stored: stored.pop("target")),
     "target is a list": edited(lambda stored: stored.update(target=[1])),
     "empty table": edited(lambda stored: stored.update(target={"0": {}})),
     "no time": edited(lambda stored: stored["target"]["0"].update({"1": 0.0})),
-    "nan time": edited(lambda stored: stored["draft"]["0"].update({"1": NAN})),
-    "no chances": edited(lambda stored: stored.pop("chances")),
-    "a kind of chance is missing": edited(lambda stored: stored["chances"].pop("model")),
-    "other features": edited(lambda stored: stored["chances"]["model"].update(weights=[1.0])),
-    "nan weight": edited(lambda stored: stored["chances"]["model"].update(weights=[NAN] * 4)),
-    "endless count": edited(lambda stored: stored["chances"]["model"].update(seen=INF)),
-    "no looks": edited(lambda stored: stored.update(looks=[])),
-    "nan looks": edited(lambda stored: stored.update(looks=[NAN] * 4)),
-    "looks of text": edited(lambda stored: stored.update(looks=["a"] * 4)),
-    "endless looks": edited(lambda stored: stored.update(looked_at=[INF] * 4)),
-    "negative looks": edited(lambda stored: stored.update(looked_at=[-5] * 4)),
+    "nan time": edited(lambda stored: model(stored)["costs"]["0"].update({"1": NAN})),
+    "no sources": edited(lambda stored: stored.pop("sources")),
+    "sources are a list": edited(lambda stored: stored.update(sources=[1])),
+    "a source is a number": edited(lambda stored: stored["sources"].update(model=1)),
+    "no estimators": edited(lambda stored: model(stored).pop("estimators")),
+    "other features": edited(lambda stored: greedy(stored).update(weights=[1.0])),
+    "nan weight": edited(lambda stored: greedy(stored).update(weights=[NAN] * 4)),
+    "endless count": edited(lambda stored: greedy(stored).update(seen=INF)),
+    "no gains": edited(lambda stored: model(stored).update(gains=[])),
+    "nan gains": edited(lambda stored: model(stored).update(gains=[NAN] * 4)),
+    "gains of text": edited(lambda stored: model(stored).update(gains=["a"] * 4)),
+    "endless asking": edited(lambda stored: model(stored).update(asked=[INF] * 4)),
+    "asked less than never": edited(lambda stored: model(stored).update(asked=[-5] * 4)),
     "nan overhead": edited(lambda stored: stored.update(step_overhead=NAN)),
     "negative overhead": edited(lambda stored: stored.update(row_overhead=-1.0)),
 }
@@ -146,14 +206,14 @@ def test_broken_file_is_measured_anew_and_replaced(
     kept.save(taught())
     text = BROKEN[kind](kept.path.read_text(encoding="utf-8"))
     kept.path.write_text(text, encoding="utf-8")
-    knowledge = PairProfile()
+    profile = PairProfile()
     with caplog.at_level(logging.WARNING, "localspec.planning.profile_store"):
-        assert not ProfileStore(IDENTITY).load(knowledge)
-    assert knowledge.as_dict() == PairProfile().as_dict(), "all of it or nothing"
+        assert not ProfileStore(IDENTITY).load(profile)
+    assert profile.as_dict() == PairProfile().as_dict(), "all of it or nothing"
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     assert str(kept.path) in caplog.text
     kept.save(taught())
-    assert ProfileStore(IDENTITY).load(knowledge)
+    assert ProfileStore(IDENTITY).load(profile)
 
 
 def test_bytes_that_are_no_text_are_measured_anew() -> None:

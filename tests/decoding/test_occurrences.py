@@ -1,0 +1,105 @@
+"""What penalties look at, against counting it anew for every look."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.occurrences import NONE, Occurrences, PenaltyWindow
+from tests.support.toys import GREEDY, examples, session_of
+
+SIZE = 7
+tokens = st.lists(st.integers(0, SIZE - 1), max_size=12)
+
+
+def counted(occurrences: Occurrences) -> dict[int, int]:
+    """Token to how often it occurred; checks what the attributes promise."""
+    ids, counts = occurrences.ids.tolist(), occurrences.counts.tolist()
+    assert ids == sorted(set(ids))
+    assert all(count > 0 for count in counts)
+    return dict(zip(ids, counts, strict=True))
+
+
+def slow(text: Sequence[int], path: Sequence[int], last: int) -> dict[int, int]:
+    """Cut off what lies too far back, and count the rest."""
+    whole = [*text, *path]
+    return dict(Counter(whole if last < 0 else whole[max(0, len(whole) - last) :]))
+
+
+@examples(50)
+@given(text=tokens)
+def test_occurrences_of_a_text_are_counted(text: list[int]) -> None:
+    assert counted(Occurrences.of(text)) == dict(Counter(text))
+    assert counted(Occurrences.of(iter(text))) == dict(Counter(text))
+
+
+def test_none_are_of_no_text() -> None:
+    assert counted(NONE) == {}
+
+
+@examples(200)
+@given(
+    prompt=tokens,
+    last=st.sampled_from([-1, 1, 2, 3, 5, 64]),
+    steps=st.lists(st.tuples(tokens, st.lists(tokens, max_size=3)), max_size=6),
+)
+def test_window_counts_what_lies_within_it_while_the_text_grows(
+    prompt: list[int], last: int, steps: list[tuple[list[int], list[list[int]]]]
+) -> None:
+    """Paths are imagined, any number of them behind the same text, longer than the window too."""
+    text = list(prompt)
+    window = PenaltyWindow(text, last, SIZE)
+    for new, paths in steps:
+        text += new
+        for path in [*paths, []]:
+            assert counted(window.behind(path)) == slow(text, path, last)
+
+
+def test_window_over_all_of_a_text_sees_it_grow() -> None:
+    text = [1, 1, 2]
+    window = PenaltyWindow(text, -1, SIZE)
+    assert counted(window.behind([2, 3])) == {1: 2, 2: 2, 3: 1}
+    text += [3, 1]
+    assert counted(window.behind([])) == {1: 3, 2: 1, 3: 1}
+    text.append(0)
+    assert counted(window.behind([0])) == {0: 2, 1: 3, 2: 1, 3: 1}
+
+
+def test_window_of_no_tokens_sees_none() -> None:
+    window = PenaltyWindow([1, 2], 0, SIZE)
+    assert counted(window.behind([])) == {}
+    assert counted(window.behind([3, 3])) == {}
+
+
+@pytest.mark.parametrize("last", [-1, 4])
+def test_what_was_found_stays_as_it_is(last: int) -> None:
+    """A later look, or a text that grows, does not change it."""
+    text = [1, 2]
+    window = PenaltyWindow(text, last, SIZE)
+    found = window.behind([2])
+    text += [2, 2, 2]
+    window.behind([1, 1])
+    assert counted(found) == {1: 1, 2: 2}
+
+
+@pytest.mark.parametrize("last", [-1, 4])
+def test_path_is_left_as_it_is(last: int) -> None:
+    text, path = [1, 2], [3, 3]
+    PenaltyWindow(text, last, SIZE).behind(path)
+    assert (text, path) == ([1, 2], [3, 3])
+
+
+def test_session_looks_back_from_the_committed_text_and_a_path() -> None:
+    for last, wanted in ((-1, {0: 1, 1: 3, 2: 2}), (2, {1: 1, 2: 1})):
+        params = replace(GREEDY, presence_penalty=0.5, penalty_last_n=last)
+        session = session_of([0, 1], size=SIZE, params=params)
+        assert counted(session.recent()) == {0: 1, 1: 1}
+        session.extend([1, 2], None)
+        assert counted(session.recent([1, 2])) == wanted
+        assert counted(session.recent()) == slow(session.context, (), last)
+    assert session_of([0, 1], size=SIZE, params=GREEDY).recent([1]) is NONE

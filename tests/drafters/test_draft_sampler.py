@@ -1,0 +1,90 @@
+"""What may be drafted behind each place of a draft, and how sure a row of the draft model is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from localspec.decoding.occurrences import Occurrences
+from localspec.decoding.sampling import Row
+from localspec.decoding.session import Session
+from localspec.drafters.draft_sampler import DraftLogits, DraftSampler
+from tests.support.toys import AS_IS, GREEDY, Forbids, session_of
+
+ROW: Row = np.log(np.array([0.1, 0.4, 0.3, 0.2], np.float32))
+TEXT = [0, 1]
+
+
+def sampler_of(session: Session, *path: int) -> DraftSampler:
+    return DraftSampler(session, path, greedy=True)
+
+
+def test_branches_have_a_grammar_of_their_own() -> None:
+    session = session_of(TEXT, params=GREEDY, constraint=Forbids({(1, 1), (2, 1), (2, 2)}, 1))
+    stem = sampler_of(session)
+    one, other = stem.forked(2), stem.forked(0)
+    assert stem.top(ROW, 4) == [2, 3, 0], "it stays where it was"
+    assert one.top(ROW, 4) == [3, 0]
+    assert other.top(ROW, 4) == [1, 2, 3, 0]
+    assert one.forked(0).top(ROW, 4) == [1, 2, 3, 0]
+    closed = stem.forked(1)
+    assert not closed.open
+    assert stem.open
+    assert one.open
+
+
+def test_branches_have_penalties_of_their_own() -> None:
+    session = session_of(TEXT, params=replace(AS_IS, frequency_penalty=0.7))
+    stem = sampler_of(session)
+    for path, sampler in (
+        ([], stem),
+        ([2], stem.forked(2)),
+        ([2, 2], stem.forked(2).forked(2)),
+        ([3], stem.forked(3)),
+        ([1, 3], sampler_of(session, 1, 3)),
+    ):
+        wanted = session.sampler.distribution(ROW, Occurrences.of([*TEXT, *path]))
+        assert sampler.distribution(ROW).probs == pytest.approx(wanted.probs)
+
+
+def test_nothing_follows_an_end_token_in_its_branch() -> None:
+    session = session_of(TEXT, ends=lambda token: token == 2)
+    stem = sampler_of(session)
+    assert not stem.forked(2).open
+    assert not stem.forked(1).forked(2).open
+    assert stem.forked(1).open
+    assert stem.open
+
+
+def test_walking_on_is_as_beginning_there() -> None:
+    session = session_of(
+        TEXT, params=replace(AS_IS, presence_penalty=0.5), constraint=Forbids({(3, 1)}, 1)
+    )
+    walked, begun = sampler_of(session), sampler_of(session, 2, 3)
+    walked.advance(2)
+    walked.advance(3)
+    assert walked.top(ROW, 4) == begun.top(ROW, 4)
+    assert walked.distribution(ROW).probs == pytest.approx(begun.distribution(ROW).probs)
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_probabilities_are_of_the_row_itself(most: int) -> None:
+    """Whatever temperature, truncation, penalties and grammar make of it."""
+    params = replace(AS_IS, temperature=0.3, top_k=2, frequency_penalty=2.0)
+    session = session_of([2, 2], params=params, constraint=Forbids({(2, 1)}, 2))
+    logits = DraftLogits(ROW, sampler_of(session), most)
+    assert logits.tokens == [3, 0, 2][:most]
+    assert logits.probs == pytest.approx([0.2, 0.1, 0.3][:most])
+    assert [logits.prob(token) for token in range(4)] == pytest.approx([0.1, 0.4, 0.3, 0.2])
+
+
+def test_entropy_is_in_nats_and_impossible_tokens_have_no_part_in_it() -> None:
+    probs = np.array([0.1, 0.4, 0.3, 0.2])
+    for row in (ROW, ROW + 5, np.append(ROW, np.float32(-np.inf))):
+        logits = DraftLogits(row, sampler_of(session_of(TEXT, size=len(row))), 1)
+        assert logits.entropy == pytest.approx(-(probs * np.log(probs)).sum(), abs=1e-6)
+    sure = DraftLogits(np.array([0.0, -np.inf], np.float32), sampler_of(session_of([0], size=2)), 1)
+    assert sure.entropy == 0.0
+    assert sure.probs == [1.0]
