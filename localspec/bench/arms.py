@@ -181,10 +181,10 @@ def _foreseen(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], fl
         if foreseen is not None:
             kept = set(step.path)
             predictions += [(foreseen.chances[n], n in kept) for n in step.tested_nodes]
-        if step.tree.tokens and foreseen is not None:
+        if step.drafted and foreseen is not None:
             expected += foreseen.tokens
             estimated = True
-        elif step.tree.tokens:
+        elif step.drafted:
             return tuple(predictions), None  # a forced draft: nobody expected anything
         else:
             expected += 1.0

@@ -203,7 +203,9 @@ class Meter:
             old_tokens, old_seconds = self._latest.popleft()
             self._latest_tokens -= old_tokens
             self._latest_seconds -= old_seconds
-        self._bucket.add(tokens, step.seconds, max(step.tree.depths, default=0))
+        self._bucket.add(
+            tokens, step.seconds, max(step.tree.depths[: step.tree.proposed], default=0)
+        )
         if self._bucket.seconds >= BUCKET:
             self._speeds.append(self._bucket.speed)
             self._depths.append(self._bucket.depth)
@@ -245,7 +247,7 @@ class Meter:
         )
 
     def _price(self, step: Step, tokens: int) -> None:
-        if not step.tree.tokens:
+        if not step.drafted:
             # A plain step costs what it costs, but for asking the draft model in vain. What it
             # takes to plan (some 60 µs) counts as plain here.
             self._plain += step.seconds - step.draft_seconds

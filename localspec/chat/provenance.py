@@ -78,7 +78,7 @@ class Provenance:
         tree = step.tree
         node, tokens = (step.path[-1] if step.path else ROOT), []
         sources = []
-        while children := tree.children(node):
+        while children := [n for n in tree.children(node) if n < tree.proposed]:
             node = children[0]
             tokens.append(tree.tokens[node])
             sources.append(tree.sources[node])

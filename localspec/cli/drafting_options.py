@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec import Drafting
 from localspec.cli.options import default, in_panel
 from localspec.drafters.options import OVERLAPS
+from localspec.drafters.registry import REGISTRY
 
 _option = in_panel("Drafting")
 
@@ -13,7 +14,7 @@ DRAFTING = {
         str,
         "--drafter",
         metavar="NAME",
-        help="Who proposes tokens: auto, none, ngram, model, cascade, model+ngram or ngram+model. "
+        help=f"Who proposes tokens: auto, none, {', '.join(REGISTRY)}. "
         f"{default(Drafting, 'drafter')} (LOCALSPEC_DRAFTER)",
     ),
     "depth": _option(

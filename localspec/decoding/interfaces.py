@@ -162,7 +162,7 @@ class Step:
     @property
     def why_not_drafted(self) -> str | None:
         """The reason in words; None where something was drafted."""
-        return None if self.tree.tokens else self.draft.reason or self.plan.reason
+        return None if self.drafted else self.draft.reason or self.plan.reason
 
     @property
     def drafted(self) -> int:

@@ -53,7 +53,8 @@ class PenaltyWindow:
         """What occurred, were these tokens to follow the text."""
         if self._last >= 0:
             start = max(0, len(self._text) + len(path) - self._last)
-            return Occurrences.of([*self._text[start:], *path][-self._last :])
+            seen = [*self._text[start:], *path]
+            return Occurrences.of(seen[max(0, len(seen) - self._last) :])
         new = np.asarray(self._text[self._seen :], np.int64)
         np.add.at(self._counts, new, 1)
         self._seen = len(self._text)

@@ -237,8 +237,10 @@ class MappedCache:
             place = bisect_right(self._stops, end)
             if place == read:
                 place += bisect_right(beyond, end)
-            stop = beyond[place - read - 1] if place > read else self._stops[place - 1]
-            places.append((place, end - stop if place else end))
+            stop = 0
+            if place:
+                stop = beyond[place - read - 1] if place > read else self._stops[place - 1]
+            places.append((place, end - stop))
         return places
 
     def _read(self, unread: list[tuple[int, int]], places: list[tuple[int, int]]) -> bool:

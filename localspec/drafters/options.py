@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from localspec.drafters.registry import REGISTRY
 from localspec.errors import UsageError
 
 MAX_DEPTH = 64
@@ -56,14 +57,11 @@ class Drafting:
         return self.drafter != "auto" or self.shaped
 
     def __post_init__(self) -> None:
-        if self.drafter not in ("auto", "none"):
-            from localspec.drafters.registry import REGISTRY
-
-            known = ("auto", "none", *REGISTRY)
-            if self.drafter not in known:
-                raise UsageError(
-                    f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
-                )
+        known = ("auto", "none", *REGISTRY)
+        if self.drafter not in known:
+            raise UsageError(
+                f"There is no drafter '{self.drafter}'. Choose one of {', '.join(known)}."
+            )
         if self.depth is not None and not 1 <= self.depth <= MAX_DEPTH:
             raise UsageError(
                 f"depth is {self.depth}. Give 1 to {MAX_DEPTH}, or turn drafting off with "

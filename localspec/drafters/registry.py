@@ -1,22 +1,34 @@
 """The sources by name: the one place where they are registered.
 
 A new source is one file here (see `localspec.decoding.interfaces.Source`), its test, and one line
-in REGISTRY.
+in REGISTRY. What sources are made of is imported when one is made, so that the command line can
+name them without that.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from localspec.decoding.interfaces import Source
-from localspec.drafters.cascade import CascadeSource
-from localspec.drafters.continuation import Continuation
-from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
-from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.drafters.parallel import ParallelReader
-from localspec.planning.explore_then_commit import ExploreThenCommit
+if TYPE_CHECKING:
+    from localspec.decoding.interfaces import Source
+    from localspec.drafters.draft_model import DraftModel
+    from localspec.drafters.ngram import NgramIndex
+    from localspec.drafters.parallel import ParallelReader
+    from localspec.planning.explore_then_commit import ExploreThenCommit
+
+
+def _index() -> NgramIndex:
+    from localspec.drafters.ngram import NgramIndex
+
+    return NgramIndex()
+
+
+def _trial() -> ExploreThenCommit:
+    from localspec.planning.explore_then_commit import ExploreThenCommit
+
+    return ExploreThenCommit()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,31 +46,9 @@ class Parts:
 
     model: DraftModel | None = None
     greedy: bool = False
-    index: NgramIndex = field(default_factory=NgramIndex)
+    index: NgramIndex = field(default_factory=_index)
     reader: ParallelReader | None = None
-    overlap: ExploreThenCommit = field(default_factory=ExploreThenCommit)
-
-
-def _ngram(parts: Parts) -> Source:
-    return NgramSource(parts.index)
-
-
-def _model(parts: Parts) -> Source:
-    assert parts.model is not None
-    return DraftModelSource(parts.model, greedy=parts.greedy, reader=parts.reader)
-
-
-def _cascade(parts: Parts) -> Source:
-    assert parts.model is not None
-    return CascadeSource(parts.model, parts.index, greedy=parts.greedy)
-
-
-def _model_then_ngram(parts: Parts) -> Source:
-    return Continuation("model+ngram", _model(parts), _ngram(parts))
-
-
-def _ngram_then_model(parts: Parts) -> Source:
-    return Continuation("ngram+model", _ngram(parts), _model(parts))
+    overlap: ExploreThenCommit = field(default_factory=_trial)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +58,7 @@ class Registration:
     Attributes:
         build: makes it, for one answer. Where the result is a `LookupSource` or a `ModelSource`,
             it takes part in `auto`.
-        about: what it does, for help texts.
+        about: what it does, for people.
         needs_model: whether there has to be a draft model.
         depth: tokens that it drafts where it is asked for by name, and no depth is.
     """
@@ -78,6 +68,38 @@ class Registration:
     needs_model: bool = False
     depth: int = 3
     """A pass over 4 is the cheapest per token on CPUs."""
+
+
+def _ngram(parts: Parts) -> Source:
+    from localspec.drafters.ngram import NgramSource
+
+    return NgramSource(parts.index)
+
+
+def _model(parts: Parts) -> Source:
+    from localspec.drafters.model import DraftModelSource
+
+    assert parts.model is not None
+    return DraftModelSource(parts.model, greedy=parts.greedy, reader=parts.reader)
+
+
+def _cascade(parts: Parts) -> Source:
+    from localspec.drafters.cascade import CascadeSource
+
+    assert parts.model is not None
+    return CascadeSource(parts.model, parts.index, greedy=parts.greedy)
+
+
+def _model_then_ngram(parts: Parts) -> Source:
+    from localspec.drafters.continuation import Continuation
+
+    return Continuation("model+ngram", _model(parts), _ngram(parts))
+
+
+def _ngram_then_model(parts: Parts) -> Source:
+    from localspec.drafters.continuation import Continuation
+
+    return Continuation("ngram+model", _ngram(parts), _model(parts))
 
 
 REGISTRY: dict[str, Registration] = {

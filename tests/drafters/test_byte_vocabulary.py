@@ -14,8 +14,8 @@ from tests.support.toys import examples
 WORDS = [b"", b"a", b"b", b"ab", b" ", b" a", b"\xc3", b"\xa9", "é".encode(), control(b"end")]
 
 
-def spell(lexicon: ByteVocabulary, text: bytes) -> list[bytes]:
-    return [lexicon.spelled[token] for token, _ in lexicon.encode(text)]
+def spell(vocabulary: ByteVocabulary, text: bytes) -> list[bytes]:
+    return [vocabulary.spelled[token] for token, _ in vocabulary.encode(text)]
 
 
 def words(text: bytes) -> list[int]:
@@ -40,8 +40,8 @@ def words(text: bytes) -> list[int]:
 @pytest.mark.parametrize("tokenize", [None, words], ids=["longest", "spaced"])
 def test_text_is_spelled(text: bytes, wanted: list[bytes], tokenize: object) -> None:
     """Half a character, an unknown letter and an unknown control token included."""
-    lexicon = ByteVocabulary(WORDS, words if tokenize else None)
-    assert spell(lexicon, text) == wanted
+    vocabulary = ByteVocabulary(WORDS, words if tokenize else None)
+    assert spell(vocabulary, text) == wanted
 
 
 def test_ends_say_how_much_of_the_text_is_covered() -> None:

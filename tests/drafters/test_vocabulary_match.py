@@ -57,9 +57,9 @@ def between(target: Model, draft: Model) -> VocabularyMap:
 @pytest.mark.parametrize("text", TEXTS)
 def test_both_spell_every_text(between: VocabularyMap, text: bytes) -> None:
     """SentencePiece puts a space before a text, which is none of it; half characters are bytes."""
-    for lexicon in (between.target, between.draft):
-        pieces = lexicon.encode(text)
-        assert b"".join(lexicon.spelled[token] for token, _ in pieces) == text
+    for vocabulary in (between.target, between.draft):
+        pieces = vocabulary.encode(text)
+        assert b"".join(vocabulary.spelled[token] for token, _ in pieces) == text
         assert [end for _, end in pieces][-1:] == ([len(text)] if text else [])
 
 

@@ -12,9 +12,10 @@ import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
-from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.llama.context import Context
 from localspec.planning.adaptive import LOSING
+from localspec.planning.plan import AdaptivePlan
 from tests.engine.test_sampled_distribution import SAMPLING, check
 from tests.support import ggufs, retokenised
 from tests.support.greedy import batch_noise, divergence, greedy
@@ -157,9 +158,9 @@ def test_two_sampled_tokens_are_distributed_as_the_targets(
         sampler = Sampler(SAMPLING, engine.model.vocabulary.size)
         context = engine._target._context
         wanted: dict[tuple[int, int], float] = {}
-        first = sampler.distribution(context.extend(prompt)[-1], [])
+        first = sampler.distribution(context.extend(prompt)[-1])
         for token, p in zip(first.ids.tolist(), first.probs.tolist(), strict=True):
-            second = sampler.distribution(context.extend([token])[-1], [])
+            second = sampler.distribution(context.extend([token])[-1])
             context.truncate(len(prompt))
             for follower, q in zip(second.ids.tolist(), second.probs.tolist(), strict=True):
                 wanted[token, follower] = p * q
@@ -193,7 +194,7 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
             sampling = SamplingParams(temperature=0.8, seed=seed)
             stream = engine.stream("Once upon a time", max_tokens=140, sampling=sampling)
             found = [chunk.step.plan for chunk in stream if chunk.step is not None]
-            asked.append(sum(p.outlook is not None and p.outlook.asks_model for p in found))
+            asked.append(sum(isinstance(p, AdaptivePlan) and p.asks is not None for p in found))
         assert asked[-1] <= 3, asked
         reasons = stream.stats.reasons
         # What was drafted in the last answer, the n-gram drafted; the rest says why nothing was.
@@ -243,15 +244,14 @@ def test_characters_of_several_tokens(drafts: dict[str, Path], name: str, prompt
         wanted = engine.generate(prompt, max_tokens=12, sampling=GREEDY, drafting=plain)
         assert got.text == wanted.text
         assert got.stats.drafted > 0
-        translated = engine._measured[1]
-        assert isinstance(translated, MappedCache)
+        model = engine._parts.model
+        assert isinstance(model, HeterogeneousDraftModel)
+        mapped = model.mapped
         vocabulary = engine.model.vocabulary
-        held = b"".join(map(translated.translation.written, translated.tokens))
-        read = b"".join(
-            translated.translation.draft.spelled[token] for token in translated.inner.tokens
-        )
+        held = b"".join(map(mapped.mapping.written, mapped.tokens))
+        read = b"".join(mapped.mapping.draft.spelled[token] for token in mapped.inner.tokens)
         assert held.startswith(read) or read.startswith(held)
-        assert prompt.encode() in b"".join(map(vocabulary.piece, translated.tokens))
+        assert prompt.encode() in b"".join(map(vocabulary.piece, mapped.tokens))
 
 
 @pytest.mark.parametrize("name", ["sentencepiece", "permuted"])
@@ -267,9 +267,10 @@ def test_costs_are_those_of_target_tokens(drafts: dict[str, Path]) -> None:
     for name in ("permuted", "bytes"):
         with localspec.load(draft=drafts[name], options=options) as engine:
             engine.generate(PROMPT, max_tokens=2, sampling=GREEDY)
-            curve = engine.profile.draft
+            curve, model = engine.draft_costs, engine._parts.model
             assert curve
-            seconds.append(engine._measured[1].native_seconds)
-            assert engine._measured[1].capacity >= 500
+            assert model is not None
+            seconds.append(model.cache.native_seconds)
+            assert model.cache.capacity >= 500
             assert curve.seconds(8, 0) > 0.0
     assert all(spent > 0.0 for spent in seconds)

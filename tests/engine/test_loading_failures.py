@@ -97,7 +97,7 @@ def test_context_that_cannot_be_set_up(
 
 
 @pytest.mark.parametrize("error", STOPS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["Engine", "KnowledgeStore", "_side_by_side"])
+@pytest.mark.parametrize("part", ["Engine", "ProfileStore", "_side_by_side"])
 def test_engine_that_cannot_be_made(
     part: str, error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ WAYS = {
     "chain, block verification": Drafting(drafter="model", depth=2, rule="block"),
     "tree, speculative sampling": Drafting(drafter="model", depth=2, width=2, rule="token"),
     "cascade": Drafting(drafter="cascade", depth=3, rule="token"),
+    "auto": Drafting(),
 }
 
 
@@ -39,9 +40,9 @@ def expected(engine: Engine) -> dict[tuple[int, int], float]:
     context, pairs = engine._target._context, {}
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
     context.clear()
-    first = sampler.distribution(context.extend(prompt)[-1], [])
+    first = sampler.distribution(context.extend(prompt)[-1])
     for token, p in zip(first.ids.tolist(), first.probs.tolist(), strict=True):
-        second = sampler.distribution(context.extend([token])[-1], [])
+        second = sampler.distribution(context.extend([token])[-1])
         context.truncate(len(prompt))
         for follower, q in zip(second.ids.tolist(), second.probs.tolist(), strict=True):
             pairs[token, follower] = p * q
@@ -53,9 +54,9 @@ def test_two_tokens_are_distributed_as_the_targets(
     engine: Engine, expected: Mapping[tuple[int, int], float], way: str
 ) -> None:
     prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    dice, seen = SeededRandom(20_26), Counter[tuple[int, int]]()
+    random, seen = SeededRandom(20_26), Counter[tuple[int, int]]()
     for _ in range(SAMPLES):
-        session = a_session(engine, prompt, 4, SAMPLING, dice)
+        session = a_session(engine, prompt, 4, SAMPLING, random)
         session.prompt_length = 0  # draft in the first step already
         run = steps(engine, session, WAYS[way])
         while len(session.context) < len(prompt) + 2:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
@@ -52,7 +53,7 @@ def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
             for token in tokens[start : start + 3]:
                 node = tree.add(token, node, "test")
                 path.append(node)
-            rows = target.forward(known, tree)
+            rows = target.forward(PassRequest(known, tree)).rows
             for at, row in enumerate([0, *(n + 1 for n in path)]):
                 worst = max(worst, _gap_shift(rows[row], single[start + at]))
             target.commit(tree, path)

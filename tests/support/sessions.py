@@ -21,14 +21,14 @@ def a_session(
     tokens: Sequence[int],
     count: int,
     sampling: SamplingParams,
-    dice: RandomSource | None = None,
+    random: RandomSource | None = None,
 ) -> Session:
     """A session that may add `count` tokens."""
     vocabulary = engine.model.vocabulary
     return Session(
         tokens,
         Sampler(sampling, vocabulary.size),
-        dice or SeededRandom(sampling.seed or 0),
+        random or SeededRandom(sampling.seed or 0),
         limit=len(tokens) + count,
         ends=vocabulary.ends,
     )

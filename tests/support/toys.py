@@ -384,7 +384,7 @@ class Forbids:
 
 
 class EnumeratingSource:
-    """RandomSource that follow a script of outcomes, and take the first possible one after its end.
+    """Follows a script of outcomes, and takes the first possible one after its end.
 
     Attributes:
         weight: probability of the outcomes so far.
@@ -432,10 +432,10 @@ def leaves(run: Callable[[EnumeratingSource], Outcome]) -> Iterator[tuple[Outcom
     """Every way a program can go, with its probability. It is run anew for each."""
     script: list[int] | None = []
     while script is not None:
-        dice = EnumeratingSource(script)
-        outcome = run(dice)
-        yield outcome, dice.weight
-        script = dice.next_script()
+        source = EnumeratingSource(script)
+        outcome = run(source)
+        yield outcome, source.weight
+        script = source.next_script()
 
 
 def enumerate_outcomes(run: Callable[[EnumeratingSource], Outcome]) -> dict[Outcome, float]:

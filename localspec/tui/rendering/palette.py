@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from io import StringIO
 from typing import TYPE_CHECKING, Protocol
+from zlib import crc32
 
 from rich.style import Style
 
@@ -99,15 +100,25 @@ class Palette:
             "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic", "c"),
         }
 
-    def mark(self, source: str) -> Mark:
-        """The mark of a source, also of one that came later than this file.
+    @cached_property
+    def further(self) -> tuple[str, ...]:
+        """Colours of the same set for sources that came later than this file."""
+        return (
+            ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
+        )
 
-        What a drafter says of its way behind a colon (`model:text`) is part of the name only.
+    def mark(self, source: str) -> Mark:
+        """The mark of a source, also of one that came later than this file: it has a colour by its
+        name, the same ever after.
+
+        What a source says of its way behind a colon (`model:text`) is part of the name only.
         """
         kind, _, way = source.partition(":")
         known = self.marks.get(kind)
         if known is None:
-            return Mark(source, Style(underline2=True), "double underlined", "?")
+            colour = self.further[crc32(kind.encode()) % len(self.further)]
+            style = Style(color=colour, underline2=True)
+            known = Mark(kind, style, "double underlined", kind[:1] or "?")
         return replace(known, name=f"{known.name}, {way}") if way else known
 
     @cached_property

@@ -8,6 +8,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec import engine as engine_module
 from localspec.llama.context import Context
 from localspec.planning import calibration
 from localspec.planning.costs import CostCurve
@@ -36,8 +37,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         calibrate(context, curve, 0.0)
         return True  # whatever else this machine does
 
-    monkeypatch.setattr(calibration, "calibrate", counted)
-    monkeypatch.setattr(calibration, "agrees", lambda *_: True)
+    monkeypatch.setattr(engine_module, "calibrate", counted)
+    monkeypatch.setattr(engine_module, "agrees", lambda *_: True)
     return seen
 
 
@@ -52,7 +53,7 @@ def test_second_session_starts_warm(measured: list[object]) -> None:
         assert first.stats.calibration_seconds > 0.0
         assert len(measured) == 2
         assert engine.profile.target
-        assert engine.profile.draft
+        assert engine.draft_costs
         ask(engine)
         assert len(measured) == 2, "once is enough"
         kept = engine.profile.as_dict()
@@ -85,7 +86,7 @@ def test_what_was_forgotten_is_not_checked(
     """Costs that were learned after it are of this session, and stay."""
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
-    monkeypatch.setattr(calibration, "agrees", lambda *_: False)
+    monkeypatch.setattr(engine_module, "agrees", lambda *_: False)
     with localspec.load(options=OPTIONS) as engine:
         make_drafts_cheap(engine)
         ask(engine)
@@ -140,7 +141,7 @@ def test_target_alone_is_measured_alone(measured: list[object]) -> None:
     with localspec.load(draft=None, options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 1
-        assert not engine.profile.draft
+        assert engine.draft_costs is None
     with localspec.load(draft=None, options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 1
@@ -151,10 +152,11 @@ def test_what_answers_teach_is_kept(measured: list[object]) -> None:
         make_drafts_cheap(engine)
         answer = engine.generate(PROMPT, max_tokens=60, sampling=GREEDY)
         assert answer.stats.accepted > 0
-        seen = {kind: chance.seen for kind, chance in engine.profile.chances.items()}
-        assert sum(seen.values()) > 0
+        kept = engine.profile.as_dict()["sources"]
+        seen = [e["seen"] for e in kept["model"]["estimators"].values()]
+        assert sum(seen) > 0
     with localspec.load(options=OPTIONS) as engine:
-        assert {k: c.seen for k, c in engine.profile.chances.items()} == seen
+        assert engine.profile.as_dict()["sources"] == kept
     assert measured == []
 
 
@@ -192,7 +194,7 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         calibrate(context, curve, 0.0)
         return False
 
-    monkeypatch.setattr(calibration, "calibrate", unsteady)
+    monkeypatch.setattr(engine_module, "calibrate", unsteady)
     with localspec.load(options=OPTIONS) as engine:
         first = ask(engine)
         again = ask(engine)

@@ -1,0 +1,154 @@
+"""Who may rest on whom: no circle of imports, and none from a lower layer to a higher one.
+
+Every import counts, those inside functions and those for types alone included.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path(__file__).parents[1] / "localspec"
+LAYERS = (
+    ("errors", "paths"),
+    ("text", "files", "identity"),
+    ("decoding",),
+    ("llama",),
+    ("gguf",),
+    ("planning", "prompting"),
+    ("drafters",),
+    ("stream",),
+    ("engine",),
+    ("settings",),
+    ("hub",),
+    ("pairing",),
+    ("loading",),
+    ("engine_thread", "bench"),
+    ("doctor",),
+    ("chat",),
+    ("history",),
+    ("tui",),
+    ("cli",),
+    ("__main__",),
+)
+"""From the bottom up; rooms that stand side by side do not rest on one another."""
+INSIDE_TUI = (
+    ("rendering", "session"),
+    ("widgets", "preferences"),
+    ("screens",),
+    ("control",),
+    ("guard",),
+    ("terminal", "app"),
+)
+
+
+def modules() -> dict[str, Path]:
+    """Every module of the package, by its dotted name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(path: Path, known: Mapping[str, object]) -> Iterator[str]:
+    """The modules of the package that a file names in an import."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom) and node.module in known:
+            assert node.level == 0, f"{path}: a relative import"
+            for alias in node.names:
+                inner = f"{node.module}.{alias.name}"
+                yield inner if inner in known else str(node.module)
+
+
+@pytest.fixture(scope="module")
+def graph() -> dict[str, set[str]]:
+    known = modules()
+    assert len(known) > 150
+    # What re-exports the public API stands above everything, and is asked for names of it only.
+    return {
+        name: {other for other in imports(path, known) if other not in (name, "localspec")}
+        for name, path in known.items()
+        if name != "localspec"
+    }
+
+
+def circle(graph: Mapping[str, set[str]]) -> list[str]:
+    """Some circle, empty where there is none: depth first, a module being open while it is on the
+    way down."""
+    state: dict[str, int] = defaultdict(int)
+    way: list[str] = []
+
+    def visit(name: str) -> list[str]:
+        state[name] = 1
+        way.append(name)
+        for other in sorted(graph.get(name, ())):
+            if state[other] == 1:
+                return [*way[way.index(other) :], other]
+            found = visit(other) if state[other] == 0 else []
+            if found:
+                return found
+        way.pop()
+        state[name] = 2
+        return []
+
+    for name in sorted(graph):
+        found = visit(name) if state[name] == 0 else []
+        if found:
+            return found
+    return []
+
+
+def test_no_circle(graph: Mapping[str, set[str]]) -> None:
+    assert circle(graph) == []
+
+
+def test_a_circle_would_be_found() -> None:
+    assert circle({"a": {"b"}, "b": {"c"}, "c": set()}) == []
+    assert circle({"a": {"b"}, "b": {"c"}, "c": {"b"}}) == ["b", "c", "b"]
+
+
+def test_every_room_has_its_layer(graph: Mapping[str, set[str]]) -> None:
+    rooms = {name.split(".")[1] for name in graph}
+    assert rooms == {room for layer in LAYERS for room in layer}
+
+
+def upwards(
+    graph: Mapping[str, set[str]], layers: tuple[tuple[str, ...], ...], part: int
+) -> list[str]:
+    """Imports between rooms that do not go down."""
+    height = {room: number for number, layer in enumerate(layers) for room in layer}
+    found = []
+    for name, others in sorted(graph.items()):
+        for other in sorted(others):
+            ours, theirs = name.split("."), other.split(".")
+            if part >= min(len(ours), len(theirs)) or ours[:part] != theirs[:part]:
+                continue
+            one, two = ours[part], theirs[part]
+            if one != two and one in height and two in height and height[one] <= height[two]:
+                found.append(f"{name} -> {other}")
+    return found
+
+
+def test_imports_go_down(graph: Mapping[str, set[str]]) -> None:
+    assert upwards(graph, LAYERS, 1) == []
+
+
+def test_imports_go_down_inside_the_chat(graph: Mapping[str, set[str]]) -> None:
+    assert upwards(graph, INSIDE_TUI, 2) == []
+
+
+def test_only_the_binding_imports_llama_cpp() -> None:
+    for name, path in modules().items():
+        if not name.startswith("localspec.llama"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    names = [node.module]
+                assert not any(n.split(".")[0] == "llama_cpp" for n in names), path
