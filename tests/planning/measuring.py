@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from localspec.decoding.interfaces import Plan, Step
+from localspec.decoding.interfaces import Plan, Planner, Step
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import PlannedDraft
@@ -54,14 +53,14 @@ def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,))
 
 
 class Clockless:
-    """A measured planner that is told what the made-up curves say, instead of seconds.
+    """A planner that is told what the made-up curves say, instead of seconds.
 
     Attributes:
         plans: every decision so far.
         told: every step, as the planner was told it.
     """
 
-    def __init__(self, planner: AdaptivePlanner, profile: PairProfile) -> None:
+    def __init__(self, planner: Planner, profile: PairProfile) -> None:
         self._planner = planner
         self._profile = profile
         self.plans: list[Plan] = []

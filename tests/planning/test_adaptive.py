@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -12,7 +12,6 @@ from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits, Plan, Prediction, Step
 from localspec.decoding.loop import speculate
-from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
@@ -32,7 +31,7 @@ from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
 from tests.decoding.steps import step_of
 from tests.planning.lookups import ListedSource, expects
 from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, profile_of
-from tests.support.toys import GREEDY, ToyCache, ToyModel, ToyTarget, session_of
+from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
 
 SURE = [expects(1, 0.97)] * 40
 """A long copy."""
@@ -264,22 +263,6 @@ def test_short_passes_are_not_held_up_by_planning(monkeypatch: pytest.MonkeyPatc
         planner.observe(step_of(plan, seconds=(5e-4, 5e-4, 0.0)))
     assert lookup.asked < 80, "of 400 steps"
     assert lookup.asked > 400 // (AdaptivePlanner.NAP + 1), "no nap is longer"
-
-
-class Follows(ToyModel):
-    """Says one token after each, with some probability, and any other one in its place."""
-
-    def __init__(self, follows: Mapping[int, tuple[int, float]], size: int) -> None:
-        self.size = size
-        table = np.full((size, size), 1.0 / size)
-        for token, (follower, p) in follows.items():
-            table[token] = (1.0 - p) / size
-            table[token, follower] += p
-        self._table: Rows = np.log(table).astype(np.float32)
-
-    def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
-        rows: Rows = self._table[[context[-1] for context in contexts]]
-        return rows
 
 
 def scripted(

@@ -97,6 +97,22 @@ def started(weights: npt.ArrayLike) -> ToyModel:
     return ToyModel(table)
 
 
+class Follows(ToyModel):
+    """Says one token after each, with some probability, and any other one in its place."""
+
+    def __init__(self, follows: Mapping[int, tuple[int, float]], size: int) -> None:
+        self.size = size
+        table = np.full((size, size), 1.0 / size)
+        for token, (follower, p) in follows.items():
+            table[token] = (1.0 - p) / size
+            table[token, follower] += p
+        self._table: Rows = np.log(table).astype(np.float32)
+
+    def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
+        rows: Rows = self._table[[context[-1] for context in contexts]]
+        return rows
+
+
 def models(least: int = 0, most: int = 4) -> st.SearchStrategy[ToyModel]:
     """Models with arbitrary conditional distributions, ties and (unless `least` > 0) zeros."""
     row = st.lists(st.integers(least, most), min_size=SIZE, max_size=SIZE)
