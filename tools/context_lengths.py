@@ -17,17 +17,20 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from localspec import Drafting, SamplingParams
+from localspec import SamplingParams
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Limits
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.byte_vocabulary import ByteVocabulary
+from localspec.drafters.composition import compose, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.mapped_cache import MappedCache
-from localspec.drafters.options import Limits, choose
+from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.drafters.vocabulary_map import VocabularyMap
 from localspec.planning.costs import SIZES
@@ -111,17 +114,17 @@ class Texts:
     """
 
     def __init__(self) -> None:
-        dice = np.random.default_rng(3)
+        random = np.random.default_rng(3)
         size = LENGTHS[-1] + ANSWER + BEYOND
         # Zipf's law, in Mandelbrot's form: the most frequent word is every twenty-fifth or so.
         weights = 1.0 / (np.arange(VOCABULARY) + 2.7)
-        chosen = dice.choice(VOCABULARY, size, p=weights / weights.sum())
-        fresh = iter(dice.permutation(VOCABULARY)[chosen].tolist())
+        chosen = random.choice(VOCABULARY, size, p=weights / weights.sum())
+        fresh = iter(random.permutation(VOCABULARY)[chosen].tolist())
         self.said: list[int] = []
         while len(self.said) < size:
-            if len(self.said) > 400 and dice.random() < COPIES:
-                start = len(self.said) - int(dice.integers(20, 400))
-                self.said += self.said[start : start + int(dice.integers(4, LONGEST_COPY + 1))]
+            if len(self.said) > 400 and random.random() < COPIES:
+                start = len(self.said) - int(random.integers(20, 400))
+                self.said += self.said[start : start + int(random.integers(4, LONGEST_COPY + 1))]
             self.said.append(next(fresh))
         del self.said[size:]
         spelled = words(VOCABULARY)
@@ -150,9 +153,9 @@ class Texts:
 
     def _guessed(self, said: list[int], count: int, size: int) -> Script:
         """The last `count` tokens of a text as a draft model says them, some of them wrong."""
-        dice = np.random.default_rng(4)
-        right = dice.random(len(said)) < RIGHT
-        others = dice.integers(size, size=len(said))
+        random = np.random.default_rng(4)
+        right = random.random(len(said)) < RIGHT
+        others = random.integers(size, size=len(said))
         guessed = np.where(right, said, others).tolist()
         margins = np.where(right, 14.0, 12.0).tolist()
         return Script(guessed[-count:], size, margins[-count:])
@@ -180,9 +183,11 @@ class ScriptedPair:
             mapped = MappedCache(self._cache, texts.translation)
             model = HeterogeneousDraftModel(mapped, VOCABULARY)
         self._parts = Parts(model)
-        self._knowledge = PairProfile()
-        self._knowledge.target.learn({n: target_seconds(n) for n in SIZES}, length)
-        self._knowledge.draft.learn(dict.fromkeys(SIZES, DRAFT_SECONDS), length)
+        self._profile = PairProfile()
+        self._profile.target.learn({n: target_seconds(n) for n in SIZES}, length)
+        for source in sources(self._parts)[1]:
+            costs = self._profile.source(source).costs
+            costs.learn(dict.fromkeys(SIZES, DRAFT_SECONDS), length)
 
     def answer(self, drafting: Drafting) -> tuple[float, float]:
         """Localspec's own seconds per step of one answer, and tokens drafted per step."""
@@ -196,19 +201,18 @@ class ScriptedPair:
             ends=lambda token: False,
         )
         rule = acceptance_rule(drafting.rule, greedy=True, threshold=drafting.threshold)
-        planner, drafters = choose(
+        planner, drafter = compose(
             drafting,
             self._parts,
-            self._knowledge,
+            self._profile,
             Limits(target.capacity, target.max_draft, target.max_leaves),
             greedy=True,
             trees=rule.trees,
             cannot=None,
         )
         target.tokens = prompt[:-1]
-        for drafter in drafters.values():
-            drafter.begin(prompt)
-        steps = speculate(session, target, drafters, planner, rule)
+        drafter.begin(prompt)
+        steps = drive(session, speculate(session, drafter, planner, rule), target)
         next(steps)  # the prompt's
         native, seconds, count, drafted = self._native(), 0.0, 0, 0
         for step in steps:

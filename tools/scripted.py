@@ -11,6 +11,7 @@ from time import perf_counter
 
 import numpy as np
 
+from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.byte_vocabulary import ByteVocabulary
@@ -55,7 +56,7 @@ class Script:
 
 
 class ScriptedTarget:
-    """A `loop.Target` that goes on with its script whatever is drafted."""
+    """An `interfaces.Target` that goes on with its script whatever is drafted."""
 
     max_leaves, max_draft = 16, 64
 
@@ -65,14 +66,15 @@ class ScriptedTarget:
         self.tokens: list[int] = []
         self._script = script
 
-    def forward(self, context: Sequence[int], tree: TokenTree) -> Rows:
-        started = perf_counter()
+    def forward(self, request: PassRequest) -> PassResult:
+        started, context, tree = perf_counter(), request.context, request.tree
         self.tokens += context[len(self.tokens) :]
         held = len(context)
         rows = self._script.rows([held, *(held + depth for depth in tree.depths)])
         _wait(started + target_seconds(1 + len(tree)))
-        self.native_seconds += perf_counter() - started
-        return rows
+        seconds = perf_counter() - started
+        self.native_seconds += seconds
+        return PassResult(rows, seconds)
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         self.tokens += [tree.tokens[node] for node in path]
@@ -83,6 +85,8 @@ class ScriptedTarget:
 
 class ScriptedCache:
     """A `draft_model.Cache` that goes on with its script whatever it reads."""
+
+    max_draft = 64
 
     def __init__(self, script: Script, capacity: int) -> None:
         self.capacity = capacity

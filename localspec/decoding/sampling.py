@@ -219,16 +219,22 @@ def top_ids(row: Row, k: int) -> Ids:
     return best
 
 
-def top_few(row: Row, k: int) -> list[int]:
-    """As `top_ids` for two or three: an argmax each is cheaper than sorting anything."""
+def top_few(row: Row, k: int, best: int) -> list[int]:
+    """As `top_ids` for one to three: an argmax each is cheaper than sorting anything.
+
+    Args:
+        best: the arg-max of the row.
+    """
+    if k == 1 or row[best] == -np.inf:
+        return [best][: int(row[best] > -np.inf)]
     rest = row.copy()
-    found = []
-    for _ in range(k):
+    found = [best]
+    while len(found) < k:
+        rest[best] = -np.inf
         best = int(rest.argmax())
         if rest[best] == -np.inf:
             break
         found.append(best)
-        rest[best] = -np.inf
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from copy import copy
 
@@ -61,12 +62,16 @@ class DraftSampler:
         """The most probable token."""
         return self._sampler.best(row, self._recent(), self._constraint)
 
-    def top(self, row: Row, most: int) -> list[int]:
-        """The most probable tokens (fewer if fewer are possible), best first."""
+    def top(self, row: Row, most: int, best: int) -> list[int]:
+        """The most probable tokens (fewer if fewer are possible), best first.
+
+        Args:
+            best: the arg-max of the row.
+        """
+        if self._constraint is None and not self._sampler.adjusts:
+            return top_few(row, most, best)
         if most == 1:
             return [self.best(row)]
-        if self._constraint is None and not self._sampler.adjusts:
-            return top_few(row, most)
         return self._sampler.top(row, self._recent(), most, self._constraint)
 
     def distribution(self, row: Row) -> Distribution:
@@ -119,14 +124,16 @@ class DraftLogits:
     __slots__ = ("_weights", "_whole", "entropy", "probs", "tokens")
 
     def __init__(self, row: Row, sampler: DraftSampler, most: int) -> None:
-        shifted = row - row.max()
+        best = int(row.argmax())
+        shifted = row - row[best]
         weights = np.exp(shifted)
         whole = float(np.add.reduce(weights))
         self._weights, self._whole = weights, whole
         # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there.
-        inner = float(np.dot(weights, np.maximum(shifted, -80.0)))
-        self.entropy = float(np.log(whole)) - inner / whole
-        self.tokens = sampler.top(row, most)
+        np.maximum(shifted, -80.0, out=shifted)
+        inner = float(np.dot(weights, shifted))
+        self.entropy = math.log(whole) - inner / whole
+        self.tokens = sampler.top(row, most, best)
         self.probs = [float(weights[token]) / whole for token in self.tokens]
 
     def prob(self, token: int) -> float:

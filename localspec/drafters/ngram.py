@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import NamedTuple
 
 from localspec.decoding.interfaces import Plan, Prediction
 from localspec.decoding.sampling import Rows
@@ -82,7 +81,7 @@ class NgramIndex:
         return tokens
 
 
-class _Place(NamedTuple):
+class _Place:
     """Where the text, and what was imagined behind it, ends.
 
     Attributes:
@@ -91,9 +90,28 @@ class _Place(NamedTuple):
         committed: whether nothing is imagined.
     """
 
-    match: Match
-    streak: int
-    committed: bool
+    __slots__ = ("_best", "_index", "_looked", "committed", "match", "streak")
+
+    def __init__(self, index: NgramIndex, match: Match, streak: int, *, committed: bool) -> None:
+        self._index = index
+        self.match = match
+        self.streak = streak
+        self.committed = committed
+        self._looked = False
+        self._best: tuple[int, int, int, int] | None = None
+
+    def best(self) -> tuple[int, int, int, int] | None:
+        """What most likely follows, see `SuffixAutomaton.best`; looked up once."""
+        if not self._looked:
+            self._looked, self._best = True, self._index.best(self.match, SHORTEST)
+        return self._best
+
+    def followed(self, token: int) -> _Place:
+        """The place one token further."""
+        best = self.best()
+        streak = self.streak + 1 if best is not None and best[0] == token else 0
+        match = self._index.follow(self.match, token)
+        return _Place(self._index, match, streak, committed=False)
 
 
 class NgramSource:
@@ -153,30 +171,27 @@ class NgramSource:
         self._index.sync(session.context)
         if self._said_at != len(session.context):
             self._said, self._said_at = None, len(session.context)
-        return _Place(self._index.match(), self._streak, True)
+        return _Place(self._index, self._index.match(), self._streak, committed=True)
 
     def follow(self, place: _Place, token: int) -> _Place:
-        best = self._index.best(place.match, SHORTEST)
-        streak = place.streak + 1 if best is not None and best[0] == token else 0
-        return _Place(self._index.follow(place.match, token), streak, False)
+        return place.followed(token)
 
     def expected(self, place: _Place) -> Iterator[Prediction]:
         index, match, streak = self._index, place.match, place.streak
+        best = place.best()
         said: list[int] = []
         if place.committed and self._said is None:
             self._said = said
-        while True:
-            best = index.best(match, SHORTEST)
-            if best is None:
-                return
+        while best is not None:
             token, length, count, total = best
             said.append(token)
             features = _features(min(length, 32), count, total, min(streak, 31))
             yield Prediction(token, features, min(float(length.bit_length()), 4.0))
             match, streak = index.follow(match, token), streak + 1
+            best = index.best(match, SHORTEST)
 
     def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
-        best = self._index.best(place.match, SHORTEST)
+        best = place.best()
         total = 2 if best is None else max(2, best[3])
         found = self._index.candidates(place.match, most, SHORTEST)
         return [(token, min(0.5, count / (total + 1))) for token, count in found]

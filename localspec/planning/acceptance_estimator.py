@@ -34,6 +34,8 @@ class AcceptanceEstimator:
     """Forgetting per observation: the last 2,000 or so count."""
     LARGEST = 4.0
     """Bound of each variance, so that forgetting cannot blow up what is never observed."""
+    EXPECTED = 0.02
+    """What came as expected, but for so much, teaches nothing worth the time."""
     BIAS_RATE, BIAS_KEEP, BIAS_CLIP = 0.12, 0.99, 2.0
 
     def __init__(self, prior: Sequence[float], spread: float = 0.5) -> None:
@@ -55,27 +57,32 @@ class AcceptanceEstimator:
         """One tested token."""
         p = self.predict(features)
         error = (1.0 if accepted else 0.0) - p
-        # The loops are spelled as comprehensions: this runs for every tested token.
+        self.seen += 1
+        if -self.EXPECTED < error < self.EXPECTED:
+            return
+        # This runs for every tested token: no loop is spelled out that a built-in can do.
         scaled = [sum(map(mul, row, features)) for row in self._variance]
         steepness = p * (1.0 - p)
         gain = 1.0 / (1.0 + steepness * sum(map(mul, scaled, features)))
-        step, shrink, grow = gain * error, gain * steepness, 1.0 / self.KEEP
-        self._weights = [w + step * s for w, s in zip(self._weights, scaled, strict=True)]
-        self._variance = [
-            [(v - shrink * s * other) * grow for v, other in zip(row, scaled, strict=True)]
-            for row, s in zip(self._variance, scaled, strict=True)
-        ]
-        largest = [row[i] for i, row in enumerate(self._variance)]
-        if max(largest) > self.LARGEST:
+        step, grow = gain * error, 1.0 / self.KEEP
+        shrink = gain * steepness * grow
+        self._weights = [w + step * s for w, s in zip(self._weights, scaled)]  # noqa: B905
+        variance, bounded = [], True
+        for i, row in enumerate(self._variance):
+            by = shrink * scaled[i]
+            row = [v * grow - by * s for v, s in zip(row, scaled)]  # noqa: B905
+            bounded = bounded and row[i] <= self.LARGEST
+            variance.append(row)
+        self._variance = variance
+        if not bounded:
             # Row and column together, or it would be the variance of nothing.
-            fit = [math.sqrt(min(1.0, self.LARGEST / v)) for v in largest]
+            fit = [math.sqrt(min(1.0, self.LARGEST / row[i])) for i, row in enumerate(variance)]
             self._variance = [
                 [v * one * other for v, other in zip(row, fit, strict=True)]
-                for row, one in zip(self._variance, fit, strict=True)
+                for row, one in zip(variance, fit, strict=True)
             ]
         bias = self.bias * self.BIAS_KEEP + self.BIAS_RATE * error
         self.bias = max(-self.BIAS_CLIP, min(self.BIAS_CLIP, bias))
-        self.seen += 1
 
     def begin(self) -> None:
         """A new conversation: what was particular to the last one is dropped."""

@@ -259,14 +259,11 @@ class AdaptivePlanner:
         Also of those that were not verified: where their parent was accepted, what the target put
         in their place is known.
         """
-        children: dict[int, list[int]] = {}
-        for number, candidate in enumerate(draft.candidates):
-            children.setdefault(candidate.parent, []).append(number)
         parent: int | None = ROOT
         for depth, token in enumerate(step.tokens, 1):
-            if parent is None or parent not in children:
+            if parent is None or parent not in draft.children:
                 break
-            siblings, parent = children[parent], None
+            siblings, parent = draft.children[parent], None
             for number in siblings:
                 candidate = draft.candidates[number]
                 if depth > 1 and candidate.first and plan.asks is not None:

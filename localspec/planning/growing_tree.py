@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -26,8 +26,9 @@ SECOND = "second"
 UNLIKELY = "the draft model was asked, and its tokens were too unlikely to be verified"
 LEAST_REACH = 0.01
 """Candidates less likely than this are not worth keeping in mind."""
-PRIMES = 7
-"""Most expected tokens that a draft model reads along."""
+PRIMES, FAINT = 7, 0.05
+"""Most expected tokens that a draft model reads along, and how likely it has to be at least that
+it says the same up to there."""
 AT_ONCE = 4
 """Most candidates that one pass of a draft model reads."""
 REVIEWED = 8
@@ -162,6 +163,8 @@ class GrowingTree:
         for prediction in islice(lookup.expected(place), max(0, most)):
             tokens.append(prediction.token)
             reach *= estimator.predict(prediction.features)
+            if reach < FAINT:
+                break
             saved += reach * one
             worth = saved - (costs.seconds(unread + len(tokens), held) - alone)
             if worth > best:
@@ -265,7 +268,7 @@ class GrowingTree:
     def _depth(self, node: int) -> int:
         return 0 if node == ROOT else self._candidates[node].depth
 
-    def _hang(self, lookup: LookupSource, parent: int, predictions: Sequence[Prediction]) -> None:
+    def _hang(self, lookup: LookupSource, parent: int, predictions: Iterable[Prediction]) -> None:
         """What a lookup source expects below a candidate, as far as it is likely enough."""
         estimator = self._profile.source(lookup).estimators[lookup.kind(self.session)]
         reach = self._reach(parent) * self._left.get(parent, 1.0)
@@ -329,7 +332,7 @@ class GrowingTree:
         places = self._places_at(self._tip)
         for lookup in lookups:
             place = places[self._lookups.index(lookup)]
-            self._hang(lookup, self._tip, list(islice(lookup.expected(place), room)))
+            self._hang(lookup, self._tip, islice(lookup.expected(place), room))
 
     def _places_at(self, node: int) -> list[Any]:
         """Where each of the lookup sources is behind a candidate."""
@@ -421,9 +424,10 @@ class GrowingTree:
             tree,
             UNLIKELY if passes else "",
             Expectation(tokens, target_seconds + sum(passes) / self._plan.rate, chances),
-            tuple(self._candidates),
-            tuple(self._sizes),
+            self._candidates,
+            self._children,
+            self._sizes,
             tokens - self._plan.rate * target_seconds - sum(passes[1:]) - self._plan.worth,
-            tuple(self._lessons),
-            tuple(self._reviewed),
+            self._lessons,
+            self._reviewed,
         )

@@ -1,8 +1,8 @@
-"""What the adaptive planner and the draft tree builder tell each other; all of it is immutable."""
+"""What the adaptive planner and the draft tree builder tell each other."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -84,7 +84,8 @@ class PlannedDraft(Draft):
     """A `Draft`, and what the planner learns from it.
 
     Attributes:
-        candidates: all there were, parents before children, elder siblings before younger ones.
+        candidates: all there were, parents before children.
+        children: numbers of those behind each of them, and behind ROOT; elder siblings first.
         sizes: tokens that each pass of the model source read.
         gain: tokens that the draft is worth more than what was offered without asking, the model
             source's first pass aside.
@@ -92,8 +93,9 @@ class PlannedDraft(Draft):
         reviewed: how the model source under review would have done on the latest tokens.
     """
 
-    candidates: tuple[Candidate, ...] = ()
-    sizes: tuple[int, ...] = ()
+    candidates: Sequence[Candidate] = ()
+    children: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    sizes: Sequence[int] = ()
     gain: float = 0.0
-    lessons: tuple[Lesson, ...] = ()
-    reviewed: tuple[Lesson, ...] = ()
+    lessons: Sequence[Lesson] = ()
+    reviewed: Sequence[Lesson] = ()

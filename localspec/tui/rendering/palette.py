@@ -103,9 +103,7 @@ class Palette:
     @cached_property
     def further(self) -> tuple[str, ...]:
         """Colours of the same set for sources that came later than this file."""
-        return (
-            ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
-        )
+        return ("#009e73", "#d55e00", "#f0e442") if self.dark else ("#00694d", "#a34700", "#6b6300")
 
     def mark(self, source: str) -> Mark:
         """The mark of a source, also of one that came later than this file: it has a colour by its
