@@ -58,8 +58,8 @@ class Engine:
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.
-        crossing: where the draft model has another vocabulary than the target, how much of it they
-            share and how drafts are made all the same; None where the token ids agree.
+        vocabulary: where the draft model has another one than the target, how much of it they share
+            and how drafts are made all the same; None where the token ids agree.
         profile: what passes cost here and how often drafts were right; the planner's.
     """
 
@@ -69,7 +69,7 @@ class Engine:
         draft: Context | None,
         *,
         draft_path: Path | None,
-        crossed: VocabularyMap | None,
+        vocabulary_map: VocabularyMap | None,
         cross_vocabulary: str,
         store: ProfileStore,
         side_by_side: bool,
@@ -90,8 +90,8 @@ class Engine:
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
         model = None if draft is None else DraftModel(draft, self.model.vocabulary.size)
-        if draft is not None and crossed is not None:
-            mapped = MappedCache(draft, crossed, recurrent=draft.model.recurrent)
+        if draft is not None and vocabulary_map is not None:
+            mapped = MappedCache(draft, vocabulary_map, recurrent=draft.model.recurrent)
             size = self.model.vocabulary.size
             model = HeterogeneousDraftModel(mapped, size, way=cross_vocabulary)
         reader = ParallelReader(model) if model is not None and side_by_side else None
@@ -146,7 +146,7 @@ class Engine:
                 model.close()
 
     @property
-    def crossing(self) -> str | None:
+    def vocabulary(self) -> str | None:
         model = self._parts.model
         return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
@@ -243,7 +243,7 @@ class Engine:
                 trees=rule.trees,
                 cannot=self._target.why_not_draft,
             )
-            stats.vocabulary = self.crossing
+            stats.vocabulary = self.vocabulary
             if isinstance(planner, AdaptivePlanner):
                 stats.calibration_seconds = self._calibrate(tokens)
             self._target.progress = progress

@@ -87,11 +87,11 @@ def load(
         _require_undamaged(path)
         target_model = opened.enter_context(Model(path, options, progress=reports[0]))
         target = opened.enter_context(closing(Context(target_model, options)))
-        draft_context = draft_path = crossed = None
+        draft_context = draft_path = vocabulary_map = None
         if draft is not None:
             draft_path = found[1].path
             try:
-                draft_context, crossed = _open_draft(draft_path, target, options, reports[1])
+                draft_context, vocabulary_map = _open_draft(draft_path, target, options, reports[1])
                 opened.callback(draft_context.model.close)
                 opened.callback(draft_context.close)
             except _NO_DRAFT as error:
@@ -105,11 +105,11 @@ def load(
             target,
             draft_context,
             draft_path=draft_path,
-            crossed=crossed,
+            vocabulary_map=vocabulary_map,
             cross_vocabulary=options.cross_vocabulary,
             store=ProfileStore(
                 _identity([target, draft_context], options)
-                | ({} if crossed is None else {"vocabulary": options.cross_vocabulary})
+                | ({} if vocabulary_map is None else {"vocabulary": options.cross_vocabulary})
             ),
             side_by_side=draft_context is not None and _side_by_side(options),
             drafting=drafting or Drafting(),
@@ -137,13 +137,13 @@ def _open_draft(
     options = options.for_draft(target.capacity)
     model = _draft_model(path, target.model, options, progress)
     try:
-        crossed = None
+        vocabulary_map = None
         vocabulary = target.model.vocabulary
         if vocabulary.difference(model.vocabulary) is not None:
-            crossed = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
-            room = min(model.trained_context, crossed.room(target.capacity))
+            vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
+            room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
-        return Context(model, options), crossed
+        return Context(model, options), vocabulary_map
     except BaseException:
         model.close()
         raise

@@ -21,10 +21,10 @@ class CommonPrompts:
     def speed_up(self) -> float:
         return float(_ratio(self.table.sum(axis=0)))
 
-    def resampled(self, dice: np.random.Generator) -> NDArray[np.float64]:
+    def resampled(self, random: np.random.Generator) -> NDArray[np.float64]:
         """Speed-ups of RESAMPLES draws of as many prompts."""
         count = len(self.table)
-        drawn = dice.integers(count, size=(RESAMPLES, count))
+        drawn = random.integers(count, size=(RESAMPLES, count))
         return _ratio(self.table[drawn].sum(axis=1))
 
 
@@ -43,8 +43,8 @@ def confidence_interval(pairs: Sequence[CommonPrompts]) -> tuple[float, float] |
     """95 % by the bootstrap (percentiles), prompts drawn within each suite; seeded."""
     if all(len(pair.table) < 2 for pair in pairs):
         return None  # one prompt says nothing about others
-    dice = np.random.default_rng(0)
-    logs = np.mean([np.log(pair.resampled(dice)) for pair in pairs], axis=0)
+    random = np.random.default_rng(0)
+    logs = np.mean([np.log(pair.resampled(random)) for pair in pairs], axis=0)
     low, high = np.exp(np.quantile(logs, [0.025, 0.975]))
     return float(low), float(high)
 

@@ -6,6 +6,7 @@ distribution of the generated text exactly as the target alone would have it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -108,6 +109,29 @@ class AcceptanceRule(Protocol):
         ...
 
 
+def walk(tree: TokenTree, accepts: Callable[[int, int], bool]) -> tuple[list[int], list[int], int]:
+    """Down a tree, at each node to the first child that is accepted.
+
+    Args:
+        accepts: told a node (ROOT first) and its next child in turn.
+
+    Returns:
+        The accepted path, the nodes that were tested, and the node where no child was accepted.
+    """
+    node = ROOT
+    path: list[int] = []
+    tested: list[int] = []
+    while True:
+        for child in tree.children(node):
+            tested.append(child)
+            if accepts(node, child):
+                path.append(child)
+                node = child
+                break
+        else:
+            return path, tested, node
+
+
 class GreedyMatch:
     """Accept what the target itself would pick; for temperature 0."""
 
@@ -116,19 +140,16 @@ class GreedyMatch:
     trees = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, node = target.tree, ROOT
-        path: list[int] = []
-        tested: list[int] = []
-        while True:
-            best = target.best(node)
-            for child in tree.children(node):
-                tested.append(child)
-                if tree.tokens[child] == best:
-                    path.append(child)
-                    node = child
-                    break
-            else:
-                return Verdict(path, best, tested)
+        tokens, best = target.tree.tokens, {ROOT: target.best(ROOT)}
+
+        def accepts(node: int, child: int) -> bool:
+            if tokens[child] != best[node]:
+                return False
+            best[child] = target.best(child)
+            return True
+
+        path, tested, node = walk(target.tree, accepts)
+        return Verdict(path, best[node], tested)
 
 
 class SpeculativeSampling:
@@ -145,22 +166,20 @@ class SpeculativeSampling:
     trees = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, node = target.tree, ROOT
-        path: list[int] = []
-        tested: list[int] = []
-        while True:
-            p = target.p(node)
-            for child in tree.children(node):
-                tested.append(child)
-                token = tree.tokens[child]
-                q = tree.proposals[child] or Distribution.certain(token)
-                if random.coin(p.prob(token) / q.prob(token)):
-                    path.append(child)
-                    node = child
-                    break
+        tree, p = target.tree, target.p(ROOT)
+
+        def accepts(node: int, child: int) -> bool:
+            nonlocal p
+            token = tree.tokens[child]
+            q = tree.proposals[child] or Distribution.certain(token)
+            if not random.coin(p.prob(token) / q.prob(token)):
                 p = p.residual(q)
-            else:
-                return Verdict(path, random.draw(p), tested)
+                return False
+            p = target.p(child)
+            return True
+
+        path, tested, _ = walk(tree, accepts)
+        return Verdict(path, random.draw(p), tested)
 
 
 class BlockVerification:

@@ -12,11 +12,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from localspec.decoding.acceptance import Verdict, Verification
+from localspec.decoding.acceptance import Verdict, Verification, walk
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Sampler
-from localspec.decoding.tree import ROOT
 from localspec.errors import UsageError
 
 
@@ -28,18 +27,13 @@ class LossyRule(ABC):
     trees = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, node = target.tree, ROOT
-        path: list[int] = []
-        tested: list[int] = []
-        while True:
-            for child in tree.children(node):
-                tested.append(child)
-                if self.good_enough(judged(target, node), tree.tokens[child]):
-                    path.append(child)
-                    node = child
-                    break
-            else:
-                return Verdict(path, random.draw(target.p(node)), tested)
+        tokens = target.tree.tokens
+
+        def accepts(node: int, child: int) -> bool:
+            return self.good_enough(judged(target, node), tokens[child])
+
+        path, tested, node = walk(target.tree, accepts)
+        return Verdict(path, random.draw(target.p(node)), tested)
 
     @abstractmethod
     def good_enough(self, p: Distribution, token: int) -> bool:

@@ -270,9 +270,9 @@ class _Measuring:
 
     def _steady(self, curve: dict[int, float]) -> bool:
         """Whether no other process disturbed, as far as one can see."""
-        knowledge = self._engine.profile
+        profile = self._engine.profile
         smooth = all(seconds < UNLIKELY * n * curve[1] for n, seconds in curve.items())
-        return not knowledge.doubts and smooth and knowledge.target.pace < UNLIKELY
+        return not profile.doubts and smooth and profile.target.pace < UNLIKELY
 
 
 def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:

@@ -24,8 +24,8 @@ class CascadeSource:
 
     Args:
         model, index: shared with the other drafters.
-        guess: longest run that the n-gram puts before the draft model at once.
-        shortest: matches of fewer tokens are not worth a guess.
+        primes: longest run that the n-gram puts before the draft model at once.
+        shortest: matches of fewer tokens are not worth reading.
         greedy: draft the model's most probable tokens even where the session samples.
     """
 
@@ -37,14 +37,14 @@ class CascadeSource:
         index: NgramIndex,
         *,
         name: str = "cascade",
-        guess: int = 3,
+        primes: int = 3,
         shortest: int = 2,
         greedy: bool = False,
     ) -> None:
         self.name = name
         self._model = model
         self._index = index
-        self._guess = guess
+        self._primes = primes
         self._shortest = shortest
         self._greedy = greedy
 
@@ -66,20 +66,20 @@ class CascadeSource:
         left = min(plan.depth, model.room(session.context) - len(path))
         likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
         while left > 0 and sampler.open:
-            guess = self._run(path, min(self._guess, left - 1))
-            rows = model.read([*unread, *guess], 1 + len(guess))
-            read = len(model.cache.tokens) - len(guess)
+            primed = self._run(path, min(self._primes, left - 1))
+            rows = model.read([*unread, *primed], 1 + len(primed))
+            read = len(model.cache.tokens) - len(primed)
             for i, row in enumerate(rows):
                 if thresholds:
                     confident, likelihood = sampler.confident(row, plan, likelihood)
                     if not confident:
                         return
-                token, q = _said(sampler, session, row, guess[i] if i < len(guess) else None)
+                token, q = _said(sampler, session, row, primed[i] if i < len(primed) else None)
                 node = tree.add(token, node, self.name + model.suffix, q)
                 path.append(token)
                 sampler.advance(token)
                 left -= 1
-                if i == len(guess) or token != guess[i] or not sampler.open:
+                if i == len(primed) or token != primed[i] or not sampler.open:
                     # This token is unread; what was guessed from here on was wrong.
                     model.cache.truncate(read + i)
                     break
@@ -101,17 +101,17 @@ class CascadeSource:
 
 
 def _said(
-    sampler: DraftSampler, session: Session, row: Row, guess: int | None
+    sampler: DraftSampler, session: Session, row: Row, expected: int | None
 ) -> tuple[int, Distribution | None]:
     """The draft model's token at this place and the q it counts as drawn from.
 
-    With a guess: accept it with min(1, q(guess) / 1), else draw from norm((q − 1_guess)+).
+    An expected one is accepted with min(1, q(x) / 1), else drawn from norm((q − 1_x)+).
     """
     if sampler.greedy:
         return sampler.best(row), None
     q = sampler.distribution(row)
-    if guess is None:
+    if expected is None:
         return session.random.draw(q), q
-    if session.random.coin(q.prob(guess)):
-        return guess, q
-    return session.random.draw(q.without(guess) or q), q
+    if session.random.coin(q.prob(expected)):
+        return expected, q
+    return session.random.draw(q.without(expected) or q), q

@@ -14,7 +14,15 @@ from localspec.decoding.interfaces import (
 )
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT
-from localspec.planning.answer_state import FAIR, GOOD, NONE, POOR, LookupState, ModelState, Offer
+from localspec.planning.answer_state import (
+    FAIR,
+    GOOD,
+    NONE,
+    POOR,
+    LookupState,
+    LookupValue,
+    ModelState,
+)
 from localspec.planning.costs import VerificationCosts
 from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
@@ -114,10 +122,10 @@ class AdaptivePlanner:
         if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
         rate = self._rate(costs)
-        offer = self._offered(session, room, costs, rate)
-        asks = self._to_ask(session, offer, rate)
-        reviews = None if asks is not None or offer.pays else self._to_review(held)
-        if asks is None and reviews is None and not offer.pays:
+        looked_up = self._look_up(session, room, costs, rate)
+        asks = self._to_ask(session, looked_up, rate)
+        reviews = None if asks is not None or looked_up.pays else self._to_review(held)
+        if asks is None and reviews is None and not looked_up.pays:
             return self._plain(costs)
         self._idle = 0
         concerned = asks or reviews
@@ -133,8 +141,8 @@ class AdaptivePlanner:
             leaves=self._leaves,
             drawn=self._drawn and asks is not None,
             predictions={o.source.name: tuple(o.predictions) for o in self._lookups},
-            offer=offer.kind,
-            worth=offer.worth,
+            lookup_kind=looked_up.kind,
+            worth=looked_up.worth,
             onward=0.75 if concerned is None else self._models[concerned].onward,
         )
 
@@ -159,7 +167,9 @@ class AdaptivePlanner:
         for lookup in self._lookups:
             lookup.learn(step.tokens)
 
-    def _offered(self, session: Session, room: int, costs: VerificationCosts, rate: float) -> Offer:
+    def _look_up(
+        self, session: Session, room: int, costs: VerificationCosts, rate: float
+    ) -> LookupValue:
         """What the lookup sources have to say here, as far as it is worth a thought."""
         if not self._lookups:
             self._lookups = [
@@ -167,21 +177,21 @@ class AdaptivePlanner:
                 for source in self._lookup_sources
             ]
         plain = 1.0 - rate * costs.least[1]
-        best = Offer(NONE, plain, 0.0)
+        best = LookupValue(NONE, plain, 0.0)
         for lookup in self._lookups:
-            offer = self._offer_of(lookup, session, room, costs, rate)
-            if offer.kind > NONE and (best.kind == NONE or offer.worth > best.worth):
-                best = offer
+            looked_up = self._value_of(lookup, session, room, costs, rate)
+            if looked_up.kind > NONE and (best.kind == NONE or looked_up.worth > best.worth):
+                best = looked_up
         return best
 
-    def _offer_of(
+    def _value_of(
         self,
         lookup: LookupState,
         session: Session,
         room: int,
         costs: VerificationCosts,
         rate: float,
-    ) -> Offer:
+    ) -> LookupValue:
         least, estimator, source = costs.least, lookup.estimator, lookup.source
         plain = best = 1.0 - rate * least[1]
         reach = total = 1.0
@@ -199,13 +209,13 @@ class AdaptivePlanner:
                 best, farthest = worth, n + self.DIP
                 at_risk = (1.0 - first) * (least[n] - least[1])
         kind = NONE if not first else POOR if best <= plain else FAIR if first < self.SURE else GOOD
-        return Offer(kind, best, at_risk)
+        return LookupValue(kind, best, at_risk)
 
-    def _to_ask(self, session: Session, offer: Offer, rate: float) -> str | None:
+    def _to_ask(self, session: Session, looked_up: LookupValue, rate: float) -> str | None:
         """The model source that gains most; None where none is worth asking."""
         best, gain = None, 0.0
         for name, model in self._models.items():
-            advantage = model.advantage(session, offer, rate)
+            advantage = model.advantage(session, looked_up, rate)
             if advantage > gain:
                 best, gain = name, advantage
         return best
@@ -251,7 +261,7 @@ class AdaptivePlanner:
         if set(draft.sizes) == {1}:
             seconds = step.draft_seconds / len(draft.sizes)
             model.profile.costs.observe(1, step.context_length, seconds)
-        model.asked(step.context_length, plan.offer, max(0.0, draft.gain))
+        model.asked(step.context_length, plan.lookup_kind, max(0.0, draft.gain))
 
     def _learn_from_candidates(self, plan: AdaptivePlan, draft: PlannedDraft, step: Step) -> None:
         """What the target said about the candidates along the accepted path.

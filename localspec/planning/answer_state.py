@@ -17,7 +17,7 @@ NONE, POOR, FAIR, GOOD = range(4)
 source adds is learned apart for each: see `SourceProfile.gains`."""
 
 
-class Offer(NamedTuple):
+class LookupValue(NamedTuple):
     """What the lookup sources offer at one place, by the best of them.
 
     Attributes:
@@ -95,7 +95,7 @@ class ModelState:
         if self.asked_at < 0:
             self.asked_at = held
 
-    def advantage(self, session: Session, offer: Offer, rate: float) -> float:
+    def advantage(self, session: Session, looked_up: LookupValue, rate: float) -> float:
         """Tokens that asking it gains over what it costs; above 0 it pays."""
         if not self.profile.costs:
             return -1.0
@@ -111,9 +111,9 @@ class ModelState:
         # Reading what it missed is paid once, and then earned back time by time.
         backlog = reading - one if unread > 1 else 0.0
         times = max(self.HORIZON, session.room // 4)
-        advantage = self.gains[offer.kind] - rate * (one + backlog / times)
-        if offer.at_risk > self.AT_RISK * reading:
-            return max(advantage, rate * (offer.at_risk - self.AT_RISK * reading))
+        advantage = self.gains[looked_up.kind] - rate * (one + backlog / times)
+        if looked_up.at_risk > self.AT_RISK * reading:
+            return max(advantage, rate * (looked_up.at_risk - self.AT_RISK * reading))
         return advantage
 
     def due(self, held: int) -> bool:
@@ -132,10 +132,10 @@ class ModelState:
                 self.gains[kind] += self.GAIN_RATE * (gain - self.gains[kind])
         self.interval = min(self.interval * 2, self.LONGEST_INTERVAL)
 
-    def asked(self, held: int, offer: int, gain: float) -> None:
+    def asked(self, held: int, lookup_kind: int, gain: float) -> None:
         """It was asked, and gained so many tokens before the cost of its first pass."""
-        self.profile.gained(offer, gain)
-        self.gains[offer] += self.GAIN_RATE * (gain - self.gains[offer])
+        self.profile.gained(lookup_kind, gain)
+        self.gains[lookup_kind] += self.GAIN_RATE * (gain - self.gains[lookup_kind])
         self.asked_at = held
         self.interval = self.FIRST_INTERVAL
 

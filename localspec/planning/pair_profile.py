@@ -12,7 +12,7 @@ from localspec.planning.costs import CostCurve, VerificationCosts
 
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
-OFFERS = 4
+LOOKUP_KINDS = 4
 """Gains of asking a model source are learned apart by what the lookup sources offer: nothing, too
 little to draft, a draft, a sure one."""
 
@@ -23,7 +23,7 @@ class SourceProfile:
     Attributes:
         costs: T(n) of its model; empty for a lookup source, and before it is calibrated.
         estimators: of acceptance, by kind of candidate.
-        gains: by offer, the tokens that asking it has gained per step, before the cost of its
+        gains: by that, the tokens that asking it has gained per step, before the cost of its
             first pass; `asked` counts how often it was.
     """
 
@@ -40,19 +40,19 @@ class SourceProfile:
     def forget_estimates(self) -> None:
         """Forget what was learned from answers, keep what passes cost."""
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        self.gains = [self.OPTIMISM] * OFFERS
-        self.asked = [0] * OFFERS
+        self.gains = [self.OPTIMISM] * LOOKUP_KINDS
+        self.asked = [0] * LOOKUP_KINDS
 
     def begin(self) -> None:
         """A new answer."""
         for estimator in self.estimators.values():
             estimator.begin()
 
-    def gained(self, offer: int, tokens: float) -> None:
+    def gained(self, lookup_kind: int, tokens: float) -> None:
         """Learn what asking it was worth."""
-        self.asked[offer] += 1
-        rate = max(self.GAIN_RATE, 1.0 / (self.asked[offer] + self.PATIENCE))
-        self.gains[offer] += rate * (tokens - self.gains[offer])
+        self.asked[lookup_kind] += 1
+        rate = max(self.GAIN_RATE, 1.0 / (self.asked[lookup_kind] + self.PATIENCE))
+        self.gains[lookup_kind] += rate * (tokens - self.gains[lookup_kind])
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
@@ -82,7 +82,7 @@ class SourceProfile:
             raise ValueError(f"no such record: {error}") from None
         if not all(map(math.isfinite, gains)) or min(asked, default=-1) < 0:
             raise ValueError("a number out of its range")
-        if not len(gains) == len(asked) == OFFERS:
+        if not len(gains) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
         self.costs, self.estimators, self.gains, self.asked = costs, estimators, gains, asked
 

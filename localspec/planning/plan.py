@@ -28,8 +28,8 @@ class AdaptivePlan(Plan):
         drawn: whether tokens of the model source are drawn from its distribution: what is drawn is
             never dropped, and the draft is a chain.
         predictions: by lookup source, what it expects behind the committed text.
-        offer: what that amounts to, an index of `SourceProfile.gains`; `worth` is what the best of
-            it is worth by itself, plain decoding at least.
+        lookup_kind: what that amounts to, an index of `SourceProfile.gains`; `worth` is what the
+            best of it is worth by itself, plain decoding at least.
         onward: how likely a model source's next token was lately, where the ones before it were.
     """
 
@@ -40,7 +40,7 @@ class AdaptivePlan(Plan):
     leaves: int = 1
     drawn: bool = False
     predictions: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)
-    offer: int = 0
+    lookup_kind: int = 0
     worth: float = 0.0
     onward: float = 0.75
 

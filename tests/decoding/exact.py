@@ -163,9 +163,9 @@ def ngram() -> NgramSource:
 
 
 def cascade(draft: ToyModel) -> CascadeSource:
-    """The same for the guesses inside the draft model."""
+    """The same for what is expected inside the draft model."""
     model = DraftModel(ToyCache(draft), draft.size)
-    return CascadeSource(model, NgramIndex(), guess=2, shortest=1)
+    return CascadeSource(model, NgramIndex(), primes=2, shortest=1)
 
 
 DRAFTERS: dict[str, Callable[[ToyModel], Source]] = {

@@ -26,7 +26,7 @@ from localspec.drafters.ngram import NgramIndex
 from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import EXACT, drafted, gap, ngram, texts, undrafted
 from tests.planning.builders import Pair, distribution_of, seen_trees
-from tests.support.tongues import TONGUES, WAYS, crossed
+from tests.support.tongues import TONGUES, WAYS, heterogeneous
 from tests.support.toys import (
     GREEDY,
     SIZE,
@@ -48,7 +48,7 @@ Make = Callable[[HeterogeneousDraftModel], Source]
 DRAFTERS: dict[str, Make] = {
     "drawn": DraftModelSource,
     "chosen": lambda model: DraftModelSource(model, greedy=True),
-    "cascade": lambda model: CascadeSource(model, NgramIndex(), guess=2, shortest=1),
+    "cascade": lambda model: CascadeSource(model, NgramIndex(), primes=2, shortest=1),
     "model+ngram": lambda model: Continuation("model+ngram", DraftModelSource(model), ngram()),
     "ngram+model": lambda model: Continuation("ngram+model", ngram(), DraftModelSource(model)),
 }
@@ -77,7 +77,7 @@ def drafting(
 
     def build() -> Source:
         cache = ToyCache(draft, recurrent=recurrent)
-        model = crossed(cache, spelled, way=way, recurrent=recurrent)
+        model = heterogeneous(cache, spelled, way=way, recurrent=recurrent)
         model.mapped.chosen = chosen
         return make(model)
 
@@ -190,7 +190,7 @@ def test_greedy_text_is_plain_decodings(
 def test_measured_plans_are_lossless(
     spelled: Sequence[bytes], way: str, sampled: bool, shape: str, draft: ToyModel
 ) -> None:
-    pair = Pair(draft, shape, sampled=sampled, crosses=lambda c: crossed(c, spelled, way=way))
+    pair = Pair(draft, shape, sampled=sampled, crosses=lambda c: heterogeneous(c, spelled, way=way))
     found = distribution_of(MODEL, pair, BestLossless(), prompt=REPEATS, count=4)
     assert gap(found, texts(MODEL, REPEATS, 4)) < EXACT
 
@@ -207,7 +207,7 @@ def test_reading_ahead_is_lossless(tongue: str, way: str) -> None:
 
     try:
         pair = Pair(
-            DRAFT, "flat", crosses=lambda c: crossed(c, TONGUES[tongue], way=way), ahead=ahead
+            DRAFT, "flat", crosses=lambda c: heterogeneous(c, TONGUES[tongue], way=way), ahead=ahead
         )
         found = distribution_of(MODEL, pair, BestLossless(), prompt=REPEATS, count=3)
     finally:
@@ -219,7 +219,7 @@ def test_reading_ahead_is_lossless(tongue: str, way: str) -> None:
 @for_ways
 @pytest.mark.parametrize("tongue", ["other ids", "finer", "coarser", "longer"])
 def test_what_is_compared_above_drafts(tongue: str, way: str) -> None:
-    pair = Pair(DRAFT, "flat", crosses=lambda c: crossed(c, TONGUES[tongue], way=way))
+    pair = Pair(DRAFT, "flat", crosses=lambda c: heterogeneous(c, TONGUES[tongue], way=way))
     trees = seen_trees(MODEL, pair, prompt=REPEATS, count=4)
     assert any(f"model:{way}" in tree.sources for tree in trees)
     assert any(q is not None for tree in trees for q in tree.proposals)

@@ -48,9 +48,9 @@ LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 contexts = st.lists(st.integers(0, SIZE - 1), min_size=3, max_size=9)
 
 
-def cascade_of(cache: ToyCache, *, guess: int = 3, greedy: bool = False) -> CascadeSource:
+def cascade_of(cache: ToyCache, *, primes: int = 3, greedy: bool = False) -> CascadeSource:
     model = DraftModel(cache, cache.model.size)
-    return CascadeSource(model, NgramIndex(), guess=guess, shortest=1, greedy=greedy)
+    return CascadeSource(model, NgramIndex(), primes=primes, shortest=1, greedy=greedy)
 
 
 def model_of(cache: ToyCache, *, greedy: bool = False) -> DraftModelSource:
@@ -68,7 +68,7 @@ def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
 @examples(15)
 @given(model=models(), context=contexts)
 def test_draft_is_distributed_as_the_draft_models_own(
-    guess: int, recurrent: bool, model: ToyModel, context: list[int]
+    primes: int, recurrent: bool, model: ToyModel, context: list[int]
 ) -> None:
     plan = Plan("cascade", depth=3)
 
@@ -80,7 +80,7 @@ def test_draft_is_distributed_as_the_draft_models_own(
     def cascaded(random: EnumeratingSource) -> tuple[int, ...]:
         cache = ToyCache(model, recurrent=recurrent)
         session = session_of(context, random=random)
-        tree = proposed(cascade_of(cache, guess=guess), session, plan)
+        tree = proposed(cascade_of(cache, primes=primes), session, plan)
         for node, q in enumerate(tree.proposals):
             assert q is not None
             wanted = model.distribution([*context, *tree.tokens[:node]])
@@ -133,7 +133,7 @@ def test_greedy_drafts_are_lossless(
     rule: AcceptanceRule, model: ToyModel, draft: ToyModel, context: list[int]
 ) -> None:
     def build() -> CascadeSource:
-        return cascade_of(ToyCache(draft), guess=2, greedy=True)
+        return cascade_of(ToyCache(draft), primes=2, greedy=True)
 
     prompt = [*context, START]
     found = drafted(model, build, Plan(None, depth=3), rule, prompt=prompt)

@@ -11,7 +11,7 @@ from localspec.decoding.interfaces import Plan
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.model import DraftModelSource
 from tests.decoding.steps import run
-from tests.support.tongues import TONGUES, crossed
+from tests.support.tongues import TONGUES, heterogeneous
 from tests.support.toys import GREEDY, START, ToyCache, ToyModel, ToyTarget, session_of, started
 
 LETTERS = TONGUES["finer"]
@@ -22,7 +22,7 @@ ALTERNATES = ToyModel([[0, 1, 0, 0], [1, 0, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0]])
 def draft_model(
     way: str = "auto", spelled: str = "finer", *, capacity: int = 64
 ) -> HeterogeneousDraftModel:
-    return crossed(ToyCache(ALTERNATES, capacity=capacity), TONGUES[spelled], way=way)
+    return heterogeneous(ToyCache(ALTERNATES, capacity=capacity), TONGUES[spelled], way=way)
 
 
 def answer(model: HeterogeneousDraftModel, target: ToyModel, count: int = 40) -> None:

@@ -11,7 +11,7 @@ from localspec.decoding.sampling import SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.planning.acceptance_estimator import logit
-from tests.support.tongues import TONGUES, WAYS, crossed
+from tests.support.tongues import TONGUES, WAYS, heterogeneous
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -159,7 +159,7 @@ def test_it_takes_no_more_room_than_there_is(room: int, found: int) -> None:
 @pytest.mark.parametrize("tongue", ["other ids", "finer", "coarser"])
 def test_nothing_that_it_says_is_compared_with_what_comes(tongue: str, way: str) -> None:
     """A draft model with another vocabulary learns from drafts, not from a text with a gap."""
-    model = crossed(ToyCache(DRAFT), TONGUES[tongue], way=way)
+    model = heterogeneous(ToyCache(DRAFT), TONGUES[tongue], way=way)
     source = DraftModelSource(model)
     session = session_of(TEXT, params=GREEDY)
     source.begin(TEXT[:READ])

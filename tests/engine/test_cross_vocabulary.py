@@ -112,7 +112,7 @@ def test_permuted_draft_model_is_as_good_as_the_original(
 ) -> None:
     """All its tokens are shared, so that only their rounding in other rows can differ."""
     with opened(drafts["permuted"]) as crossed:
-        assert crossed.crossing == (
+        assert crossed.vocabulary == (
             "different vocabulary: 100 % of tokens shared, drafting on the shared ones"
         )
         figures = []
@@ -122,9 +122,9 @@ def test_permuted_draft_model_is_as_good_as_the_original(
                 pair.generate(text, max_tokens=COUNT, sampling=GREEDY, drafting=drafting).stats
                 for text in prompts[:5]
             ]
-            assert all(one.vocabulary == pair.crossing for one in stats)
+            assert all(one.vocabulary == pair.vocabulary for one in stats)
             figures.append(sum(one.accepted for one in stats))
-    assert engine.crossing is None
+    assert engine.vocabulary is None
     assert abs(figures[0] - figures[1]) <= 0.1 * figures[0]
 
 

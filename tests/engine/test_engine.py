@@ -348,7 +348,7 @@ def test_refused_draft_with_another_vocabulary_names_the_first_differing_token(
     with pytest.raises(DraftMismatch, match=r"token 700 .*--draft none"):
         localspec.load(draft=draft, options=options)
     with localspec.load(draft=draft, options=ModelOptions(context=256)) as engine:
-        assert engine.crossing is not None
+        assert engine.vocabulary is not None
 
 
 def test_draft_with_padding_tokens_is_fine_and_never_proposes_them(tmp_path: Path) -> None:

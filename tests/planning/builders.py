@@ -17,7 +17,7 @@ from localspec.drafters.parallel import ParallelReader
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.explore_then_commit import ExploreThenCommit
-from localspec.planning.pair_profile import OFFERS, PairProfile
+from localspec.planning.pair_profile import LOOKUP_KINDS, PairProfile
 from tests.decoding.exact import Text, generate
 from tests.planning.measuring import SHAPES, Clockless, profile_of
 from tests.support.toys import (
@@ -93,7 +93,7 @@ class Pair:
         if model is not None:
             self.source = DraftModelSource(model, greedy=not self.sampled, reader=self.reader)
             models = [self.source]
-            profile.source(self.source).gains = [1.5] * OFFERS  # it is asked, at first
+            profile.source(self.source).gains = [1.5] * LOOKUP_KINDS  # it is asked, at first
         planner = AdaptivePlanner(
             profile,
             lookups,

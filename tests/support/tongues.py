@@ -31,7 +31,7 @@ def translation(spelled: Sequence[bytes], target: Sequence[bytes] = TARGET) -> V
     return VocabularyMap(ByteVocabulary(target), ByteVocabulary(spelled), sample=b"abab")
 
 
-def crossed(
+def heterogeneous(
     cache: Cache, spelled: Sequence[bytes], *, way: str = "auto", recurrent: bool = False
 ) -> HeterogeneousDraftModel:
     """A draft model whose tokens spell this, to the target."""

@@ -1,0 +1,89 @@
+"""One generation at a time: nothing is changed before the engine is held, and it is let go of
+however an answer ends."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+
+import pytest
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.drafters.composition import sources
+
+GREEDY = SamplingParams(temperature=0)
+PROMPT = "Once upon a time"
+
+
+def test_engine_is_free_again_if_closing_an_answer_raises(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupt, or a failure of llama.cpp while it rolls back."""
+    wanted = engine.generate(PROMPT, max_tokens=8, sampling=GREEDY).text
+
+    def fails(context: Sequence[int]) -> None:
+        raise KeyboardInterrupt
+
+    stream = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY)
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(engine._target, "rollback", fails)
+        with pytest.raises(KeyboardInterrupt):
+            stream.close()
+    assert not engine._lock.locked()
+    assert engine.generate(PROMPT, max_tokens=8, sampling=GREEDY).text == wanted
+
+
+def test_an_answer_that_only_waits_changes_nothing(engine: Engine) -> None:
+    """What is learned of the conversation that runs is shared; another one must not drop it."""
+    running = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY)
+    next(running)
+    lookups, models = sources(engine._parts)
+    estimators = [
+        estimator
+        for source in (*lookups, *models)
+        for estimator in engine.profile.source(source).estimators.values()
+    ]
+    for estimator in estimators:
+        estimator.bias = 1.0
+    waiting = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY)
+    assert {estimator.bias for estimator in estimators} == {1.0}
+    running.close()
+    next(waiting)
+    assert 0.0 in {estimator.bias for estimator in estimators}, "now it is its turn"
+    waiting.close()
+
+
+def test_a_late_cancel_does_not_stop_the_next_answer(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer ends, and another one begins, while somebody is about to stop it."""
+    plain = Drafting(drafter="none")
+    wanted = engine.generate(PROMPT, max_tokens=8, sampling=GREEDY, drafting=plain).text
+    first = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY, drafting=plain)
+    second = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY, drafting=plain)
+    next(first)
+    stopping, begun = threading.Event(), threading.Event()
+
+    def change_over() -> None:
+        stopping.wait()
+        first.close()
+        next(second)
+        begun.set()
+
+    context = engine._contexts[0]
+    cancel = context.cancel
+
+    def slowly() -> None:
+        stopping.set()
+        begun.wait(0.5)  # as long as a thread may be kept from going on
+        cancel()
+
+    other = threading.Thread(target=change_over)
+    other.start()
+    with monkeypatch.context() as patch:
+        patch.setattr(context, "cancel", slowly)
+        first.cancel()
+    other.join()
+    assert second.completion().text == wanted
+    assert second.finish_reason == "length"
