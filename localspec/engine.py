@@ -231,6 +231,7 @@ class Engine:
         require(drafting, self._parts)
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless
+        stats.vocabulary = self.vocabulary
 
         def start() -> Generator[Step, None, None]:
             # Only now, with the engine held: planner and sources share what is learned.
@@ -243,7 +244,7 @@ class Engine:
                 trees=rule.trees,
                 cannot=self._target.why_not_draft,
             )
-            stats.vocabulary = self.vocabulary
+            stats.vocabulary = self.vocabulary  # the way of this answer is decided now
             if isinstance(planner, AdaptivePlanner):
                 stats.calibration_seconds = self._calibrate(tokens)
             self._target.progress = progress

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from types import SimpleNamespace
-from typing import Any, cast
 
 import pytest
 
@@ -12,7 +10,7 @@ import localspec
 from localspec import Engine, ModelOptions, UsageError
 from localspec.bench.arms import GROUPS, LocalspecArm, _foreseen, localspec_arms, sweep_depth
 from localspec.bench.samples import BenchPrompt
-from localspec.decoding.interfaces import Step
+from localspec.decoding.interfaces import TARGET, Draft, Expectation, Plan, Step
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
@@ -76,15 +74,20 @@ def test_only_a_cold_arm_forgets(monkeypatch: pytest.MonkeyPatch, engine: Engine
 def step(
     *, drafted: int, accepted: int, tested: int, chances: dict[int, float] | None, tokens: float
 ) -> Step:
-    """A step over a chain, planned with an outlook unless there are no chances."""
-    outlook = None if chances is None else SimpleNamespace(chances=chances, tokens=tokens)
-    made: Any = SimpleNamespace(
-        tree=TokenTree.chain(range(drafted), "model"),
+    """A step over a chain, planned with an expectation unless there are no chances."""
+    expected = None if chances is None else Expectation(tokens, 0.1, chances)
+    return Step(
+        tokens=[0] * (accepted + 1),
+        sources=["model"] * accepted + [TARGET],
+        plan=Plan("auto"),
+        draft=Draft(TokenTree.chain(range(drafted), "model"), expectation=expected),
         path=list(range(accepted)),
         tests=list(range(tested)),
-        plan=SimpleNamespace(outlook=outlook),
+        context_length=1,
+        seconds=0.1,
+        target_seconds=0.1,
+        draft_seconds=0.0,
     )
-    return cast("Step", made)
 
 
 def test_predictions_are_of_tested_tokens_and_plain_steps_bring_one() -> None:
