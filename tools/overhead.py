@@ -6,7 +6,8 @@
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
 3. Plain decoding against llama-cpp-python's own `Llama.generate`, the same file, interleaved.
 4. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
-5. Time per step at 512, 8,192 and 32,768 tokens of context; see `tools.context_lengths`.
+5. Time of the planner per step, learning included, where every step is planned; embedded pair.
+6. Time per step at 512, 8,192 and 32,768 tokens of context; see `tools.context_lengths`.
 
 Run it on a quiet machine: the figures are microseconds.
 """
@@ -27,9 +28,16 @@ import llama_cpp
 
 import localspec
 from localspec import Drafting, Engine, GenerationStats, ModelOptions, SamplingParams, Stream
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Plan, Planner, Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.session import Session
+from localspec.drafters.composition import compose
 from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.library import default_threads
 from tests.support import ggufs
+from tests.support.sessions import a_session, make_drafts_cheap
 from tools.context_lengths import by_context_length
 from tools.medians import report
 
@@ -54,6 +62,7 @@ def main() -> None:
         per_row(Path(folder), rounds)
         against_llama_cpp_python(Path(folder), rounds)
         block_against_token(rounds)
+    per_plan(rounds)
     by_context_length(rounds)
 
 
@@ -92,6 +101,52 @@ def per_row(folder: Path, rounds: int) -> None:
             rows = stats.drafted + stats.target_passes - 1
             costs.append(1e6 * stats.overhead_seconds / rows)
         report("overhead per verified row, T = 0.8, 152,000 tokens", costs[1:], "µs")
+
+
+class TimedPlanner:
+    """A planner, and the seconds spent in it."""
+
+    def __init__(self, planner: Planner) -> None:
+        self._planner = planner
+        self.seconds = 0.0
+
+    def plan(self, session: Session) -> Plan:
+        started = perf_counter()
+        plan = self._planner.plan(session)
+        self.seconds += perf_counter() - started
+        return plan
+
+    def observe(self, step: Step) -> None:
+        started = perf_counter()
+        self._planner.observe(step)
+        self.seconds += perf_counter() - started
+
+
+def per_plan(rounds: int) -> None:
+    """Greedy, with costs at which drafting pays: on the embedded pair the planner would nap."""
+    for name, draft in (("with the draft model", "auto"), ("without", None)):
+        with localspec.load(draft=draft, options=ModelOptions(context=1024)) as engine:
+            make_drafts_cheap(engine)
+            prompt = engine.tokenize(f"<|user|>{FOX[0]['content']}<|end|><|assistant|>")
+            costs = []
+            for _ in range(rounds + 1):
+                session = a_session(engine, prompt, 200, GREEDY)
+                planner, drafter = compose(
+                    Drafting(),
+                    engine._parts,
+                    engine.profile,
+                    engine._limits,
+                    greedy=True,
+                    trees=True,
+                    cannot=None,
+                )
+                timed_planner = TimedPlanner(planner)
+                engine._target.reuse(prompt)
+                drafter.begin(prompt)
+                requests = speculate(session, drafter, timed_planner, GreedyMatch())
+                count = sum(1 for _ in drive(session, requests, engine._target))
+                costs.append(1e6 * timed_planner.seconds / count)
+            report(f"planner per step, learning included, {name}", costs[1:], "µs")
 
 
 def against_llama_cpp_python(folder: Path, rounds: int) -> None:

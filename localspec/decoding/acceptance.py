@@ -83,9 +83,10 @@ class Verification:
 
     def constraint_after(self, node: int, token: int) -> Constraint | None:
         """A copy of the grammar behind `node`, one (allowed) token further."""
-        constraint = self.constraint(node)
-        if constraint is None:
+        if self.session.constraint is None:
             return None
+        constraint = self.constraint(node)
+        assert constraint is not None, "it was there at the root"
         further = constraint.fork()
         further.advance(token)
         return further
@@ -140,16 +141,19 @@ class GreedyMatch:
     trees = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tokens, best = target.tree.tokens, {ROOT: target.best(ROOT)}
+        tokens, best = target.tree.tokens, target.best(ROOT)
+        if not tokens:
+            return Verdict([], best, [])
 
         def accepts(node: int, child: int) -> bool:
-            if tokens[child] != best[node]:
+            nonlocal best
+            if tokens[child] != best:
                 return False
-            best[child] = target.best(child)
+            best = target.best(child)
             return True
 
-        path, tested, node = walk(target.tree, accepts)
-        return Verdict(path, best[node], tested)
+        path, tested, _ = walk(target.tree, accepts)
+        return Verdict(path, best, tested)
 
 
 class SpeculativeSampling:

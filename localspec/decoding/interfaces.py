@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from localspec.decoding.distribution import Distribution
@@ -80,8 +81,7 @@ class Draft:
     expectation: Expectation | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PassRequest:
+class PassRequest(NamedTuple):
     """A pass of the target that an answer waits for.
 
     Attributes:
@@ -96,8 +96,10 @@ class PassRequest:
     hidden: tuple[int, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class PassResult:
+NO_ROWS: Mapping[int, Rows] = MappingProxyType({})
+
+
+class PassResult(NamedTuple):
     """The answer to a `PassRequest`.
 
     Attributes:
@@ -109,11 +111,10 @@ class PassResult:
 
     rows: Rows
     seconds: float
-    hidden: Mapping[int, Rows] = field(default_factory=dict)
+    hidden: Mapping[int, Rows] = NO_ROWS
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(NamedTuple):
     """Keep a path of the tree that was verified last in the target's cache, and drop the rest."""
 
     tree: TokenTree
@@ -182,12 +183,14 @@ class Step:
     @property
     def tested_nodes(self) -> list[int]:
         """`tests` without padding."""
-        return [node for node in self.tests if node < self.tree.proposed]
+        proposed = self.draft.tree.proposed
+        return [node for node in self.tests if node < proposed]
 
     @property
     def accepted_nodes(self) -> list[int]:
         """`path` without padding."""
-        return [node for node in self.path if node < self.tree.proposed]
+        proposed = self.draft.tree.proposed
+        return [node for node in self.path if node < proposed]
 
 
 # Who takes part.

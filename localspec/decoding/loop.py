@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from localspec.decoding.acceptance import AcceptanceRule, Verdict, Verification
 from localspec.decoding.interfaces import (
+    NO_ROWS,
     PROMPT,
     TARGET,
     Commit,
@@ -54,7 +55,7 @@ def speculate(
             started, drafted = clock() - learning, drafter.native_seconds
             plan = PROMPT if session.at_prompt else planner.plan(session)
             # Draft tokens from q: algorithm 1, the first loop.
-            draft = Draft(TokenTree()) if plan.drafter is None else drafter.draft(session, plan)
+            draft = NOTHING if plan.drafter is None else drafter.draft(session, plan)
             tree = draft.tree
 
             # p at every node in one pass: algorithm 1, "run M_p in parallel".
@@ -71,7 +72,8 @@ def speculate(
 
             # The last committed token stays out of the caches: the next pass starts with it.
             yield Commit(tree, path[: len(tokens) - 1])
-            drafter.committed(session.context, _along(path[: len(tokens)], result.hidden))
+            hidden = _along(path[: len(tokens)], result.hidden) if result.hidden else NO_ROWS
+            drafter.committed(session.context, hidden)
 
             seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
             step = _step(session, tokens, plan, draft, verdict, seconds)
@@ -80,16 +82,15 @@ def speculate(
             learning = clock() - observed
             yield step
     finally:
-        drafter.committed(session.context, {})
+        drafter.committed(session.context, NO_ROWS)
 
 
+NOTHING = Draft(TokenTree())
 _ALONE = nullcontext()
 
 
 def _along(path: list[int], hidden: Mapping[int, Rows]) -> Mapping[int, Rows]:
     """Hidden rows behind the committed text and each accepted node."""
-    if not hidden:
-        return hidden
     return {layer: rows[[0, *(node + 1 for node in path)]] for layer, rows in hidden.items()}
 
 

@@ -67,16 +67,6 @@ class TokenTree:
         self, token: int, parent: int, source: str, proposal: Distribution | None = None
     ) -> int:
         """Append a node below `parent` and return its number."""
-        node = self._append(token, parent, source, proposal)
-        self.proposed = node + 1
-        return node
-
-    def pad(self, token: int, parent: int) -> int:
-        """The same for a token that fills a slot and counts as nothing. Nothing may be added
-        behind it but further padding."""
-        return self._append(token, parent, PADDING, None)
-
-    def _append(self, token: int, parent: int, source: str, proposal: Distribution | None) -> int:
         node = len(self.tokens)
         self.tokens.append(token)
         self.parents.append(parent)
@@ -87,6 +77,15 @@ class TokenTree:
         self._branches = self._branches or bool(siblings)
         siblings.append(node)
         self._children.append([])
+        self.proposed = node + 1
+        return node
+
+    def pad(self, token: int, parent: int) -> int:
+        """The same for a token that fills a slot and counts as nothing. Nothing may be added
+        behind it but further padding."""
+        proposed = self.proposed
+        node = self.add(token, parent, PADDING)
+        self.proposed = proposed
         return node
 
     def children(self, node: int) -> list[int]:

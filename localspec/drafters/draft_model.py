@@ -145,7 +145,8 @@ class DraftModel:
 
     def read(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         """Logits after the last `outputs` of the tokens, which join the cache."""
-        return self._cut(self.cache.extend(tokens, outputs))
+        rows = self.cache.extend(tokens, outputs)
+        return rows if rows.shape[1] == self._vocabulary else self._cut(rows)
 
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()

@@ -26,6 +26,8 @@ class DraftSampler:
         self._session = session
         self._sampler = session.sampler
         self.greedy = greedy or session.sampler.greedy
+        # Whether the best token of a row is that of its logits as they are.
+        self._raw = session.constraint is None and not session.sampler.adjusts
         self._path = list(path)
         self.open = True
         """False once a grammar does not allow the path: nothing can follow it."""
@@ -68,7 +70,7 @@ class DraftSampler:
         Args:
             best: the arg-max of the row.
         """
-        if self._constraint is None and not self._sampler.adjusts:
+        if self._raw:
             return top_few(row, most, best)
         if most == 1:
             return [self.best(row)]
@@ -84,6 +86,8 @@ class DraftSampler:
         None instead of q where tokens are chosen (greedy).
         """
         if self.greedy:
+            if width == 1 and self._raw:
+                return [(int(row.argmax()), None)]
             if width == 1:
                 return [(self.best(row), None)]
             top = self._sampler.top(row, self._recent(), width, self._constraint)

@@ -87,6 +87,7 @@ class DraftModelSource:
         path = tree.path_tokens(node)
         sampler = DraftSampler(session, path, greedy=self._greedy)
         unread = [*session.context[len(model.cache.tokens) :], *path]
+        credit = self.credit
         likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
         for _ in range(min(plan.depth, model.room(session.context) - len(path))):
             if not sampler.open:
@@ -99,9 +100,9 @@ class DraftModelSource:
                     break
             drawn = sampler.candidates(row, plan.width)
             token, q = drawn[0]
-            followed = tree.add(token, node, self.credit, q)
+            followed = tree.add(token, node, credit, q)
             for sibling, q_sibling in drawn[1:]:
-                tree.add(sibling, node, self.credit, q_sibling)
+                tree.add(sibling, node, credit, q_sibling)
             node, unread = followed, [token]
             sampler.advance(token)
 

@@ -16,6 +16,7 @@ class NamedDrafter:
 
     def __init__(self, source: Source) -> None:
         self._source = source
+        self._nothing = f"drafter '{source.name}' had nothing to propose"
         self.hidden = source.hidden
 
     @property
@@ -28,7 +29,7 @@ class NamedDrafter:
     def draft(self, session: Session, plan: Plan) -> Draft:
         tree = TokenTree()
         self._source.propose(session, plan, tree)
-        return Draft(tree, f"drafter '{self._source.name}' had nothing to propose")
+        return Draft(tree, self._nothing)
 
     def verifying(
         self, session: Session, plan: Plan, draft: Draft

@@ -15,6 +15,7 @@ class LlamaTarget:
     def __init__(self, context: Context) -> None:
         self._context = context
         self.capacity = context.capacity
+        self._hidden: tuple[int, ...] = ()
         self.progress: Callable[[int, int], None] | None = None
         """Told about the chunks of a prompt, while it is set."""
 
@@ -47,7 +48,9 @@ class LlamaTarget:
     def forward(self, request: PassRequest) -> PassResult:
         context, tree = self._context, request.tree
         before = context.native_seconds
-        context.want_hidden(request.hidden)
+        if request.hidden != self._hidden:
+            context.want_hidden(request.hidden)
+            self._hidden = request.hidden
         pending = request.context[len(context.tokens) :]
         if tree.tokens:
             rows = context.branch(pending, tree)
