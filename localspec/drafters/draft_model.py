@@ -84,9 +84,6 @@ class DraftModel:
     again. Only tokens that the model has not seen are.
     """
 
-    suffix = ""
-    """Put behind the name of a source where its tokens come from this model in a special way."""
-
     def __init__(self, cache: Cache, vocabulary: int) -> None:
         """`vocabulary`: tokens of the *target*; rows are cut to ids that both models have."""
         self.cache = cache
@@ -94,6 +91,11 @@ class DraftModel:
         self._vocabulary = vocabulary
         self._agreed = 0
         self._grown: list[tuple[int, int]] = []  # parent and token of each node
+
+    @property
+    def suffix(self) -> str:
+        """Behind the name of a source where its tokens come from this model in a special way."""
+        return ""
 
     def draws(self, *, greedy: bool) -> bool:
         """Asked before an answer: whether its tokens may be drawn from the rows, or are chosen.

@@ -68,7 +68,7 @@ class HeterogeneousDraftModel(DraftModel):
         cache.by_text = self._by_text()
 
     @property
-    def suffix(self) -> str:  # type: ignore[override]
+    def suffix(self) -> str:
         """The way of the moment, as statistics name it."""
         return ":text" if self.mapped.by_text else ":shared"
 

@@ -109,9 +109,9 @@ class ModelState:
                 self.interval = self.LONGEST_INTERVAL  # it has not paid for long: no hurry
         reading = self._first_pass(unread, held)
         # Reading what it missed is paid once, and then earned back time by time.
-        backlog = reading - one if unread > 1 else 0.0
+        missed = reading - one if unread > 1 else 0.0
         times = max(self.HORIZON, session.room // 4)
-        advantage = self.gains[looked_up.kind] - rate * (one + backlog / times)
+        advantage = self.gains[looked_up.kind] - rate * (one + missed / times)
         if looked_up.at_risk > self.AT_RISK * reading:
             return max(advantage, rate * (looked_up.at_risk - self.AT_RISK * reading))
         return advantage

@@ -1,4 +1,4 @@
-"""Made-up costs, and a measured planner whose decisions no clock can sway."""
+"""Made-up costs, and a planner whose decisions no clock can sway."""
 
 from __future__ import annotations
 

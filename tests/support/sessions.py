@@ -69,7 +69,7 @@ class AgreedCosts(CostCurve):
 
 
 def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
-    """Forget what was measured, and make up costs at which the measured planner drafts a lot.
+    """Forget what was measured, and make up costs at which the adaptive planner drafts a lot.
 
     On the embedded pair a pass is so short that whether drafting pays depends on the machine, and
     on what else runs there; a test of what drafting does must not.
