@@ -63,7 +63,7 @@ def proposed(source: Source, session: Session, plan: Plan) -> TokenTree:
     return tree
 
 
-@pytest.mark.parametrize("guess", [1, 2, 3])
+@pytest.mark.parametrize("primes", [1, 2, 3])
 @pytest.mark.parametrize("recurrent", [False, True], ids=["attention", "recurrent"])
 @examples(15)
 @given(model=models(), context=contexts)
