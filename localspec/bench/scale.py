@@ -1,16 +1,16 @@
-"""Models of realistic size that say what the embedded pair says.
+"""Models of realistic size that say what a small one says, the embedded pair or SmolLM2.
 
 A small llama model is written wider and deeper: zero-padded heads and neurons, further layers of
 zeros, which add nothing to the residual stream, and norm weights scaled by what the padding does to
 the mean square. The function computed stays the same but for rounding, at the full cost of the
 larger shape, for a kernel multiplies zeros like anything else. So drafts are accepted as often as
-on the embedded pair, and passes take as long as those of a model of that size.
+on the small pair, and passes take as long as those of a model of that size.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
+import re
 import shutil
 import tempfile
 import time
@@ -20,8 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
+from localspec.bench.dropped_layers import write_without_layers
+from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import write_f16
 from localspec.errors import LocalspecError, UsageError
+from localspec.hub.packages import SMOLLM2
+from localspec.hub.resolution import resolve
+from localspec.llama import quantize
+from localspec.llama.quantize import file_type
+from localspec.text import printable
 
 _ABANDONED = 3600.0  # seconds; a folder in the making is at work for some twenty
 
@@ -35,58 +42,132 @@ class ModelShape:
     feed_forward: int
     quant: str
 
+    @classmethod
+    def parse(cls, text: str) -> ModelShape:
+        """What "2304x30x4608:Q4_0" means.
+
+        Raises:
+            UsageError: nothing; or an unknown quantization.
+        """
+        found = _SHAPE.fullmatch(text)
+        if found is None:
+            raise UsageError(
+                f"'{printable(text)}' is no shape. Write width x layers x feed-forward:quantization"
+                ", as 2304x30x4608:Q4_0."
+            )
+        file_type(found[4])
+        return cls(int(found[1]), int(found[2]), int(found[3]), found[4].upper())
+
 
 @dataclass(frozen=True, slots=True)
 class ScaledPair:
-    """Target and draft of a pair, and what it is like."""
+    """Target and draft of a pair, and what it is like.
+
+    Attributes:
+        target: the shape that the target is scaled to.
+        draft: the draft's; None for the file as it is, a number to leave out as many of its middle
+            layers, which makes it cheaper and weaker.
+        summary: in words.
+        real: made from SmolLM2, which says something sensible, not from the embedded pair.
+        disk: GB that writing it takes for a while; half of it or less stays.
+    """
 
     target: ModelShape
-    draft: ModelShape
+    draft: ModelShape | int | None
     summary: str
+    real: bool = False
+    disk: float = 2
 
 
+_SHAPE = re.compile(r"(\d{1,6})x(\d{1,4})x(\d{1,6}):(\w+)", re.IGNORECASE)
 _DRAFT_25M = ModelShape(384, 8, 1024, "Q8_0")
 _DRAFT_100M = ModelShape(640, 12, 1792, "Q8_0")
 _TARGET_Q4_0 = ModelShape(2048, 16, 8192, "Q4_0")
 _TARGET_Q4_K_M = ModelShape(2048, 16, 8192, "Q4_K_M")
+_REAL = {
+    "R0": ModelShape(2304, 30, 4608, "Q4_0"),
+    "RK": ModelShape(2304, 30, 4608, "Q4_K_M"),
+    "RN": ModelShape(2304, 30, 4608, "IQ4_NL"),
+}
+_LEFT_OUT = (3, 6)
 
 PAIRS = {
     "A": ScaledPair(_TARGET_Q4_0, _DRAFT_25M, "1 B in Q4_0, drafted by 25 M"),
     "B": ScaledPair(_TARGET_Q4_0, _DRAFT_100M, "1 B in Q4_0, drafted by 100 M"),
     "C": ScaledPair(_TARGET_Q4_K_M, _DRAFT_25M, "1 B in Q4_K_M, drafted by 25 M"),
 }
-ALIASES = {"1B": "A"}
+PAIRS |= {
+    name: ScaledPair(shape, None, f"SmolLM2 at 1.5 B in {shape.quant}, drafted by itself", True, 4)
+    for name, shape in _REAL.items()
+}
+PAIRS["R-long"] = ScaledPair(
+    ModelShape(2304, 60, 4608, "IQ4_NL"),
+    None,
+    "SmolLM2 at 3 B in IQ4_NL, drafted by itself",
+    True,
+    8,
+)
+PAIRS |= {
+    f"{name}-{count}": ScaledPair(
+        shape, count, f"{name}, the draft without {count} of its 30 layers", True, 4
+    )
+    for name, shape in _REAL.items()
+    for count in _LEFT_OUT
+}
+ALIASES = {"1b": "A"}
 
 
-def scaled_pair(name: str) -> tuple[Path, Path]:
-    """Paths of a pair's target and draft, written on first use and kept in the cache folder.
-
-    The first time takes half a minute, and up to 2 GB of disk while it lasts.
-
-    Args:
-        name: a key of PAIRS, or "1b" for the first; upper or lower case.
+def find_pair(name: str) -> ScaledPair:
+    """The pair of that name, a key of PAIRS or ALIASES; in upper or lower case.
 
     Raises:
+        UsageError: there is none.
+    """
+    by_name = {known.casefold(): pair for known, pair in PAIRS.items()}
+    by_name |= {alias: PAIRS[known] for alias, known in ALIASES.items()}
+    pair = by_name.get(name.casefold())
+    if pair is None:
+        known = ", ".join([*ALIASES, *PAIRS])
+        raise UsageError(f"There is no scaled pair '{printable(name)}'. Choose from {known}.")
+    return pair
+
+
+def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
+    """Paths of a pair's target and draft, written on first use and kept in the cache folder.
+
+    The first time takes half a minute and 2 GB of disk for the pairs of the embedded models, a
+    minute and 4 GB for those of SmolLM2 (R-long 8 GB).
+
+    Args:
+        name: see `find_pair`.
+        offline: as for `localspec.load`.
+
+    Raises:
+        ModelNotFound: SmolLM2 is not here; the message says how to get it.
         UsageError: no such pair, or gguf is not installed.
         LocalspecError: the files cannot be written.
     """
-    key = name.upper()
-    pair = PAIRS.get(ALIASES.get(key, key))
-    if pair is None:
-        known = ", ".join([*(alias.lower() for alias in ALIASES), *PAIRS])
-        raise UsageError(f"There is no scaled pair '{name}'. Choose from {known}.")
-    return (
-        _cached(paths.embedded(paths.EMBEDDED_TARGET), pair.target),
-        _cached(paths.embedded(paths.EMBEDDED_DRAFT), pair.draft),
-    )
+    pair = find_pair(name)
+    if pair.real:
+        target = draft = resolve(SMOLLM2.name, offline=offline)
+    else:
+        target = paths.embedded(paths.EMBEDDED_TARGET)
+        draft = paths.embedded(paths.EMBEDDED_DRAFT)
+    if isinstance(pair.draft, ModelShape):
+        draft = scaled(draft, pair.draft)
+    elif pair.draft is not None:
+        draft = _without_layers(draft, pair.draft)
+    return scaled(target, pair.target), draft
 
 
-def _cached(source: Path, shape: ModelShape) -> Path:
-    # Another source, by a newer release, is another file.
-    digest = hashlib.sha256(source.read_bytes()).hexdigest()[:8]
-    stem = source.stem.rsplit("-", 1)[0]
-    size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}"
-    path = paths.cache_folder() / "scale" / f"{stem}-{size}-{shape.quant}-{digest}.gguf"
+def scaled(source: Path, shape: ModelShape) -> Path:
+    """A model in another shape, written on first use and kept in the cache folder.
+
+    Raises:
+        UsageError, ModelInvalid, NativeError, LocalspecError: see `scale_model`.
+    """
+    size = f"{shape.dim}x{shape.layers}-ff{shape.feed_forward}-{shape.quant}"
+    path = _kept(source, size)
     if not path.exists():
         scale_model(
             source,
@@ -99,38 +180,76 @@ def _cached(source: Path, shape: ModelShape) -> Path:
     return path
 
 
+def _without_layers(source: Path, count: int) -> Path:
+    path = _kept(source, f"without-{count}")
+    if not path.exists():
+        drop_layers(source, path, count=count)
+    return path
+
+
+def _kept(source: Path, what: str) -> Path:
+    # Another source, by a newer release, is another file.
+    digest = file_facts(source).sha256[:8]
+    stem = source.stem.rsplit("-", 1)[0]
+    return paths.cache_folder() / "scale" / f"{stem}-{what}-{digest}.gguf"
+
+
 def scale_model(
     source: Path, destination: Path, *, dim: int, layers: int, feed_forward: int, quant: str
 ) -> None:
     """Write a llama model in a larger shape; `destination` appears when it is complete.
 
     Args:
-        source: a GGUF of llama architecture. Quantized weights are taken for what they stand for:
-            the function written is the quantized model's, not that of a lost original.
+        source: a GGUF of llama architecture, in one file, with or without biases, an output matrix
+            of its own, or factors for its rotations. Quantized weights are taken for what they
+            stand for: the function written is the quantized model's, not that of a lost original.
         destination: the file to write; its folder is made.
-        dim: width, a multiple of the width of the source's heads.
+        dim: width, such that the numbers of heads grow as the width does.
         layers, feed_forward: at least those of the source.
         quant: "F16", or what llama.cpp quantizes to ("Q4_0", "Q4_K_M", "Q8_0" …).
 
     Raises:
         UsageError: a shape that does not fit the source, an unknown quantization, no gguf.
-        ModelInvalid: not a llama model.
+        ModelInvalid: not a llama model, or one that has more to it (a mixture of experts).
         NativeError: llama.cpp could not quantize.
         LocalspecError: the disk is full, or refuses to be written.
     """
+    if quant.upper() != "F16":
+        file_type(quant)
+    with _appearing(destination) as folder:
+        plain = folder / "f16.gguf"
+        write_f16(source, plain, destination.stem, dim, layers, feed_forward)
+        done = plain
+        if quant.upper() != "F16":
+            done = folder / "quantized.gguf"
+            quantize.quantize(plain, done, quant)
+        os.replace(done, destination)
+
+
+def drop_layers(source: Path, destination: Path, *, count: int) -> None:
+    """Write a llama model without `count` of its middle layers, quantized as it is.
+
+    It is cheaper by as much and right less often: a weaker draft for the same target.
+
+    Raises:
+        UsageError: too few layers for that, or no gguf.
+        ModelInvalid: not a llama model.
+        LocalspecError: the disk is full, or refuses to be written.
+    """
+    with _appearing(destination) as folder:
+        done = folder / "fewer.gguf"
+        write_without_layers(source, done, destination.stem, count)
+        os.replace(done, destination)
+
+
+@contextmanager
+def _appearing(destination: Path) -> Iterator[Path]:
+    """A folder beside a file to write it in, which is gone afterwards."""
     try:
         destination.parent.mkdir(parents=True, exist_ok=True)
         _sweep(destination.parent)
         with _folder_in_the_making(destination.parent) as folder:
-            plain = folder / "f16.gguf"
-            write_f16(source, plain, destination.stem, dim, layers, feed_forward)
-            done = plain
-            if quant.upper() != "F16":
-                from localspec.llama.quantize import quantize
-
-                done = folder / "quantized.gguf"
-                quantize(plain, done, quant)
-            os.replace(done, destination)
+            yield folder
     except LocalspecError:
         raise
     except OSError as error:

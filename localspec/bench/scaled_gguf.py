@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import shutil
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from localspec.errors import ModelInvalid, UsageError
-
-if TYPE_CHECKING:
-    from gguf import GGUFWriter
+from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.text import gigabytes
 
 _Tensor = npt.NDArray[Any]
+_BESIDE = 1.3
+"""Bytes on the disk while a model is written ÷ bytes in f16."""
 
 
-def _gguf() -> Any:
+def gguf_package() -> Any:
+    """The package gguf.
+
+    Raises:
+        UsageError: it is not installed.
+    """
     try:
         return import_module("gguf")
     except ImportError:
@@ -29,11 +36,19 @@ def _gguf() -> Any:
         ) from None
 
 
-class _Source:
-    """A llama model to enlarge: its metadata and its tensors in f32."""
+class LlamaFile:
+    """A GGUF of llama architecture, opened to write another one from it.
+
+    Attributes:
+        fields: its metadata, without the writer's own.
+        tensors: by name.
+
+    Raises:
+        ModelInvalid: not a GGUF, not of that architecture, or not all of a model.
+    """
 
     def __init__(self, path: Path) -> None:
-        gguf = _gguf()
+        gguf = gguf_package()
         try:
             reader = gguf.GGUFReader(path)
         except (ValueError, IndexError) as error:
@@ -42,64 +57,147 @@ class _Source:
         self.fields = {
             name: field
             for name, field in reader.fields.items()
-            # The writer's own, and those that say how the source was quantized.
-            if not name.startswith("GGUF.")
-            and name
-            not in ("general.architecture", "general.file_type", "general.quantization_version")
+            if not name.startswith("GGUF.") and name != "general.architecture"
         }
         architecture = reader.fields["general.architecture"].contents()
         if architecture != "llama":
             raise ModelInvalid(
                 f"{path} has the architecture {architecture}. Only llama models can be scaled."
             )
-        self._tensors = {tensor.name: tensor for tensor in reader.tensors}
+        self.tensors = {tensor.name: tensor for tensor in reader.tensors}
+        parts = self.fields.get("split.count")
+        if parts is not None and parts.contents() > 1:
+            raise ModelInvalid(
+                f"{path} is one of {parts.contents()} parts of a model. Join them first, with "
+                "llama.cpp's llama-gguf-split --merge."
+            )
 
-    def key(self, name: str) -> Any:
-        """A value of the llama section."""
-        return self.fields[f"llama.{name}"].contents()
+    def number(self, name: str, default: int | None = None) -> Any:
+        """A value of the llama section.
 
-    def tensor(self, name: str) -> _Tensor | None:
-        """Its values in f32, None where there is no such tensor."""
-        found = self._tensors.get(name)
+        Raises:
+            ModelInvalid: there is none, or one for each layer.
+        """
+        field = self.fields.get(f"llama.{name}")
+        value = default if field is None else field.contents()
+        if value is None:
+            raise ModelInvalid(f"{self.path} does not tell its {name}. It cannot be scaled.")
+        if isinstance(value, list):
+            raise ModelInvalid(
+                f"{self.path} has another {name} in each layer. It cannot be scaled."
+            )
+        return value
+
+    def values(self, name: str) -> _Tensor | None:
+        """A tensor in f32, None where there is no such tensor."""
+        found = self.tensors.get(name)
         if found is None:
             return None
-        values: _Tensor = _gguf().quants.dequantize(found.data, found.tensor_type)
+        try:
+            values: _Tensor = gguf_package().quants.dequantize(found.data, found.tensor_type)
+        except NotImplementedError:
+            raise ModelInvalid(
+                f"{self.path} is quantized to {found.tensor_type.name}, which the package gguf "
+                "cannot read. Take another quantization of the model."
+            ) from None
         return values
 
+    def require(self, names: Iterable[str]) -> None:
+        """A tensor that is missing would be taken for zeros.
+
+        Raises:
+            ModelInvalid: one is.
+        """
+        missing = sorted(set(names) - self.tensors.keys())
+        if missing:
+            raise ModelInvalid(
+                f"{self.path} lacks tensors of a llama model ({', '.join(missing[:3])}). It cannot "
+                "be scaled."
+            )
+
     def require_no_others_than(self, names: Iterable[str]) -> None:
-        """A tensor left out would make another function."""
-        others = sorted(self._tensors.keys() - set(names))
+        """A tensor that is left out would make another function.
+
+        Raises:
+            ModelInvalid: there is one.
+        """
+        others = sorted(self.tensors.keys() - set(names))
         if others:
             raise ModelInvalid(
-                f"{self.path} has tensors that a plain llama model with tied embeddings has not "
-                f"({', '.join(others[:3])}). It cannot be scaled."
+                f"{self.path} has tensors that a plain llama model has not "
+                f"({', '.join(others[:3])}: a mixture of experts, perhaps). It cannot be scaled."
             )
+
+    def writer(self, destination: Path, changed: dict[str, Any], *, leave: Sequence[str]) -> Any:
+        """A writer of another file, with this one's metadata.
+
+        Args:
+            changed: values that are others there.
+            leave: keys that are not written.
+        """
+        gguf = gguf_package()
+        writer = gguf.GGUFWriter(destination, "llama")
+        for key, field in self.fields.items():
+            if key in leave:
+                continue
+            if field.types[0] == gguf.GGUFValueType.ARRAY:
+                writer.add_array(key, field.contents())
+            else:
+                writer.add_key_value(key, changed.get(key, field.contents()), field.types[0])
+        return writer
+
+
+@dataclass(frozen=True, slots=True)
+class _Padded:
+    """What is written of a tensor: its shape, and what stands where the source has nothing.
+
+    Attributes:
+        scale: what the source's values are multiplied by.
+    """
+
+    shape: tuple[int, ...]
+    scale: float = 1.0
+    fill: float = 0.0
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        return np.dtype(np.float32 if len(self.shape) == 1 else np.float16)
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        return math.prod(self.shape) * self.kind.itemsize
+
+    def of(self, values: _Tensor | None) -> _Tensor:
+        padded = np.full(self.shape, self.fill, self.kind)
+        if values is not None:
+            padded[tuple(slice(n) for n in values.shape)] = values * np.float32(self.scale)
+        return padded
 
 
 def write_f16(
     path: Path, destination: Path, name: str, dim: int, layers: int, feed_forward: int
 ) -> None:
     """Write the model at `path` in that shape, in f16; see `localspec.bench.scale.scale_model`."""
-    gguf = _gguf()
-    source = _Source(path)
-    old_dim, heads = source.key("embedding_length"), source.key("attention.head_count")
-    kv_heads, head = source.key("attention.head_count_kv"), old_dim // heads
-    new_heads = dim // head
-    if (
-        dim % head
-        or new_heads * kv_heads % heads
-        or dim < old_dim
-        or layers < source.key("block_count")
-        or feed_forward < source.key("feed_forward_length")
-    ):
+    gguf = gguf_package()
+    source = LlamaFile(path)
+    old_dim, old_layers = source.number("embedding_length"), source.number("block_count")
+    old_feed_forward = source.number("feed_forward_length")
+    heads = source.number("attention.head_count")
+    kv_heads = source.number("attention.head_count_kv", heads)
+    # A head keeps its width, and so do its rotations (rope).
+    key_width = source.number("attention.key_length", old_dim // heads)
+    value_width = source.number("attention.value_length", old_dim // heads)
+    # Both kinds of heads grow by what the width grows by.
+    step = math.lcm(*(old_dim // math.gcd(old_dim, count) for count in (heads, kv_heads)))
+    if dim % step or dim < old_dim or layers < old_layers or feed_forward < old_feed_forward:
         raise UsageError(
-            f"{path.name} ({old_dim} wide, {source.key('block_count')} layers, feed-forward "
-            f"{source.key('feed_forward_length')}) cannot become {dim} wide with {layers} layers "
-            f"and feed-forward {feed_forward}. Give no less of each, and a width that is a "
-            f"multiple of {head * heads // math.gcd(heads, kv_heads)}."
+            f"{path.name} ({old_dim} wide, {old_layers} layers, feed-forward {old_feed_forward}) "
+            f"cannot become {dim} wide with {layers} layers and feed-forward {feed_forward}. "
+            f"Give no less of each, and a width that is a multiple of {step}."
         )
-    new_kv_heads = new_heads * kv_heads // heads
-    epsilon = "llama.attention.layer_norm_rms_epsilon"
+    new_heads, new_kv_heads = heads * dim // old_dim, kv_heads * dim // old_dim
+    epsilon = "attention.layer_norm_rms_epsilon"
     changed = {
         "general.name": name,
         "llama.embedding_length": dim,
@@ -108,59 +206,69 @@ def write_f16(
         "llama.attention.head_count": new_heads,
         "llama.attention.head_count_kv": new_kv_heads,
         # The zeros make the mean square smaller by this factor, and all that is added to it.
-        epsilon: source.fields[epsilon].contents() * old_dim / dim,
+        f"llama.{epsilon}": source.number(epsilon) * old_dim / dim,
     }
-    writer = gguf.GGUFWriter(destination, "llama")
-    for key, field in source.fields.items():
-        if field.types[0] == gguf.GGUFValueType.ARRAY:
-            writer.add_array(key, field.contents())
-        else:
-            writer.add_key_value(key, changed.get(key, field.contents()), field.types[0])
-    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
-    shapes: dict[str, tuple[int, ...]] = {
-        "attn_q": (new_heads * head, dim),
-        "attn_k": (new_kv_heads * head, dim),
-        "attn_v": (new_kv_heads * head, dim),
-        "attn_output": (dim, new_heads * head),
-        "ffn_gate": (feed_forward, dim),
-        "ffn_up": (feed_forward, dim),
-        "ffn_down": (dim, feed_forward),
-        "attn_norm": (dim,),
-        "ffn_norm": (dim,),
+    norm = _Padded((dim,), math.sqrt(old_dim / dim), math.sqrt(old_dim / dim))
+    queries, keys = new_heads * key_width, new_kv_heads * key_width
+    values, mixed = new_kv_heads * value_width, new_heads * value_width
+    parts = {
+        "attn_norm.weight": norm,
+        "ffn_norm.weight": norm,
+        "attn_q.weight": _Padded((queries, dim)),
+        "attn_k.weight": _Padded((keys, dim)),
+        "attn_v.weight": _Padded((values, dim)),
+        "attn_output.weight": _Padded((dim, mixed)),
+        "ffn_gate.weight": _Padded((feed_forward, dim)),
+        "ffn_up.weight": _Padded((feed_forward, dim)),
+        "ffn_down.weight": _Padded((dim, feed_forward)),
+    }
+    # Some models have these; of a layer that adds nothing they would be zeros.
+    optional = {
+        part.replace("weight", "bias"): _Padded(padded.shape[:1])
+        for part, padded in parts.items()
+        if padded is not norm
     }
     vocabulary = len(source.fields["tokenizer.ggml.tokens"].data)
-    tensors: dict[str, tuple[int, ...]] = {"token_embd.weight": (vocabulary, dim)}
-    tensors["output_norm.weight"] = (dim,)
-    tensors |= {
-        f"blk.{layer}.{part}.weight": shape
-        for layer in range(layers)
-        for part, shape in shapes.items()
-    }
+    tensors = {"token_embd.weight": _Padded((vocabulary, dim)), "output_norm.weight": norm}
+    if "output.weight" in source.tensors:  # else it is the embedding, transposed
+        tensors["output.weight"] = _Padded((vocabulary, dim))
+    if "rope_freqs.weight" in source.tensors:
+        tensors["rope_freqs.weight"] = _Padded((int(source.tensors["rope_freqs.weight"].shape[0]),))
+    for layer in range(layers):
+        tensors |= {f"blk.{layer}.{part}": padded for part, padded in parts.items()}
+        there = {f"blk.{layer}.{part}": padded for part, padded in optional.items()}
+        tensors |= {part: padded for part, padded in there.items() if part in source.tensors}
     source.require_no_others_than(tensors)
+    source.require(f"blk.{layer}.{part}" for layer in range(old_layers) for part in parts)
+    source.require(["token_embd.weight", "output_norm.weight"])
+    _require_room(destination.parent, sum(padded.size for padded in tensors.values()))
+    # How the source was quantized is of no account here.
+    writer = source.writer(
+        destination, changed, leave=("general.file_type", "general.quantization_version")
+    )
+    writer.add_file_type(gguf.LlamaFileType.MOSTLY_F16)
     try:
-        _write_tensors(writer, source, tensors, math.sqrt(old_dim / dim))
+        _write_tensors(writer, source, tensors)
     finally:
         writer.close()
 
 
-def _write_tensors(
-    writer: GGUFWriter, source: _Source, tensors: dict[str, tuple[int, ...]], norm_scale: float
-) -> None:
+def _require_room(folder: Path, size: int) -> None:
+    """For f16, and what it is quantized to beside it."""
+    needed, free = int(size * _BESIDE), shutil.disk_usage(folder).free
+    if free < needed:
+        raise LocalspecError(
+            f"Writing the model takes {gigabytes(needed)} for a while, and {folder.parent} has "
+            f"{gigabytes(free)}. Free some space, or set LOCALSPEC_HOME to a folder that has it."
+        )
+
+
+def _write_tensors(writer: Any, source: LlamaFile, tensors: dict[str, _Padded]) -> None:
     """One at a time: all of them together would be gigabytes."""
-    for name, shape in tensors.items():
-        kind = np.dtype(np.float32 if len(shape) == 1 else np.float16)
-        writer.add_tensor_info(name, shape, kind, math.prod(shape) * kind.itemsize)
+    for name, padded in tensors.items():
+        writer.add_tensor_info(name, padded.shape, padded.kind, padded.size)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_ti_data_to_file()
-    for name, shape in tensors.items():
-        values = source.tensor(name)
-        if len(shape) == 1:
-            padded = np.full(shape, norm_scale, np.float32)
-            if values is not None:
-                padded[: len(values)] = values * norm_scale
-        else:
-            padded = np.zeros(shape, np.float16)
-            if values is not None:
-                padded[: values.shape[0], : values.shape[1]] = values
-        writer.write_tensor_data(padded)
+    for name, padded in tensors.items():
+        writer.write_tensor_data(padded.of(source.values(name)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 from typing import overload
@@ -43,13 +43,15 @@ class Array(Sequence[Scalar]):
 
     Attributes:
         raw: its bytes without type and count. Two arrays of a type are equal if these are.
+        kind: GGUF's value type of its elements.
         strings: whether its elements are texts (UTF-8, anything else replaced).
     """
 
-    __slots__ = ("_format", "_length", "_starts", "raw", "strings")
+    __slots__ = ("_format", "_length", "_starts", "kind", "raw", "strings")
 
     def __init__(self, raw: bytes, kind: int, length: int) -> None:
         self.raw = raw
+        self.kind = kind
         self.strings = kind == STRING
         self._format = "" if self.strings else NUMBERS[kind]
         self._length = length
@@ -174,6 +176,7 @@ class GGUFFile:
         size: bytes of all parts.
         metadata: of the first part.
         tensors: of all parts; empty where they were not asked for.
+        kinds: GGUF's value type of each key of the metadata.
     """
 
     path: Path
@@ -182,6 +185,7 @@ class GGUFFile:
     version: int
     metadata: Mapping[str, Value]
     tensors: tuple[TensorInfo, ...]
+    kinds: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def n_parameters(self) -> int:

@@ -65,14 +65,14 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
         ModelInvalid: damaged, cut short, a later part of a split file, or a part is missing.
     """
     budget = _Budget()
-    version, metadata, found, size = _read_part(path, 0, budget, tensors)
+    version, metadata, kinds, found, size = _read_part(path, 0, budget, tensors)
     count = metadata.get("split.count", 1)
     if not isinstance(count, int) or count <= 1:
-        return GGUFFile(path, (path,), size, version, metadata, tuple(found))
+        return GGUFFile(path, (path,), size, version, metadata, tuple(found), kinds)
     parts = _parts(path, metadata, count)
     for number, part in enumerate(parts[1:], 1):
         try:
-            _, other, more, bytes_more = _read_part(part, number, budget, tensors)
+            _, other, _, more, bytes_more = _read_part(part, number, budget, tensors)
         except ModelNotFound:
             raise ModelInvalid(
                 f"{path} is the first of {count} parts, and {part.name} is missing. "
@@ -90,7 +90,7 @@ def read_gguf(path: Path, *, tensors: bool = True) -> GGUFFile:
             f"{path} should have {total} tensors in its {count} parts, and has {len(found)}. "
             "Download all of them again."
         )
-    return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found))
+    return GGUFFile(path, tuple(parts), size, version, metadata, tuple(found), kinds)
 
 
 def part_number(path: Path) -> tuple[int, int] | None:
@@ -258,10 +258,11 @@ class _Reader:
         return Array(self.raw(at - start), STRING, count)
 
 
-def _read_part(
-    path: Path, part: int, budget: _Budget, tensors: bool
-) -> tuple[int, dict[str, Value], list[TensorInfo], int]:
-    """Version, metadata, tensors and size of one file."""
+_Part = tuple[int, dict[str, Value], dict[str, int], list[TensorInfo], int]
+"""Version, metadata, its value types, tensors and size of one file."""
+
+
+def _read_part(path: Path, part: int, budget: _Budget, tensors: bool) -> _Part:
     try:
         status = path.stat()
         if stat.S_ISDIR(status.st_mode):
@@ -286,7 +287,7 @@ def _read_part(
 
 def _read(
     file: BinaryIO, path: Path, part: int, size: int, budget: _Budget, tensors: bool
-) -> tuple[int, dict[str, Value], list[TensorInfo], int]:
+) -> _Part:
     reader = _Reader(file, size, budget)
     if not size:
         raise _Damaged("is empty")
@@ -308,14 +309,16 @@ def _read(
     budget.spend("keys", n_keys)
     budget.spend("tensors", n_tensors)
     metadata: dict[str, Value] = {}
+    kinds: dict[str, int] = {}
     for _ in range(n_keys):
         key = reader.name("key", LONGEST_KEY)
         if key in metadata:
             raise _Damaged("has the same key twice")
-        metadata[key] = reader.value(reader.u32())
+        kinds[key] = reader.u32()
+        metadata[key] = reader.value(kinds[key])
     found = _tensors(reader, n_tensors, metadata, part, size) if tensors else []
     budget.spend("bytes of metadata", reader.at)
-    return version, metadata, found, size
+    return version, metadata, kinds, found, size
 
 
 def _tensors(

@@ -13,12 +13,21 @@ import pytest
 
 from localspec import paths
 from localspec.bench import scaled_gguf
-from localspec.bench.scale import PAIRS, ModelShape, ScaledPair, scale_model, scaled_pair
-from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.bench.dropped_layers import middle_layers
+from localspec.bench.scale import (
+    PAIRS,
+    ModelShape,
+    ScaledPair,
+    drop_layers,
+    find_pair,
+    scale_model,
+    scaled_pair,
+)
+from localspec.errors import LocalspecError, ModelInvalid, ModelNotFound, UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from tests.support import ggufs
+from tests.support import ggufs, packages
 
 TEXT = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
 OPTIONS = ModelOptions(context=256, threads=1)
@@ -164,3 +173,85 @@ def test_without_gguf(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(scaled_gguf, "import_module", missing)
     with pytest.raises(UsageError, match=r"pip install 'localspec\[bench\]'"):
         scaled_pair("A")
+
+
+SMALL = ModelShape(128, 3, 256, "F16")
+
+
+@pytest.mark.parametrize(("name", "same"), [("R0", True), ("r0-3", False), ("R-LONG", True)])
+def test_pairs_of_a_packaged_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, same: bool
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    installed = packages.install(tmp_path / "site", monkeypatch)
+    ggufs.tiny_llama(installed, layers=3)
+    monkeypatch.setitem(PAIRS, "R0", ScaledPair(SMALL, None, "small", real=True))
+    monkeypatch.setitem(PAIRS, "R-long", ScaledPair(SMALL, None, "small", real=True))
+    monkeypatch.setitem(PAIRS, "R0-3", ScaledPair(SMALL, 1, "small", real=True))
+    target, draft = scaled_pair(name)
+    assert (draft == installed) is same
+    # Random weights, f16 in both: no rounding, but many near-ties.
+    assert float(np.abs(logits(target) - logits(installed)).max()) < 0.05
+    with Model(draft, OPTIONS) as model:
+        assert model.metadata["llama.block_count"] == ("3" if same else "2")
+
+
+def test_pairs_of_smollm2_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages.hide(monkeypatch)
+    with pytest.raises(ModelNotFound, match=r"pip install 'localspec\[smollm2\]'"):
+        scaled_pair("R0")
+
+
+def test_real_pairs_are_those_that_are_measured() -> None:
+    assert find_pair("rk").target == ModelShape(2304, 30, 4608, "Q4_K_M")
+    assert find_pair("r-LONG").target.layers == 60
+    assert (find_pair("R0-3").draft, find_pair("RN-6").draft) == (3, 6)
+
+
+def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
+    source = ggufs.tiny_llama(tmp_path / "small.gguf", dim=64, layers=2, more=True)
+    big = tmp_path / "big.gguf"
+    scale_model(source, big, dim=128, layers=3, feed_forward=256, quant="F16")
+    assert float(np.abs(logits(big) - logits(source)).max()) < 0.05
+    assert float(np.abs(logits(source) - logits(ggufs.tiny_llama(tmp_path / "p.gguf"))).max()) > 1
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("2304x30:Q4_0", "is no shape"), ("", "is no shape"), ("64x2x64:Q9", "no quantization 'Q9'")],
+)
+def test_shapes_that_say_nothing(text: str, message: str) -> None:
+    assert ModelShape.parse("128X3x256:q4_0") == ModelShape(128, 3, 256, "Q4_0")
+    with pytest.raises(UsageError, match=message):
+        ModelShape.parse(text)
+
+
+def test_too_little_room_is_told_before_anything_is_written(
+    tmp_path: Path, target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scaled_gguf, "_BESIDE", 1e9)
+    with pytest.raises(LocalspecError, match="set LOCALSPEC_HOME to a folder"):
+        scale_model(
+            target_path, tmp_path / "b.gguf", dim=384, layers=6, feed_forward=1024, quant="F16"
+        )
+
+
+def test_layers_left_out(tmp_path: Path, target_path: Path) -> None:
+    less = tmp_path / "less.gguf"
+    drop_layers(target_path, less, count=2)
+    with Model(less, OPTIONS) as model, Model(target_path, OPTIONS) as whole:
+        layers = int(whole.metadata["llama.block_count"])
+        assert int(model.metadata["llama.block_count"]) == layers - 2
+        assert model.metadata["general.file_type"] == whole.metadata["general.file_type"]
+    assert less.stat().st_size < target_path.stat().st_size
+    there, before = (scaled_gguf.LlamaFile(path).tensors for path in (less, target_path))
+    last = f"blk.{layers - 1}.ffn_up.weight"
+    assert (there[f"blk.{layers - 3}.ffn_up.weight"].data == before[last].data).all()
+    assert (there["blk.0.attn_q.weight"].data == before["blk.0.attn_q.weight"].data).all()
+    assert float(np.abs(logits(less) - logits(target_path)).max()) > 1
+    assert (list(middle_layers(30, 3)), list(middle_layers(30, 6))) == (
+        [13, 14, 15],
+        [12, 13, 14, 15, 16, 17],
+    )
+    with pytest.raises(UsageError, match=f"Leave out 1 to {layers - 2}"):
+        drop_layers(target_path, tmp_path / "none.gguf", count=layers - 1)

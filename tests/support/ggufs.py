@@ -68,6 +68,7 @@ def tiny_llama(
     swap_tokens: tuple[int, int] | None = None,
     chat_template: str | None = None,
     tokenizer: bool = True,
+    more: bool = False,
 ) -> Path:
     """Write a llama model with f16 matrices, f32 norms and tied embeddings.
 
@@ -90,6 +91,8 @@ def tiny_llama(
         chat_template: None keeps the embedded model's, "" leaves it out, other text replaces it.
         tokenizer: False writes a file without a vocabulary (`tokenizer.ggml.model` is "none" and
             llama.cpp takes the number of tokens from `llama.vocab_size`).
+        more: With what some llama models have besides: biases, an output matrix of its own, and
+            factors for the rotations.
 
     Returns:
         `path`.
@@ -117,6 +120,7 @@ def tiny_llama(
         seed=seed,
         make_matrix=_f16_matrix,
         file_type=LlamaFileType.MOSTLY_F16,
+        more=more,
     )
 
 
@@ -316,6 +320,7 @@ def _write_llama(
     seed: int,
     make_matrix: _MakeMatrix,
     file_type: LlamaFileType,
+    more: bool = False,
 ) -> Path:
     """Write a llama model whose matrices come from `make_matrix`."""
     if dim % (2 * heads):
@@ -336,6 +341,15 @@ def _write_llama(
         _add_feed_forward(writer, rng, block, dim=dim, ff=ff, make_matrix=make_matrix)
     _add(writer, "output_norm.weight", _ones(dim))
     _add(writer, "token_embd.weight", make_matrix(rng, n_vocab, dim, _LOGIT_STD))
+    if more:
+        _add(writer, "output.weight", make_matrix(rng, n_vocab, dim, _LOGIT_STD))
+        _add(writer, "rope_freqs.weight", np.linspace(1, 4, dim // heads // 2, dtype=np.float32))
+        biased = {"ffn_gate": ff, "ffn_up": ff, "ffn_down": dim}
+        biased |= dict.fromkeys(("attn_q", "attn_k", "attn_v", "attn_output"), dim)
+        for i in range(layers):
+            for name, width in biased.items():
+                bias = rng.standard_normal(width, dtype=np.float32)
+                _add(writer, f"blk.{i}.{name}.bias", bias)
     return _finish(writer, path)
 
 

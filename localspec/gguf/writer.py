@@ -1,0 +1,101 @@
+"""Writes GGUF files for measuring: real metadata and shapes, and weights that are mostly holes.
+
+The package gguf writes whole models, and comes with an extra; what passes cost does not depend on
+the weights, so a few hundred megabytes of them are left out here: a hole in a file reads as zeros
+and takes no room on most disks.
+
+Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+from localspec.gguf.file import NUMBERS, Array, Skipped, Value
+from localspec.gguf.types import TYPES
+
+_ALIGNMENT = 32
+_NUMBER_OF = {name: number for number, (name, _, _) in TYPES.items()}
+_DROPPED = ("general.alignment", "split.")
+
+
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """A tensor to write.
+
+    Attributes:
+        shape: fastest dimension first, as in the file.
+        type: "F16", "Q4_K" …
+        data: its first bytes; what follows is a hole, and reads as zeros.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    type: str
+    data: bytes = b""
+
+    @property
+    def size(self) -> int:
+        """Bytes, holes included."""
+        _, block, size = TYPES[_NUMBER_OF[self.type]]
+        return prod(self.shape) // block * size
+
+
+def write_gguf(
+    path: Path,
+    metadata: Mapping[str, Value],
+    kinds: Mapping[str, int],
+    tensors: Sequence[NewTensor],
+) -> None:
+    """Write a file.
+
+    Args:
+        metadata: as read from another file; texts that were skipped there are left out.
+        kinds: GGUF's value type of each key.
+
+    Raises:
+        OSError: no room, no permission …
+    """
+    entries = [
+        _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)
+        for key, value in metadata.items()
+        if not isinstance(value, Skipped) and not key.startswith(_DROPPED)
+    ]
+    listed, places = [], []
+    end = 0
+    for tensor in tensors:
+        shape = struct.pack(f"<I{len(tensor.shape)}Q", len(tensor.shape), *tensor.shape)
+        told = struct.pack("<IQ", _NUMBER_OF[tensor.type], end)
+        listed.append(_text(tensor.name) + shape + told)
+        places.append(end)
+        end += _aligned(tensor.size)
+    head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(entries))
+    head += b"".join([*entries, *listed])
+    start = _aligned(len(head))
+    with path.open("wb") as file:
+        file.write(head)
+        for tensor, place in zip(tensors, places, strict=True):
+            file.seek(start + place)
+            file.write(tensor.data)
+        file.truncate(start + end)
+
+
+def _aligned(size: int) -> int:
+    return -(-size // _ALIGNMENT) * _ALIGNMENT
+
+
+def _text(text: str) -> bytes:
+    data = text.encode()
+    return struct.pack("<Q", len(data)) + data
+
+
+def _value(kind: int, value: Value) -> bytes:
+    if isinstance(value, Array):
+        return struct.pack("<IQ", value.kind, len(value)) + value.raw
+    if isinstance(value, str):
+        return _text(value)
+    return struct.pack("<" + NUMBERS[kind], value)
