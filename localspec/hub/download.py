@@ -24,7 +24,7 @@ from localspec.files import write_atomically
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
 from localspec.hub import cache
 from localspec.hub.reference import Repository
-from localspec.hub.resolution import find, identify
+from localspec.hub.resolution import find, identify, packaged_model
 from localspec.text import gigabytes, listed, printable
 
 if TYPE_CHECKING:
@@ -101,6 +101,10 @@ def pull(
     """
     wanted = identify(reference)
     offline = cache.offline_by_environment() if offline is None else offline
+    packaged = packaged_model(reference)
+    if packaged is not None and packaged.path is not None:
+        notify(f"{packaged.name} is installed, in the Python package {packaged.distribution}.")
+        return _already_here(reference, notify, offline=offline)
     if not isinstance(wanted, Repository) or offline:
         return _already_here(reference, notify, offline=offline)
 

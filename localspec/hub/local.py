@@ -33,7 +33,7 @@ class LocalModel:
         path: the first part of a split one.
         reference: what to type after -m.
         name: what to call it, safe for a terminal.
-        source: "embedded", "huggingface", "llama.cpp", "lmstudio", "ollama" or "folder".
+        source: "embedded", "package", "huggingface", "llama.cpp", "lmstudio", "ollama" or "folder".
         architecture: as in its metadata; empty where it cannot be read.
         parameters: None where it cannot be read.
         quantization: "Q4_K_M" …, empty where it cannot be read.
@@ -60,8 +60,9 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     """Everything that looks like a model, in the order of `places`, each file once.
 
     Reads metadata only, and of files seen before not even that: what they said is kept in the
-    cache folder. Looks into the caches of huggingface-hub, llama.cpp, LM Studio and ollama, the
-    folders of the setting `model_folders`, and the current folder. Changes nothing there.
+    cache folder. Looks into packages, the caches of huggingface-hub, llama.cpp, LM Studio and
+    ollama, the folders of the setting `model_folders`, and the current folder. Changes nothing
+    there.
 
     Args:
         folders: further ones to look into.
@@ -102,6 +103,7 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
 def _places(folders: Sequence[Path]) -> Iterator[places.Place]:
     yield from chain(
         places.embedded(),
+        places.packages(),
         places.huggingface(),
         places.llama_cpp(),
         places.lmstudio(),

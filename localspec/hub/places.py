@@ -1,4 +1,4 @@
-"""Where GGUF files lie on this machine: the caches of several tools, and folders of the user's.
+"""Where GGUF files lie on this machine: Python packages, the caches of several tools, folders.
 
 Nothing is changed anywhere, and nothing that is found is believed: trees may be huge or loop,
 links may lead nowhere, manifests may name files outside of their folder.
@@ -16,10 +16,13 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.gguf.names import choose, models_among, parts_of, stays_inside
+from localspec.hub.packages import PACKAGED
 from localspec.text import printable
 
 EMBEDDED = "embedded"
 """The source of the pair that comes with localspec."""
+PACKAGE = "package"
+"""The source of models inside Python packages."""
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""
 DEEP, SHALLOW = 6, 2
@@ -55,6 +58,14 @@ def embedded() -> Iterator[Place]:
     yield Place(target, "demo", "demo (tale-13m)", EMBEDDED)
     draft = paths.embedded(paths.EMBEDDED_DRAFT)
     yield Place(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
+
+
+def packages() -> Iterator[Place]:
+    """Models inside installed Python packages."""
+    for model in PACKAGED:
+        path = model.path
+        if path is not None:
+            yield Place(path, model.name, model.name, PACKAGE)
 
 
 def huggingface() -> Iterator[Place]:

@@ -5,6 +5,7 @@
     user/repo:name.gguf                       one file of it
     hf.co/user/repo:Q8_0, https://…           the same, as copied from elsewhere
     qwen3-8b, qwen3-8b:Q8_0                   a name in the catalogue
+    smollm2                                   one that a Python package may carry
     demo                                      the embedded pair
 
 Which file on this machine that means is `localspec.hub.resolution`'s business.

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 from localspec import paths
 from localspec.errors import LocalspecError, ModelNotFound, UsageError
 from localspec.gguf.names import choose, models_among, parts_of
-from localspec.hub import cache
+from localspec.hub import cache, packages
 from localspec.hub.reference import Repository
-from localspec.hub.resolution import identify
+from localspec.hub.resolution import identify, packaged_model
 from localspec.text import printable
 
 if TYPE_CHECKING:
@@ -70,12 +70,18 @@ def plan(reference: str) -> Removal:
         ModelNotFound: there is nothing of it.
         UsageError: it is not in a cache of localspec's or huggingface-hub's.
     """
+    packaged = packaged_model(reference)
     wanted = identify(reference)
     if wanted is None:
         raise UsageError("The embedded pair is a part of localspec. Choose another model.")
     if isinstance(wanted, Path):
         return _file(wanted)
-    return _cached(wanted, reference)
+    try:
+        return _cached(wanted, reference)
+    except ModelNotFound:
+        if packaged is None or packaged.path is None:
+            raise
+        raise UsageError(f"{packaged.name} {packaged.removal}") from None
 
 
 def _cached(wanted: Repository, typed: str) -> Removal:
@@ -206,6 +212,9 @@ def _unlink(files: tuple[Path, ...]) -> None:
 
 
 def _whose(path: Path) -> str:
+    packaged = packages.holding(path)
+    if packaged is not None:
+        return packaged.removal
     for variable, folder, owner, advice in _OTHERS:
         for place in (os.environ.get(variable), folder):
             if place and Path(place).expanduser().resolve() in path.parents:

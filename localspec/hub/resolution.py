@@ -12,7 +12,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.errors import ModelNotFound
 from localspec.gguf.names import DEFAULT_QUANT, ModelFiles, choose, models_among, parts_of
-from localspec.hub import cache
+from localspec.hub import cache, packages
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.text import listed, printable
 
@@ -62,11 +62,34 @@ def find(
     meant = identify(reference)
     if meant is None:
         return FoundModel(paths.embedded(embedded))
+    packaged = packaged_model(reference)
+    if packaged is not None and packaged.path is not None:
+        return FoundModel(packaged.path)
     if isinstance(meant, Path):
         return FoundModel(_whole(meant))
     if offline is None:
         offline = cache.offline_by_environment()
-    return _cached(meant, str(reference), offline)
+    try:
+        return _cached(meant, str(reference), offline)
+    except ModelNotFound:
+        if packaged is None:
+            raise
+        raise ModelNotFound(packages.missing(packaged, str(reference), offline=offline)) from None
+
+
+def packaged_model(
+    reference: str | os.PathLike[str] | None,
+) -> packages.PackagedModel | None:
+    """The model of a Python package that a reference means, installed or not; None for others.
+
+    Raises:
+        ModelNotFound, UsageError: as `identify`.
+    """
+    typed = parse(reference)
+    meant = identify(reference)
+    if isinstance(typed, CatalogName) and isinstance(meant, Repository):
+        return packages.meant_by(typed, meant)
+    return None
 
 
 def identify(reference: str | os.PathLike[str] | None) -> Path | Repository | None:

