@@ -1,1 +1,5 @@
 """The binding: the only room that imports llama_cpp, and only when a model is opened."""
+
+from localspec.llama import openmp
+
+openmp.shorten_waits()

@@ -38,6 +38,7 @@ class Batch:
         # Without positions and sequence ids llama.cpp continues sequence 0, and without a list of
         # outputs it gives the last token's: a chain needs nothing filled but its tokens.
         self._chain = llama_cpp.llama_batch(n_tokens=0, token=token)
+        self._single = llama_cpp.llama_batch(n_tokens=1, token=token)
         self._tree = llama_cpp.llama_batch(
             n_tokens=0,
             token=token,
@@ -50,12 +51,12 @@ class Batch:
     def chain(self, tokens: Sequence[int], outputs: int) -> Any:
         """A llama_batch of tokens behind sequence 0, with logits for the last `outputs`."""
         n = len(tokens)
+        if n == outputs == 1:
+            self._token[0] = tokens[0]
+            return self._single
         batch = self._chain
         batch.n_tokens = n
-        if n == 1:
-            self._token[0] = tokens[0]
-        else:
-            self._token[:n] = tokens
+        self._token[:n] = tokens
         if outputs == 1:
             batch.logits = None
         elif outputs == n:

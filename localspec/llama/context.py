@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from time import perf_counter
-from typing import Any
+from typing import Any, Protocol
 
 import llama_cpp
 import numpy as np
@@ -28,11 +28,28 @@ from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequences import GrownTree, Sequences
 
 _ABORTED = 2
+LEAST_CHUNK = 64
+"""A prompt is not cut into less: passes over 64 tokens cost as much for each token as those over
+512, and give the same bits; below that other kernels serve."""
+REST = LEAST_CHUNK - 1
 
 # Not a quick one: on a GPU it waits for the pass.
 _logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
     ("llama_get_logits", llama_cpp.llama_cpp._lib)
 )
+
+
+class PassWatch(Protocol):
+    """Whoever decides how passes run; see `Context.watch`."""
+
+    def chunk(self, context: int, most: int) -> int:
+        """Before each chunk of a long prompt, behind so many tokens: tokens that it may have,
+        LEAST_CHUNK … most, in multiples of LEAST_CHUNK."""
+        ...
+
+    def passed(self, tokens: int, context: int, seconds: float) -> None:
+        """A pass over so many tokens, behind so many, took so long."""
+        ...
 
 
 class Context:
@@ -51,12 +68,14 @@ class Context:
         recurrent: whether the memory (or a part of it) cannot be cut back token by token.
         restores: whether dropping tokens may cost a pass, because the memory is recurrent and
             llama.cpp keeps no snapshots for its architecture.
+        watch: told about every pass, and asked before the chunks of a prompt; None for nobody.
     """
 
     def __init__(self, model: Model, options: ModelOptions) -> None:
         self.model = model
         self.tokens: list[int] = []
         self.native_seconds = 0.0
+        self.watch: PassWatch | None = None
         self._flag = ctypes.create_string_buffer(2)
         library.forget_complaints()
         params = context_params(model, options, self._flag)
@@ -97,8 +116,10 @@ class Context:
         self._saved = SavedStates(self._handle)
         self._sequences = Sequences(self._memory, self.max_leaves)
         self._grown = GrownTree()
+        self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
         self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
         self._hidden = HiddenStates(model, self._handle)
+        self._gives_hidden = False  # whether it was ever asked to
         self._last_pass = 0  # tokens
         self._views: dict[tuple[int, int], Rows] = {}
 
@@ -121,6 +142,10 @@ class Context:
         """Take a cancellation back."""
         self._flag[0] = b"\x00"
 
+    def set_threads(self, count: int) -> None:
+        """Have the passes from now on run on so many threads, prompts' chunks as well."""
+        llama_cpp.llama_set_n_threads(self._handle, count, count)
+
     def want_hidden(self, layers: tuple[int, ...]) -> None:
         """Have the passes from now on make hidden states, for `hidden`. Costs nothing where they do
         so already, and a new reservation of buffers in the next pass where layers change.
@@ -132,6 +157,7 @@ class Context:
             NativeError: llama.cpp does not give out layers of this architecture, or this build
                 lacks the function.
         """
+        self._gives_hidden = self._gives_hidden or bool(layers)
         self._hidden.want(layers)
 
     def hidden(self, outputs: int) -> dict[int, Rows]:
@@ -164,19 +190,21 @@ class Context:
             Cancelled: the chunks before are in the cache, this one is not.
             NativeError: as `_decode`.
         """
-        if self._grown:
+        if self._grown.tokens:
             self.settle()
-        total, capacity = len(tokens), self._batch.capacity
-        if total > capacity:
-            start = 0
-            while total - start > capacity:
+        total, start = len(tokens), 0
+        if total > LEAST_CHUNK:
+            # A short rest joins the last chunk: by itself it would cost more, and other bits.
+            while total - start > min(self._batch.capacity, (most := self._most()) + REST):
                 # The last chunk has to hold every token that gives a row.
-                size = min(capacity, total - start - outputs)
+                size = min(most, total - start - outputs)
+                if size < 1:
+                    break
                 self._decode_chain(tokens[start : start + size], 0)
                 start += size
                 if progress is not None:
                     progress(start, total)
-            tokens = tokens[start:]
+            tokens = tokens[start:] if start else tokens
         rows = self._decode_chain(tokens, outputs)
         if progress is not None:
             progress(total, total)
@@ -206,6 +234,7 @@ class Context:
             pending = pending[-1:]
         leaves = tree.leaf_numbers()
         count = 1 + max(numbers[-1] for numbers in leaves)
+        self._leaves = leaves, count
         held = len(self.tokens)
         for leaf in range(1, count):
             self._sequences.share(leaf, held)
@@ -220,12 +249,15 @@ class Context:
         if tree.is_chain():
             self.tokens += tree.tokens[: len(path)]
             if len(path) < len(tree):
-                self.tokens += tree.tokens[len(path) :]
-                self.truncate(kept)
+                if self.recurrent:
+                    self.tokens += tree.tokens[len(path) :]
+                    self.truncate(kept)
+                else:
+                    self._sequences.cut(kept)
             return
-        leaves = tree.leaf_numbers()
+        leaves, count = self._leaves
         winner = leaves[path[-1]][0] if path else 0
-        self._sequences.keep(winner, held, kept, 1 + max(numbers[-1] for numbers in leaves))
+        self._sequences.keep(winner, held, kept, count)
         self.tokens += [tree.tokens[node] for node in path]
 
     def grow(
@@ -310,7 +342,7 @@ class Context:
         A recurrent memory that cannot go back so far is restored from a state that was saved before
         (see `checkpoint`), else cleared: `tokens` is then shorter than asked for, never different.
         """
-        if self._grown:
+        if self._grown.tokens:
             self.settle()
         drop = len(self.tokens) - length
         if drop <= 0:
@@ -351,8 +383,13 @@ class Context:
         self._undoable = 0
         self._saved.forget()
 
+    def _most(self) -> int:
+        """Tokens of the next chunk at most."""
+        most = self._batch.capacity
+        return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
+
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
-        if self._hidden.final and 0 < outputs < len(tokens):
+        if self._gives_hidden and self._hidden.final and 0 < outputs < len(tokens):
             # Every token of the pass that makes final states is an output, and those are few.
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
@@ -369,13 +406,17 @@ class Context:
             Cancelled: `cancel` was called.
             NativeError: no room in the cache, or a failure in llama.cpp.
         """
-        self._hidden.prepare(outputs > 0)
+        if self._gives_hidden:
+            self._hidden.prepare(outputs > 0)
         self._last_pass = int(batch.n_tokens)
         started = perf_counter()
         status = llama_cpp.llama_decode(self._handle, batch)
         if status == 0:
             address = _logits_address(self._handle)  # waits for a pass on a GPU
-            self.native_seconds += perf_counter() - started
+            seconds = perf_counter() - started
+            self.native_seconds += seconds
+            if self.watch is not None:
+                self.watch.passed(self._last_pass, len(self.tokens), seconds)
             rows = self._views.get((address, outputs))
             return self._view(address, outputs) if rows is None else rows
         self.native_seconds += perf_counter() - started

@@ -34,7 +34,7 @@ def context_params(model: Model, options: ModelOptions, stop: ctypes.Array[ctype
         stop: a string; passes are aborted for as long as it is one character long. It must outlive
             the context.
     """
-    threads = options.threads or library.default_threads()
+    threads = options.fixed_threads or library.default_threads()
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = options.context or min(model.trained_context, DEFAULT_CONTEXT)
     params.n_batch = params.n_ubatch = options.batch

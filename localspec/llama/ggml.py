@@ -11,8 +11,8 @@ from typing import Any
 
 from llama_cpp._ggml import libggml
 
-GPU, INTEGRATED_GPU = 1, 2
-"""ggml_backend_dev_type of ggml-backend.h: what takes layers."""
+CPU, GPU, INTEGRATED_GPU = 0, 1, 2
+"""ggml_backend_dev_type of ggml-backend.h; the latter two take layers."""
 
 AbortCallback: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 """ggml_abort_callback_t of ggml.h: told what went wrong."""
@@ -48,6 +48,9 @@ device_description: Callable[[int], bytes | None] = _function(
     "ggml_backend_dev_description", ctypes.c_char_p, _Pointer
 )
 device_type: Callable[[int], int] = _function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
+_buffer_name: Callable[[int], bytes | None] = _function(
+    "ggml_backend_buft_name", ctypes.c_char_p, _Pointer
+)
 _device_memory: Callable[[int, Any, Any], None] = _function(
     "ggml_backend_dev_memory",
     None,
@@ -67,6 +70,21 @@ def device_memory(device: int) -> tuple[int, int]:
     free, total = ctypes.c_size_t(0), ctypes.c_size_t(0)
     _device_memory(device, ctypes.byref(free), ctypes.byref(total))
     return int(free.value), int(total.value)
+
+
+def cpu_weight_buffers() -> list[str]:
+    """Names of the layouts that the CPU backend rewrites weights to, the preferred one first."""
+    listed: Any = registry_address_of(registry_by_name(b"CPU"), b"ggml_backend_dev_get_extra_bufts")
+    cpu = next((device for device in devices() if device_type(device) == CPU), None)
+    if listed is None or cpu is None:
+        return []
+    found = ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(cpu)
+    names = []
+    for buffer in found:
+        if buffer is None:
+            break
+        names.append(text(_buffer_name(buffer)))
+    return names
 
 
 def text(raw: bytes | None) -> str:

@@ -14,9 +14,11 @@ import llama_cpp
 import psutil
 
 from localspec.errors import NativeError, UsageError
-from localspec.llama import ggml
+from localspec.llama import ggml, openmp
 
 logger = logging.getLogger("localspec.llama")
+
+openmp.restore()  # llama_cpp is loaded, and OpenMP with it
 
 # ggml_log_level of ggml.h; llama_cpp's own table is of an older version.
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}

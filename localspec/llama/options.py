@@ -8,6 +8,7 @@ from localspec.errors import UsageError
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
+AUTO = "auto"
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Context length where none is asked for and the model was trained on more."""
@@ -20,7 +21,8 @@ class ModelOptions:
     Attributes:
         context: tokens the KV cache holds; 0 takes the length the model was trained on, at most
             DEFAULT_CONTEXT.
-        threads: None takes the physical cores.
+        threads: "auto" measures what is best while passes run (see `localspec.planning.threads`):
+            as many as there are physical cores, fewer while other processes need them.
         draft_threads: the draft model's; None takes as many as the target. Where both together are
             no more than the cores, the two can run side by side (`Drafting.overlap`).
         gpu_layers: layers to offload, -1 for all; ignored by builds without a GPU backend.
@@ -43,7 +45,7 @@ class ModelOptions:
     """
 
     context: int = 0
-    threads: int | None = None
+    threads: int | str = "auto"
     draft_threads: int | None = None
     gpu_layers: int = -1
     draft_gpu_layers: int | None = None
@@ -63,8 +65,8 @@ class ModelOptions:
                 f"A context of {self.context} tokens is too short. Give 8 or more, "
                 "or 0 for the model's own length."
             )
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"threads is {self.threads}. Give 1 or more.")
+        if self.threads != AUTO and not (isinstance(self.threads, int) and self.threads > 0):
+            raise UsageError(f"threads is {self.threads}. Give 1 or more, or {AUTO}.")
         if self.draft_threads is not None and self.draft_threads < 1:
             raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 or more.")
         for what, layers in (
@@ -97,6 +99,11 @@ class ModelOptions:
                 f"A {self.kv_type_v} V cache needs flash attention. Leave --flash-attention on."
             )
 
+    @property
+    def fixed_threads(self) -> int | None:
+        """The count that was asked for, None for "auto"."""
+        return self.threads if isinstance(self.threads, int) else None
+
     def for_draft(self, context: int) -> ModelOptions:
         """The same for the draft model, whose cache holds as much as the target's."""
         return replace(
@@ -105,3 +112,8 @@ class ModelOptions:
             threads=self.draft_threads or self.threads,
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
+
+
+def thread_count(text: str) -> int | str:
+    """What somebody wrote as a number of threads; ModelOptions judges it."""
+    return int(text) if text.strip().lstrip("-").isdecimal() else text.strip()

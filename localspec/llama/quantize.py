@@ -12,6 +12,19 @@ from localspec.llama import library
 _PREFIX = "LLAMA_FTYPE_MOSTLY_"
 
 
+def file_type(quant: str) -> int:
+    """llama.cpp's number for "Q4_K_M" and the like.
+
+    Raises:
+        UsageError: an unknown quantization.
+    """
+    found: int | None = getattr(llama_cpp, _PREFIX + quant.upper(), None)
+    if found is None:
+        known = sorted(n.removeprefix(_PREFIX) for n in dir(llama_cpp) if n.startswith(_PREFIX))
+        raise UsageError(f"There is no quantization '{quant}'. Choose from {', '.join(known)}.")
+    return found
+
+
 def quantize(
     source: Path,
     destination: Path,
@@ -29,13 +42,10 @@ def quantize(
         UsageError: an unknown quantization.
         NativeError: llama.cpp could not read or write; `destination` may hold a part.
     """
-    file_type = getattr(llama_cpp, _PREFIX + quant.upper(), None)
-    if file_type is None:
-        known = sorted(n.removeprefix(_PREFIX) for n in dir(llama_cpp) if n.startswith(_PREFIX))
-        raise UsageError(f"There is no quantization '{quant}'. Choose from {', '.join(known)}.")
+    type_number = file_type(quant)
     library.start()
     params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = file_type
+    params.ftype = type_number
     params.nthread = threads or library.default_threads()
     params.allow_requantize = again
     library.forget_complaints()

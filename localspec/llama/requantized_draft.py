@@ -74,7 +74,7 @@ def faster_copy(model: Model, options: ModelOptions) -> Path | None:
             return None
         logger.info("making a %s copy of the draft model %s", QUANT, model.path.name)
         with replacing(copy) as partial:
-            quantize(model.path, partial, QUANT, options.threads, again=True)
+            quantize(model.path, partial, QUANT, options.fixed_threads, again=True)
         ratio = _time_ratio(model, copy, options)
         faster = ratio <= WORTHWHILE
         verdict = json.dumps({"faster": faster, "ratio": ratio, "source": _source(model.path)})

@@ -68,6 +68,9 @@ class Sequences:
             kept: tokens that sequence 0 has afterwards, the rest of the branch is dropped.
             used: sequences that the tree used, 0 included; all of them below this number.
         """
+        if kept == held:  # nothing of any branch: one search through the cells is enough
+            self.remove(-1, held)
+            return
         if winner:
             self.remove(0, held)
             self.copy(winner, 0, held, kept)
@@ -85,8 +88,9 @@ class Sequences:
 
     def cut(self, length: int) -> None:
         """Drop everything behind the first `length` tokens, branches included."""
-        self.remove(-1, length)
-        self.forget(length)
+        _sequence_remove(self._memory, -1, length, -1)
+        if self._most_shared > length:
+            self.forget(length)
 
     def forget(self, length: int) -> None:
         """Take note that nothing behind `length` is left."""

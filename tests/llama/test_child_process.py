@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 from time import sleep
@@ -13,7 +14,7 @@ import pytest
 
 from localspec import paths
 from localspec.errors import Cancelled, ModelInvalid
-from localspec.llama import amx_check, child_process, crash_test
+from localspec.llama import amx_check, child_process, crash_test, ggml
 from tests.support.ggufs import tiny_llama
 
 WAITS = "import threading; threading.Event().wait()"
@@ -74,18 +75,31 @@ def test_what_a_child_started_goes_with_it(monkeypatch: pytest.MonkeyPatch, tmp_
     assert not any(map(running, pids))
 
 
-def test_amx_code_that_hangs_does_not_work(
+def test_amx_code_that_hangs_is_done_without(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     monkeypatch.setattr(llama_cpp, "llama_print_system_info", lambda: b"AMX_INT8 = 1")
     monkeypatch.setattr(amx_check, "LIMIT", 0.2)
     asked = runs(monkeypatch, WAITS)
-    assert not amx_check.weight_buffers_work()
+    works = amx_check.weight_buffers_work()
     assert "crashes or hangs" in caplog.text
-    assert not amx_check.weight_buffers_work()
+    assert "AMX" not in ggml.cpu_weight_buffers() or not works, "never with AMX after that"
+    assert amx_check.weight_buffers_work() == works
     assert asked == ["localspec.llama.amx_child"], "and that is kept"
     assert (paths.cache_folder() / "amx.json").exists()
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's part is Linux's")
+def test_ggml_is_refused_amx_in_a_process_of_its_own() -> None:
+    code = (
+        "from localspec.llama import amx_check, ggml\n"
+        "assert amx_check._amx_refused() == bool(ggml.cpu_weight_buffers())\n"
+        "assert 'AMX' not in ggml.cpu_weight_buffers()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "what ggml prints is kept from the user"
 
 
 def test_file_that_makes_llama_cpp_hang_is_refused(

@@ -1,0 +1,125 @@
+"""Thread counts: which there are, moved between passes; and prompts in chunks as somebody says."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import ModelOptions, UsageError
+from localspec.llama import library, openmp, thread_counts
+from localspec.llama.context import LEAST_CHUNK, Context
+from localspec.llama.model import Model
+from localspec.llama.options import thread_count
+
+NOISE = 0.3
+"""As in test_context."""
+
+
+class Watch:
+    """Wants the smallest chunks, and keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[int, int]] = []
+
+    def chunk(self, context: int, most: int) -> int:
+        return LEAST_CHUNK
+
+    def passed(self, tokens: int, context: int, seconds: float) -> None:
+        assert seconds > 0.0
+        self.passes.append((tokens, context))
+
+
+@pytest.fixture(scope="module")
+def context(draft_path: Path) -> Iterator[Context]:
+    options = ModelOptions(context=512)
+    with Model(draft_path, options) as model:
+        opened = Context(model, options)
+        yield opened
+        opened.close()
+
+
+def test_a_watched_prompt_is_read_in_chunks_and_every_pass_is_told(context: Context) -> None:
+    tokens = context.filler(LEAST_CHUNK * 3 + 20)
+    context.clear()
+    whole = context.extend(tokens)[-1].copy()
+    context.clear()
+    context.watch = watch = Watch()
+    try:
+        parts = context.extend(tokens)[-1]
+        assert watch.passes == [(64, 0), (64, 64), (84, 128)], "a short rest joins the last chunk"
+        assert abs(whole - parts).max() < NOISE
+        context.extend([5])
+        assert watch.passes[-1] == (1, len(tokens))
+        rows = context.extend(tokens[: LEAST_CHUNK + 1], LEAST_CHUNK + 1)
+        assert len(rows) == LEAST_CHUNK + 1, "all of them are wanted, so they stay together"
+    finally:
+        context.watch = None
+
+
+def test_threads_move_between_passes_and_change_nothing_else(context: Context) -> None:
+    tokens = context.filler(40)
+    rows = []
+    for counts in ((1, 1), (2, 1), (1, 2)):
+        context.clear()
+        for count, part in zip(counts, (tokens[:20], tokens[20:]), strict=True):
+            context.set_threads(count)
+            row = context.extend(part)[-1]
+        rows.append(row.copy())
+    assert abs(rows[0] - rows[1]).max() < NOISE
+    assert abs(rows[0] - rows[2]).max() < NOISE
+
+
+@pytest.mark.parametrize(
+    ("cores", "fast", "counts"),
+    [(8, None, [1, 4, 8]), (2, None, [1, 2]), (1, None, [1]), (10, 4, [1, 4, 5, 10]), (4, 4, None)],
+)
+def test_counts_to_choose_from(
+    cores: int, fast: int | None, counts: list[int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(library, "default_threads", lambda: cores)
+    monkeypatch.setattr(thread_counts, "performance_cores", lambda: fast)
+    assert thread_counts.thread_counts() == (counts or [1, 2, 4])
+
+
+def test_performance_cores_are_told_apart_where_the_system_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed = tmp_path / "cpus"
+    monkeypatch.setattr(thread_counts, "_PERFORMANCE", listed)
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert thread_counts.performance_cores() is None
+    # Processors that this machine does not have stand for a core each.
+    listed.write_text("100000-100005,100008\n", encoding="ascii")
+    assert thread_counts.performance_cores() == 7
+    listed.write_text("", encoding="ascii")
+    assert thread_counts.performance_cores() is None
+
+
+@pytest.mark.parametrize(("text", "count"), [("2", 2), (" auto", "auto"), ("-1", -1), ("x", "x")])
+def test_threads_as_people_write_them(text: str, count: int | str) -> None:
+    assert thread_count(text) == count
+
+
+@pytest.mark.parametrize("threads", [0, -1, "x", "2"])
+def test_no_such_number_of_threads(threads: int | str) -> None:
+    with pytest.raises(UsageError, match=r"Give 1 or more, or auto\."):
+        ModelOptions(threads=threads)
+
+
+def test_the_waits_of_openmp_are_shortened_for_this_process_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delenv(openmp.NAME, raising=False)
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    openmp.shorten_waits()
+    assert os.environ[openmp.NAME] == openmp.SPINS
+    openmp.restore()
+    assert openmp.NAME not in os.environ
+    monkeypatch.setenv(openmp.NAME, "7")
+    openmp.shorten_waits()
+    openmp.restore()
+    assert os.environ[openmp.NAME] == "7", "somebody's own is left alone"
