@@ -13,6 +13,7 @@ from localspec.decoding.interfaces import (
     Step,
 )
 from localspec.decoding.session import Session
+from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import ROOT
 from localspec.planning.answer_state import (
     FAIR,
@@ -24,6 +25,7 @@ from localspec.planning.answer_state import (
     ModelState,
 )
 from localspec.planning.costs import VerificationCosts
+from localspec.planning.draft_value import DraftValue
 from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
@@ -31,6 +33,10 @@ from localspec.planning.planner import LAST
 
 UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
+CONFIRMING = Plan(None, reason="passes have changed their pace, and a plain one tells by how much")
+UNCOVERED = Plan(
+    None, reason="drafting has cost more than it saved lately, and waits until that is made up for"
+)
 UNLIKELY = Plan(None, reason="what was looked up is too unlikely to pay for its verification")
 LOSING = Plan(None, reason="the draft model has not paid for itself lately; it is asked again soon")
 LEADING = "the draft model leads"
@@ -73,6 +79,8 @@ class AdaptivePlanner:
     SURE = 0.9
     """Where the next token that was looked up is this likely, a draft model has little to add."""
     ONWARD_RATE = 0.05
+    LONGEST_PLANNING = 1e-3
+    """Seconds; a step whose planning seems to take longer was interrupted."""
 
     def __init__(
         self,
@@ -99,9 +107,11 @@ class AdaptivePlanner:
         self._drawn = drawn and not greedy
         self._overlap = overlap
         self._costs: VerificationCosts | None = None
-        self._costs_of: tuple[int, int] | None = None
+        self._costs_of: tuple[int, int, int] | None = None
         self._tokens = self._seconds = 0.0
         self._idle = self._asleep = 0
+        self._uncovered = False
+        self.statement = AccountStatement()
         profile.begin()
 
     def plan(self, session: Session) -> Plan:
@@ -112,8 +122,6 @@ class AdaptivePlanner:
         room = min(session.room - 1, self._most, self._capacity - held)
         for lookup in self._lookups:
             lookup.predictions = []
-        for model in self._models.values():
-            model.begin(held)
         if not profile.target:
             return UNMEASURED
         if room < 1:
@@ -121,10 +129,18 @@ class AdaptivePlanner:
         costs = self._verification_costs(held)
         if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
+        if profile.target.doubtful:
+            return CONFIRMING
         rate = self._rate(costs)
-        looked_up = self._look_up(session, room, costs, rate)
-        asks = self._to_ask(session, looked_up, rate)
-        reviews = None if asks is not None or looked_up.pays else self._to_review(held)
+        # The fund is in seconds of now, costs are at the table's pace.
+        spare = profile.account.open(profile.target.plain(held)) / profile.target.pace
+        for model in self._models.values():
+            model.begin(held, lambda: self._value(costs, rate, room), rate)
+        looked_up = self._look_up(session, room, costs, rate, spare)
+        asks = self._to_ask(session, looked_up, costs, rate, spare)
+        reviews = None
+        if asks is None and not looked_up.pays:
+            reviews = self._to_review(held, spare)
         if asks is None and reviews is None and not looked_up.pays:
             return self._plain(costs)
         self._idle = 0
@@ -144,6 +160,7 @@ class AdaptivePlanner:
             lookup_kind=looked_up.kind,
             worth=looked_up.worth,
             onward=0.75 if concerned is None else self._models[concerned].onward,
+            spare=spare,
         )
 
     def observe(self, step: Step) -> None:
@@ -152,7 +169,11 @@ class AdaptivePlanner:
         if step.reads_prompt or plan is ASLEEP or plan is HOPELESS:
             return
         profile, held = self._profile, step.context_length
+        self._settle(step)
+        before = profile.target.plain(held)
         profile.target.observe(1 + len(step.tree), held, step.target_seconds)
+        if not len(step.tree):
+            profile.account.prove(before, profile.target.plain(held), self.statement)
         profile.spent(step.seconds - step.target_seconds - step.draft_seconds, len(step.tree))
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / profile.target.pace
@@ -167,8 +188,22 @@ class AdaptivePlanner:
         for lookup in self._lookups:
             lookup.learn(step.tokens)
 
+    def _settle(self, step: Step) -> None:
+        """Enter the step in the account."""
+        profile = self._profile
+        plain = profile.target.plain(step.context_length)
+        tokens, overhead = len(step.tokens), profile.step_overhead
+        drafted = bool(step.tree.tokens) or step.draft_seconds > 0.0
+        if drafted:
+            lost = step.seconds - tokens * (plain + overhead)
+        else:
+            # How long a plain pass takes is not drafting's doing; that it was planned for is.
+            own = step.seconds - step.target_seconds
+            lost = min(self.LONGEST_PLANNING, max(0.0, own - overhead))
+        profile.account.settle(plain, tokens, lost, step.seconds, self.statement, drafted=drafted)
+
     def _look_up(
-        self, session: Session, room: int, costs: VerificationCosts, rate: float
+        self, session: Session, room: int, costs: VerificationCosts, rate: float, spare: float
     ) -> LookupValue:
         """What the lookup sources have to say here, as far as it is worth a thought."""
         if not self._lookups:
@@ -179,7 +214,7 @@ class AdaptivePlanner:
         plain = 1.0 - rate * costs.least[1]
         best = LookupValue(NONE, plain, 0.0)
         for lookup in self._lookups:
-            looked_up = self._value_of(lookup, session, room, costs, rate)
+            looked_up = self._value_of(lookup, session, room, costs, rate, spare)
             if looked_up.kind > NONE and (best.kind == NONE or looked_up.worth > best.worth):
                 best = looked_up
         return best
@@ -191,9 +226,11 @@ class AdaptivePlanner:
         room: int,
         costs: VerificationCosts,
         rate: float,
+        spare: float,
     ) -> LookupValue:
         least, estimator, source = costs.least, lookup.estimator, lookup.source
         plain = best = 1.0 - rate * least[1]
+        covered = least[1] + spare
         reach = total = 1.0
         first, farthest, at_risk = 0.0, 1 + self.DIP, 0.0
         chain = islice(source.expected(source.place(session)), room)
@@ -205,29 +242,50 @@ class AdaptivePlanner:
             first = first or reach
             total += reach
             worth = total - rate * least[n]
-            if worth > best:
+            if worth > best and least[n] <= covered:
                 best, farthest = worth, n + self.DIP
                 at_risk = (1.0 - first) * (least[n] - least[1])
         kind = NONE if not first else POOR if best <= plain else FAIR if first < self.SURE else GOOD
         return LookupValue(kind, best, at_risk)
 
-    def _to_ask(self, session: Session, looked_up: LookupValue, rate: float) -> str | None:
-        """The model source that gains most; None where none is worth asking."""
+    def _value(self, costs: VerificationCosts, rate: float, room: int) -> DraftValue:
+        """Of drafts of a model source here."""
+        return DraftValue(AdaptivePlan(AUTO, room, costs=costs, rate=rate, leaves=self._leaves))
+
+    def _to_ask(
+        self,
+        session: Session,
+        looked_up: LookupValue,
+        costs: VerificationCosts,
+        rate: float,
+        spare: float,
+    ) -> str | None:
+        """The model source that gains most; None where none is worth asking, or the account does
+        not cover it."""
         best, gain = None, 0.0
+        spare -= costs.least[2] - costs.least[1]
         for name, model in self._models.items():
             advantage = model.advantage(session, looked_up, rate)
-            if advantage > gain:
-                best, gain = name, advantage
+            if advantage <= gain:
+                continue
+            if model.first_pass(session) > spare:
+                self._uncovered = True
+                continue
+            best, gain = name, advantage
         return best
 
-    def _to_review(self, held: int) -> str | None:
+    def _to_review(self, held: int, spare: float) -> str | None:
         """The model source that it is time to try; the lookup sources' turn otherwise."""
-        due = [name for name, model in self._models.items() if model.due(held)]
+        due = [name for name, model in self._models.items() if model.due(held, spare)]
         return min(due, key=lambda name: self._models[name].asked_at, default=None)
 
     def _plain(self, costs: VerificationCosts) -> Plan:
         """Nothing is drafted: why, and for how long nothing is planned either."""
         self._idle += 1
+        if self._uncovered:
+            self._uncovered = False
+            self.statement.refused += 1
+            return UNCOVERED
         if costs.least[1] < self.SHORT:
             self._asleep = min(self._idle // 2, self.NAP)
         if not self._models:
@@ -237,9 +295,12 @@ class AdaptivePlanner:
 
     def _verification_costs(self, held: int) -> VerificationCosts:
         """What verifying costs at this context length, worked out anew when it has moved."""
-        of = (self._profile.target.version, held >> 9)
+        of = (self._profile.threads, self._profile.target.version, held >> 7)
         if self._costs is None or self._costs_of != of:
-            self._costs = self._profile.verification_costs(held, self._most)
+            before, self._costs = self._costs, self._profile.verification_costs(held, self._most)
+            if before is not None and self._costs_of is not None and self._costs_of[0] != of[0]:
+                # What recent steps brought, as if it had been on this many threads.
+                self._seconds *= self._costs.least[1] / before.least[1]
             self._costs_of = of
         return self._costs
 

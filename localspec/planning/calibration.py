@@ -7,15 +7,17 @@ from time import perf_counter
 from typing import Protocol
 
 from localspec.decoding.sampling import Rows
-from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
+from localspec.planning.costs import SIZES, CostCurve
 
 BUDGETS = (1.4, 0.35)
 """Seconds for the target and for the draft model, after a first pass that pages the weights in;
 together they stay under two."""
 CORE, ROUNDS = 11, 2
 """So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup."""
-FAR = (1, 4, 8, 16)
-"""Sizes measured at a second context length; the others keep their proportion to these."""
+FAR, FAR_LENGTH = (1, 4, 8, 16), 520
+"""Sizes measured at a second length of context, which tells what the cache adds to any."""
+LONG_PROMPT = 300
+"""Tokens of a prompt behind which that can be measured as well."""
 
 STEADY = 1.3
 """The first sizes, measured once more at the end, may be slower by so much."""
@@ -103,10 +105,10 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
         # A pass of some microseconds meets more hiccups, and is soon done again.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
         measure(passes, filler, sizes[:2], again, float("inf"), rounds)
-        length = CONTEXT_STEP + 8
+        length = FAR_LENGTH
         # A prompt of that length costs about what its tokens do in the largest pass known.
         largest = max(near)
-        fill = near[largest] / largest * CONTEXT_STEP
+        fill = near[largest] / largest * length
         if (
             length + 64 < passes.capacity
             and not passes.recurrent
@@ -118,11 +120,29 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     finally:
         passes.clear()
     curve.forget()
-    curve.learn(near, 0)
+    curve.learn(near, held)
     steady = all(near[n] * STEADY > again[n] for n in again)
     if all(n in far for n in FAR[:2]):
-        curve.learn(_stretched(near, far), CONTEXT_STEP)
+        curve.learn(far, length)
     return steady
+
+
+def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
+    """Measure what the cache adds behind the text that it holds, which stays.
+
+    Where passes are so long that `calibrate` had no time for a second length, the first long prompt
+    is one.
+
+    Raises:
+        Cancelled: the passes were cancelled meanwhile; nothing is learned.
+    """
+    held = len(passes.tokens)
+    far: dict[int, float] = {}
+    try:
+        measure(passes, passes.filler(max(FAR[:3])), list(FAR[:3]), far, float("inf"))
+    finally:
+        passes.truncate(held)
+    curve.learn({n: seconds / curve.pace for n, seconds in far.items()}, held)
 
 
 def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
@@ -170,14 +190,3 @@ def measure(
             seconds = passes.native_seconds - before
             best[n] = min(best.get(n, seconds), seconds)
             passes.truncate(held)
-
-
-def _stretched(near: dict[int, float], far: dict[int, float]) -> dict[int, float]:
-    """The near curve moved to where the far sizes were measured: by what each token adds."""
-    known = sorted(far)
-    table = dict(far)
-    for n, seconds in near.items():
-        if n not in far:
-            nearest = min(known, key=lambda size: abs(size - n))
-            table[n] = seconds + (far[nearest] - near[nearest]) * n / nearest
-    return table

@@ -1,23 +1,23 @@
-"""What a pass costs: T(n), measured on this machine and refined while it is used; and what
+"""What a pass costs: T(n, c), measured on this machine and refined while it is used; and what
 verifying so many tokens costs at one place of a text.
 
-T(n) is neither linear nor even monotone: kernels work in tiles, so a pass over 4 tokens can cost
-less than one over 3. It grows with the cached context as well, so a curve keeps one table for
-each stretch of CONTEXT_STEP tokens of context.
+T(n, c) = a(n) + b(n) · c, for a pass over n tokens behind c cached ones. a(n) is neither linear nor
+even monotone: kernels work in tiles, so a pass over 4 tokens can cost less than one over 3; it is a
+table. What attention adds grows with the cache, the more so the more tokens look at it, so
+b(n) = b₀ + b₁ · n: two numbers, which any pass at any length tells something about.
 """
 
 from __future__ import annotations
 
 import math
-from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from bisect import bisect_left, insort
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
-CONTEXT_STEP = 512
 
 
 class CostCurve:
@@ -28,110 +28,177 @@ class CostCurve:
     quickly and the table slowly, and no single step moves either far. So a second in which another
     process takes a core shifts the pace, which cancels out of every decision, and leaves the table
     as it was; a lasting change of one size gets through.
+
+    Attributes:
+        pace: how much slower than the table the machine is at present.
+        version: counts the refreshes; what was worked out from an older one is out of date.
+        two_lengths: whether passes were calibrated at two lengths of context; until then what the
+            cache adds is known from live passes alone.
     """
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
     TABLE_RATE, TABLE_CLIP = 0.03, 0.25
     FIRST_RATE = 0.3
-    """Rate of the first live pass of a size; a calibration has seen it once or twice only."""
+    """Rate of the first live pass of a size, falling with the root of how many there were; a
+    calibration has seen it once or twice only."""
+    PLAIN_RATE = 0.5
+    """Rate at which a plain pass moves the pace where the others have led it astray."""
+    TOLERANCE = 0.05
+    """So far (as a logarithm) the pace may move until a plain pass has to confirm it."""
+    OVERDUE = 32
+    """Passes over several tokens until a plain one has to confirm what a plain one takes."""
+    STRANGE = 0.15
+    """A plain pass that is so far off (as a logarithm) is no noise."""
     REFRESH = 32
     """Live passes between two refreshes of what `seconds` answers; a pass moves it by little."""
+    APART = 256
+    """Tokens that two lengths have to lie apart to tell what the cache costs."""
+    UNSURE = 0.05
+    """Relative uncertainty of a(n), for sharing out an error between a(n) and b(n)."""
+    UNSURE_SLOPE, TYPICAL = 0.3, 4
+    """The same of b(n), and tokens of a pass that is typical for it."""
 
     def __init__(self) -> None:
-        self._tables: dict[int, dict[int, float]] = {}
-        self._known: dict[int, list[int]] = {}
-        self.pace = 1.0
-        """How much slower than the tables the machine is at present."""
         self.version = 0
-        """Counts the refreshes; what was worked out from an older one is out of date."""
-        self._answers: dict[tuple[int, int], float] = {}
-        self._passes = 0
-        self._seen: dict[tuple[int, int], int] = {}
+        self.forget()
 
     def __bool__(self) -> bool:
-        return bool(self._tables)
+        return bool(self._table)
 
     def forget(self) -> None:
         """Drop everything that was measured."""
-        self._tables.clear()
-        self._known.clear()
-        self._seen.clear()
-        self.pace = 1.0
+        self._table: dict[int, float] = {}
+        self._known: list[int] = []
+        self._slope = (0.0, 0.0)
+        self.two_lengths = False
+        self._length = 0  # of the context at which the table was measured
+        self._seen: dict[tuple[int, int], int] = {}
+        self._passes = 0
+        self.set_pace(1.0)
         self._refresh()
 
     def learn(self, measured: Mapping[int, float], context: int) -> None:
-        """Take over calibrated seconds by pass size, at so many tokens of context."""
-        stretch = context // CONTEXT_STEP
-        table = self._tables.setdefault(stretch, {})
-        table.update(measured)
-        self._known[stretch] = sorted(table)
+        """Take over calibrated seconds by pass size, at so many tokens of context. The first
+        length that is learned makes the table, another one what the cache costs."""
+        if not self._table:
+            self._length = context
+        both = [n for n in measured if n in self._table]
+        if both and abs(context - self._length) >= self.APART:
+            self._learn_slope({n: measured[n] for n in both}, context)
+        else:
+            both = []
+        for n, seconds in measured.items():
+            if n in both:
+                continue
+            if n not in self._table:
+                insort(self._known, n)
+            self._table[n] = max(0.5 * seconds, seconds - self._at(n, context, self._slope))
         self._refresh()
 
     def seconds(self, n: int, context: int) -> float:
-        """T(n) at this context length, at the table's pace; 0 where nothing is known."""
-        key = (n, context // CONTEXT_STEP)
-        found = self._answers.get(key)
+        """T(n, context), at the table's pace; 0 where nothing is known."""
+        found = self._answers.get(n)
         if found is None:
-            found = self._answers[key] = self._interpolated(*key)
-        return found
+            found = self._answers[n] = self._interpolated(n)
+        fixed, each = self._shown
+        return found + (fixed + each * n) * context
+
+    def plain(self, context: int) -> float:
+        """Seconds of a plain pass at present, as plain passes themselves tell: those over several
+        tokens move the table and the pace, and may have changed for reasons of their own."""
+        if self._plain is None:
+            return self.seconds(1, context) * self.pace
+        seconds, at = self._plain
+        return seconds * self.seconds(1, context) / self.seconds(1, at)
+
+    def set_pace(self, pace: float) -> None:
+        """Begin at another pace, for plain passes as well."""
+        self.pace = self._confirmed = pace
+        self._plain: tuple[float, int] | None = None  # seconds, at this length of context
+        self._latest = 0.0  # how far off the latest plain pass was, as a logarithm
+        self._unconfirmed = 0  # passes over several tokens since then
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether only a plain pass can tell how fast the machine is: passes over several tokens
+        have moved the pace far, and may have changed by themselves; or there were only such for
+        long."""
+        moved = abs(math.log(self.pace / self._confirmed)) > self.TOLERANCE
+        return moved or self._unconfirmed >= self.OVERDUE
 
     def row(self, most: int, context: int) -> list[float]:
         """T(0) = 0, T(1) … T(most): for a planner that looks many of them up."""
-        stretch = context // CONTEXT_STEP
-        if stretch not in self._tables or most > self._known[stretch][-1]:
+        if not self._table or most > self._curve[0][-1]:
             return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
-        known = self._known[stretch]
-        table = self._tables[stretch]
-        row = np.interp(range(1, most + 1), known, [table[n] for n in known])
-        return [0.0, *row.tolist()]
+        sizes = np.arange(1, most + 1)
+        fixed, each = self._shown
+        near = np.interp(sizes, *self._curve)
+        return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
 
     def observe(self, n: int, context: int, seconds: float) -> None:
         """Learn from a live pass."""
-        stretch = context // CONTEXT_STEP
-        expected = self._interpolated(n, stretch)
-        if expected <= 0.0 or seconds <= 0.0:
-            if seconds > 0.0:
-                self.learn({n: seconds}, context)
+        if seconds <= 0.0:
             return
+        if not self._table:
+            self.learn({n: seconds}, context)
+            return
+        near, more = self._interpolated(n), self._at(n, context, self._slope)
+        expected = near + more
         off = math.log(seconds / (expected * self.pace))
-        self.pace *= math.exp(self.PACE_RATE * max(-self.PACE_CLIP, min(self.PACE_CLIP, off)))
-        if stretch not in self._tables:
-            # The first pass this far into a context: what is known of shorter ones, until then.
-            self.learn(
-                {size: self.seconds(size, context) for size in self._nearest(stretch)}, context
-            )
-        table = self._tables[stretch]
-        seen = self._seen.get((n, stretch), 0)
-        self._seen[n, stretch] = seen + 1
-        rate = max(self.TABLE_RATE, self.FIRST_RATE / (1 + seen))
-        moved = expected * math.exp(rate * max(-self.TABLE_CLIP, min(self.TABLE_CLIP, off)))
-        if n not in table:
-            self._known[stretch].insert(bisect_left(self._known[stretch], n), n)
-        table[n] = moved
+        rate = self.PACE_RATE
+        if n == 1 and self.doubtful:
+            rate = self.PLAIN_RATE
+        if n == 1:
+            self._observe_plain(context, seconds, rate)
+        self.pace *= math.exp(rate * max(-self.PACE_CLIP, min(self.PACE_CLIP, off)))
+        if n == 1:
+            self._confirmed, self._unconfirmed = self.pace, 0
+        else:
+            self._unconfirmed += 1
+        key = n, context.bit_length()
+        seen = self._seen[key] = self._seen.get(key, 0) + 1
+        rate = max(self.TABLE_RATE, self.FIRST_RATE / math.sqrt(seen))
+        off = max(-self.TABLE_CLIP, min(self.TABLE_CLIP, off))
+        moved = expected * (math.exp(rate * off) - 1.0)
+        # Near the beginning the error is that of the table; deep in a text it may be the cache's.
+        unsure = (self.UNSURE * near) ** 2
+        slope = max(more, self.UNSURE * near * context / 512) * self.UNSURE_SLOPE
+        share = slope * slope / (unsure + slope * slope) if context >= self.APART else 0.0
+        if n not in self._table:
+            insort(self._known, n)
+        self._table[n] = near + moved * (1.0 - share)
+        if share:
+            # b₁ · n is about b₀ where n is TYPICAL: small passes tell of b₀, large ones of both.
+            relative = n / self.TYPICAL
+            by = moved * share / context / (1.0 + relative * relative)
+            fixed, each = self._slope
+            self._slope = max(0.0, fixed + by), max(0.0, each + by * relative / self.TYPICAL)
         self._passes += 1
         if self._passes % self.REFRESH == 0:
             self._refresh()
 
-    def sizes(self, most: int, context: int) -> list[int]:
-        """Sizes worth choosing: every larger pass costs more.
+    def _observe_plain(self, context: int, seconds: float, rate: float) -> None:
+        """Learn what a plain pass takes.
 
-        What lies between is never better: where 4 cost less than 3, the slot is filled.
+        A pass that is too slow by far may have met a hiccup, and two in a row tell; one that is
+        too fast is believed at once.
         """
-        worth: list[int] = []
-        least = math.inf
-        for n in range(most, 0, -1):
-            cost = self.seconds(n, context)
-            if cost < least:
-                least = cost
-                worth.append(n)
-        worth.reverse()
-        return worth
+        known = self.plain(context)
+        off, before = math.log(seconds / known), self._latest
+        self._latest = off
+        if off < -self.STRANGE:
+            rate = 1.0
+        elif off > self.STRANGE:
+            off, rate = max(0.0, min(off, before)), self.PLAIN_RATE
+        self._plain = known * math.exp(rate * off), context
 
-    def as_dict(self) -> dict[str, dict[str, float]]:
-        """For the store: seconds by size, by stretch of context."""
+    def as_dict(self) -> dict[str, Any]:
+        """For the store: seconds by size with an empty cache, and what a cached token adds."""
         return {
-            str(stretch): {str(n): seconds for n, seconds in sorted(table.items())}
-            for stretch, table in sorted(self._tables.items())
+            "sizes": {str(n): self._table[n] for n in self._known},
+            "cached": list(self._slope),
+            "length": self._length,
+            "two_lengths": self.two_lengths,
         }
 
     @classmethod
@@ -143,34 +210,63 @@ class CostCurve:
         """
         curve = cls()
         try:
-            for stretch, table in stored.items():
-                measured = {int(n): float(seconds) for n, seconds in table.items()}
-                if not all(n > 0 and 0.0 < s < math.inf for n, s in measured.items()):
-                    raise ValueError("a pass of no tokens, or one that takes no time")
-                if int(stretch) < 0 or not measured:
-                    raise ValueError("no such stretch of context")
-                curve.learn(measured, int(stretch) * CONTEXT_STEP)
-        except (AttributeError, TypeError, OverflowError) as error:
+            table = {int(n): float(seconds) for n, seconds in stored["sizes"].items()}
+            fixed, each = (float(part) for part in stored["cached"])
+            length, two_lengths = int(stored["length"]), bool(stored["two_lengths"])
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
+        if not all(n > 0 and 0.0 < s < math.inf for n, s in table.items()):
+            raise ValueError("a pass of no tokens, or one that takes no time")
+        if not (0.0 <= fixed < math.inf and 0.0 <= each < math.inf and length >= 0):
+            raise ValueError("no such cost of the cache")
+        curve._table, curve._known = table, sorted(table)
+        curve._slope, curve._length = (fixed, each), length
+        curve.two_lengths = two_lengths
+        curve._refresh()
         return curve
 
     def _refresh(self) -> None:
-        self._answers.clear()
+        # Both move before the next refresh, and what is answered must not.
+        self._answers, self._shown = dict(self._table), self._slope
+        self._curve = list(self._known), [self._table[n] for n in self._known]
         self.version += 1
 
-    def _nearest(self, stretch: int) -> Iterable[int]:
-        """Sizes known at the nearest stretch of context."""
-        nearest = min(self._tables, key=lambda known: (abs(known - stretch), known))
-        return list(self._tables[nearest])
+    @staticmethod
+    def _at(n: int, context: int, slope: tuple[float, float]) -> float:
+        """What the cache adds."""
+        return (slope[0] + slope[1] * n) * context
 
-    def _interpolated(self, n: int, stretch: int) -> float:
-        if not self._tables:
-            return 0.0
-        if stretch not in self._tables:
-            return self._extrapolated(n, stretch)
-        table, known = self._tables[stretch], self._known[stretch]
+    def _learn_slope(self, measured: Mapping[int, float], context: int) -> None:
+        """Least squares over what each size took more than at the length of the table, relative to
+        what it takes; a single size is shared out evenly between b₀ and b₁."""
+        apart = context - self._length
+        there = {n: self._table[n] + self._at(n, self._length, self._slope) for n in measured}
+        # A thousandth of an observation that b₀ = b₁ decides where the others leave it open.
+        rows = [(0.03, -0.03, 0.0)]
+        one = min(there.values())
+        for n, seconds in measured.items():
+            weight = one / there[n]
+            rows.append((weight, weight * n, weight * (seconds - there[n]) / apart))
+        grid = np.array(rows)
+        fixed, each = np.linalg.lstsq(grid[:, :2], grid[:, 2], rcond=None)[0].tolist()
+        if each < 0.0:
+            fixed, each = float(np.dot(grid[1:, 0], grid[1:, 2]) / np.sum(grid[1:, 0] ** 2)), 0.0
+        elif fixed < 0.0:
+            fixed, each = 0.0, float(np.dot(grid[1:, 1], grid[1:, 2]) / np.sum(grid[1:, 1] ** 2))
+        slope = max(0.0, fixed), max(0.0, each)
+        for n in self._known:
+            there_now = self._table[n] + self._at(n, self._length, self._slope)
+            # The cache's share cannot be most of what a pass takes where it is nearly empty.
+            self._table[n] = max(0.5 * there_now, there_now - self._at(n, self._length, slope))
+        self._slope, self.two_lengths = slope, True
+
+    def _interpolated(self, n: int) -> float:
+        """a(n)."""
+        table, known = self._table, self._known
         if n in table:
             return table[n]
+        if not known:
+            return 0.0
         i = bisect_left(known, n)
         if i == 0:
             return table[known[0]]
@@ -180,19 +276,6 @@ class CostCurve:
         low, high = known[i - 1], known[i]
         share = (n - low) / (high - low)
         return table[low] * (1.0 - share) + table[high] * share
-
-    def _extrapolated(self, n: int, stretch: int) -> float:
-        """On the line through two known stretches, else as at the nearest."""
-        known = sorted(self._tables)
-        if stretch < known[0] or len(known) == 1:
-            return self._interpolated(n, known[0])
-        low, high = (known[-2], known[-1])
-        for candidate in known:
-            if candidate > stretch:
-                low, high = known[known.index(candidate) - 1], candidate
-                break
-        a, b = self._interpolated(n, low), self._interpolated(n, high)
-        return max(a * 0.5, a + (b - a) * (stretch - low) / (high - low))
 
 
 class VerificationCosts:

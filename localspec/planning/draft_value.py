@@ -10,6 +10,7 @@ rate × its seconds.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 
 from localspec.decoding.tree import ROOT
@@ -25,24 +26,51 @@ class DraftValue:
     A candidate's reach is its chance of being accepted at all.
     """
 
-    __slots__ = ("_drawn", "_leaves", "_most", "_onward", "_rate", "_size", "least")
+    __slots__ = (
+        "_drawn",
+        "_leaves",
+        "_limit",
+        "_most",
+        "_onward",
+        "_rate",
+        "_size",
+        "_spare",
+        "least",
+    )
 
     def __init__(self, plan: AdaptivePlan) -> None:
         assert plan.costs is not None
         self.least = plan.costs.least
         self._size = plan.costs.size
         self._rate = plan.rate
-        self._most = plan.depth
+        self._most = self._limit = plan.depth
+        self._spare = plan.spare
+        self.spend(0.0)
         self._leaves = plan.leaves
         self._drawn = plan.drawn
         self._onward = plan.onward
+
+    def spend(self, seconds: float) -> None:
+        """Count seconds of a draft pass: so much less may be lost by verifying."""
+        self._spare -= seconds
+        least = self.least
+        if least[min(self._most, len(least) - 2) + 1] - least[1] > self._spare:
+            self._most = max(0, bisect_right(least, least[1] + self._spare, 2) - 2)
+
+    def affords(self, seconds: float, count: int) -> bool:
+        """Whether so many candidates may still be verified after a pass of so many seconds, even
+        if nothing of it is accepted."""
+        least = self.least
+        if count + 1 >= len(least):
+            return False
+        return seconds + least[count + 1] - least[1] <= self._spare
 
     def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
         """What is best verified of candidates, all of them where they were drawn."""
         least, rate = self.least, self._rate
         reaches = [*reaches, *further]
         if self._drawn:
-            return 1.0 + sum(reaches) - rate * least[min(len(reaches), self._most) + 1]
+            return 1.0 + sum(reaches) - rate * least[min(len(reaches), self._limit) + 1]
         reaches.sort(reverse=True)
         total, best = 1.0, 1.0 - rate * least[1]
         for n, reach in enumerate(reaches[: self._most], 2):
@@ -85,7 +113,7 @@ class DraftValue:
         least, rate = self.least, self._rate
         reaches, spent, best = [chance], 0.0, 0.0
         plain = 1.0 - rate * least[1]
-        while len(reaches) <= min(FARTHEST, self._most):
+        while len(reaches) <= min(FARTHEST, self._limit):
             total = 1.0 + sum(reaches)
             best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
             reaches.append(reaches[-1] * self._onward)
@@ -103,14 +131,16 @@ class DraftValue:
         firm = sum(candidate.proposal is not None for candidate in candidates)
         if self._drawn and firm:
             best = float("-inf")  # what was drawn is verified
-        for n, number in enumerate(order[: self._most], 1):
+        # What was drawn is verified; it was only drawn where that was covered.
+        most = max(self._most, firm) if self._drawn else self._most
+        for n, number in enumerate(order[:most], 1):
             total += candidates[number].reach
             if n < firm:
                 continue
             worth = total - self._rate * self.least[n + 1]
             if worth > best:
                 best, count = worth, n
-        free = min(self._size[count + 1], self._most + 1) - 1 - count if count else 0
+        free = max(0, min(self._size[count + 1], self._limit + 1) - 1 - count) if count else 0
         kept = sorted(order[: count + free])
         return kept, count + free - len(kept)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -17,6 +17,7 @@ from localspec.decoding.interfaces import (
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
+from localspec.planning.answer_state import ModelState
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import AGREES, PairProfile, SourceProfile
 from localspec.planning.plan import AdaptivePlan, Candidate, Lesson, PlannedDraft
@@ -31,12 +32,30 @@ PRIMES, FAINT = 7, 0.05
 it says the same up to there."""
 AT_ONCE = 4
 """Most candidates that one pass of a draft model reads."""
-REVIEWED = 8
-"""Tokens that a model source is tried on while it is not asked."""
 ALTERNATIVES = 4
 """Candidates of a lookup source at one place."""
 TAUGHT = 2
 """Levels whose agreement of lookup and model source is learned from: deeper ones are alike."""
+
+
+def further_choices(
+    logits: RankedLogits, expected: int
+) -> Iterator[tuple[int, tuple[float, float, float]]]:
+    """The choices behind the first one in the order in which they are tried, with the features of
+    each given that those before it were wrong, see `localspec.decoding.interfaces.ModelSource`.
+
+    Args:
+        expected: what was looked up, -1 for nothing; it comes first.
+    """
+    others = list(zip(logits.tokens[1:], logits.probs[1:], strict=True))
+    if expected >= 0 and expected not in logits.tokens:
+        others.append((expected, logits.prob(expected)))
+    if len(others) > 1:
+        others.sort(key=lambda other: (other[0] == expected, other[1]), reverse=True)
+    remaining = max(1e-3, 1.0 - logits.probs[0])
+    for token, prob in others:
+        yield token, (1.0, logit(prob / remaining), float(token == expected))
+        remaining = max(1e-3, remaining - prob)
 
 
 class GrowingTree:
@@ -68,6 +87,7 @@ class GrowingTree:
         self._places: dict[int, list[Any]] = {}
         self._hints: dict[int, tuple[LookupSource, Prediction] | None] = {}
         self._sizes: list[int] = []
+        self._passes: dict[int, float] = {}  # seconds of a pass of the asked source, by size
         self._lessons: list[Lesson] = []
         self._reviewed: list[Lesson] = []
         self._asked: ModelSource | None = None
@@ -121,7 +141,7 @@ class GrowingTree:
     def review(self, source: ModelSource) -> None:
         """See how a model source would have done lately."""
         estimator = self._profile.source(source).estimators[source.kind(self.session)]
-        found = source.review(self.session, REVIEWED)
+        found = source.review(self.session, ModelState.REVIEWED)
         self._reviewed = [Lesson(estimator, features, right) for features, right in found]
 
     # What the model source sees.
@@ -173,6 +193,7 @@ class GrowingTree:
 
     def read(self, size: int) -> None:
         self._sizes.append(size)
+        self._value.spend(self._pass_seconds(size))
 
     def dearer_together(self, size: int) -> bool:
         """Whether a pass over so many tokens costs more than one pass for each: some kernels take
@@ -183,6 +204,8 @@ class GrowingTree:
 
     def worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
         assert self._first is not None
+        if not self._value.affords(0.0, self._depth(node) + 1):
+            return False
         reach = self._first.predict(features) * self._reach(node)
         stop = self._value.of(self._reaches)
         if self._value.of(self._reaches, (reach,)) > stop:
@@ -292,16 +315,9 @@ class GrowingTree:
         """The second and third choices, and what was looked up if it is another one."""
         assert self._asked is not None
         assert self._asked_profile is not None
-        others = list(zip(logits.tokens[1:], logits.probs[1:], strict=True))
-        expected = -1 if hinted is None else hinted[1].token
-        if hinted is not None and expected not in logits.tokens:
-            others.append((expected, logits.prob(expected)))
-        if len(others) > 1:
-            others.sort(key=lambda other: (other[0] == expected, other[1]), reverse=True)
         estimator = self._asked_profile.estimators[SECOND]
-        remaining = max(1e-3, 1.0 - logits.probs[0])
-        for token, prob in others:
-            features = (1.0, logit(prob / remaining), float(token == expected))
+        expected = -1 if hinted is None else hinted[1].token
+        for token, features in further_choices(logits, expected):
             chance = estimator.predict(features)
             source = self._asked.credit
             if hinted is not None and token not in logits.tokens:
@@ -318,7 +334,6 @@ class GrowingTree:
             self._offered.append(number)
             if token == expected and node == ROOT and hinted is not None:
                 self._hang(hinted[0], number, self._plan.predictions[hinted[0].name][1:])
-            remaining = max(1e-3, remaining - prob)
 
     def _go_on(self, room: int) -> None:
         """What the lookup sources expect behind the end of the likeliest branch."""
@@ -362,13 +377,23 @@ class GrowingTree:
 
     # What more of them are worth.
 
+    def _pass_seconds(self, size: int) -> float:
+        """Of a pass of the asked source."""
+        seconds = self._passes.get(size)
+        if seconds is None:
+            assert self._asked_profile is not None
+            seconds = self._asked_profile.costs.seconds(size, len(self.session.context))
+            seconds = self._passes[size] = seconds + self._profile.row_overhead
+        return seconds
+
     def _pass_cost(self, size: int) -> float:
-        """Tokens that could be had in the time of a pass of the asked source."""
-        assert self._asked_profile is not None
-        seconds = self._asked_profile.costs.seconds(size, len(self.session.context))
-        return self._plan.rate * (seconds + self._profile.row_overhead)
+        """Tokens that could be had in that time."""
+        return self._plan.rate * self._pass_seconds(size)
 
     def _grows(self, now: float, known: tuple[float, ...], reach: float, node: int) -> bool:
+        depth = self._depth(node) + len(known)
+        if not self._value.affords(self._pass_seconds(1), depth + 1):
+            return False
         room = self._plan.depth - self._depth(node)
         one = self._pass_cost(1)
         return self._value.grows(now, self._reaches, known, reach, one, room)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from localspec.decoding.interfaces import AutoSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
+from localspec.planning.account import Account
 from localspec.planning.costs import CostCurve, VerificationCosts
+from localspec.planning.thread_curves import ThreadCurves
 
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
@@ -21,43 +23,56 @@ class SourceProfile:
     """What is known of one source.
 
     Attributes:
-        costs: T(n) of its model; empty for a lookup source, and before it is calibrated.
+        costs: T(n) of its model on the present count of threads; empty for a lookup source, and
+            before it is calibrated. `curves` has those on other counts.
         estimators: of acceptance, by kind of candidate.
         gains: by that, the tokens that asking it has gained per step, before the cost of its
             first pass; `asked` counts how often it was.
     """
 
-    OPTIMISM = 0.2
-    """Tokens gained that asking promises before it was tried; soon outweighed."""
-    PATIENCE, GAIN_RATE = 4, 0.02
-    """Times that OPTIMISM counts for, and the weight of one when there were many."""
+    PATIENCE, GAIN_RATE = 24, 0.02
+    """Times of asking after which what is usual counts for nothing, and the weight of one when
+    there were many."""
 
     def __init__(self, priors: Mapping[str, tuple[float, ...]] | None = None) -> None:
         self._priors = dict(priors or {})
-        self.costs = CostCurve()
+        self.curves = ThreadCurves()
         self.forget_estimates()
 
     def forget_estimates(self) -> None:
         """Forget what was learned from answers, keep what passes cost."""
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        self.gains = [self.OPTIMISM] * LOOKUP_KINDS
+        self.gains = [0.0] * LOOKUP_KINDS
         self.asked = [0] * LOOKUP_KINDS
+
+    @property
+    def costs(self) -> CostCurve:
+        return self.curves.now
+
+    @costs.setter
+    def costs(self, curve: CostCurve) -> None:
+        self.curves.now = curve
 
     def begin(self) -> None:
         """A new answer."""
         for estimator in self.estimators.values():
             estimator.begin()
 
+    def expected_gain(self, lookup_kind: int, usual: float) -> float:
+        """Tokens that asking it is likely to gain; `usual` is what one knows nothing about does."""
+        unknown = max(0.0, 1.0 - self.asked[lookup_kind] / self.PATIENCE)
+        return unknown * usual + (1.0 - unknown) * self.gains[lookup_kind]
+
     def gained(self, lookup_kind: int, tokens: float) -> None:
         """Learn what asking it was worth."""
         self.asked[lookup_kind] += 1
-        rate = max(self.GAIN_RATE, 1.0 / (self.asked[lookup_kind] + self.PATIENCE))
+        rate = max(self.GAIN_RATE, 1.0 / self.asked[lookup_kind])
         self.gains[lookup_kind] += rate * (tokens - self.gains[lookup_kind])
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {
-            "costs": self.costs.as_dict(),
+            "costs": self.curves.as_dict(),
             "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
             "gains": self.gains,
             "asked": self.asked,
@@ -70,7 +85,7 @@ class SourceProfile:
             ValueError: not such a record.
         """
         try:
-            costs = CostCurve.from_dict(stored["costs"])
+            ThreadCurves().restore(stored["costs"])
             gains = [float(gain) for gain in stored["gains"]]
             asked = [int(count) for count in stored["asked"]]
             kinds = stored["estimators"]
@@ -84,7 +99,8 @@ class SourceProfile:
             raise ValueError("a number out of its range")
         if not len(gains) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
-        self.costs, self.estimators, self.gains, self.asked = costs, estimators, gains, asked
+        self.curves.restore(stored["costs"])
+        self.estimators, self.gains, self.asked = estimators, gains, asked
 
 
 def check(stored: Any) -> None:
@@ -104,7 +120,9 @@ class PairProfile:
     """Cost curves, and what is known of each source that ever drafted for this target here.
 
     Attributes:
-        target: T(n) of the target; empty before it is calibrated.
+        target: T(n) of the target on the present count of threads (`threads`, 0 until
+            `use_threads` said one); empty before it is calibrated.
+        account: of what drafting saved and may risk; see `localspec.planning.account`.
         doubts: how many times in a row the curves were measured on a busy machine.
         step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for
             each drafted token on top.
@@ -115,14 +133,42 @@ class PairProfile:
     def __init__(self) -> None:
         self._sources: dict[str, SourceProfile] = {}
         self._stored: dict[str, Any] = {}  # of sources that this session has not met
+        self.curves = ThreadCurves()
+        self._draft_threads = 0
         self.forget()
+
+    @property
+    def target(self) -> CostCurve:
+        return self.curves.now
+
+    @target.setter
+    def target(self, curve: CostCurve) -> None:
+        self.curves.now = curve
+
+    @property
+    def threads(self) -> int:
+        return self.curves.threads
+
+    def use_threads(
+        self, target: int, draft: int, price: Callable[[int, int], float | None] = lambda a, b: None
+    ) -> None:
+        """Passes run on other counts of threads from now on: their curves take the places.
+
+        Args:
+            price: what passes on one count cost in those on another, None where unknown.
+        """
+        self.curves.use(target, price(target, self.threads))
+        self._draft_threads = draft
+        for source in self._sources.values():
+            source.curves.use(draft, price(draft, source.curves.threads))
 
     def forget(self) -> None:
         """Start anew, as on a machine that has never run this pair."""
-        self.target = CostCurve()
+        self.curves = _empty(self.threads)
+        self.account = Account()
         self.doubts = 0
         for source in self._sources.values():
-            source.costs = CostCurve()
+            source.curves = _empty(source.curves.threads)
         self.forget_estimates()
 
     def forget_estimates(self) -> None:
@@ -140,6 +186,7 @@ class PairProfile:
             # What it expects is at first as likely to be said by a model as by the target.
             priors = {AGREES: next(iter(source.priors.values())), **source.priors}
             found = self._sources[source.name] = SourceProfile(priors)
+            found.curves.use(self._draft_threads)
             if source.name in self._stored:
                 found.restore(self._stored.pop(source.name))
         return found
@@ -171,7 +218,8 @@ class PairProfile:
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {
-            "target": self.target.as_dict(),
+            "target": self.curves.as_dict(),
+            "account": self.account.as_dict(),
             "doubts": self.doubts,
             "step_overhead": self.step_overhead,
             "row_overhead": self.row_overhead,
@@ -186,7 +234,8 @@ class PairProfile:
             ValueError: not such a record.
         """
         try:
-            target = CostCurve.from_dict(stored["target"])
+            ThreadCurves().restore(stored["target"])
+            account = Account.from_dict(stored["account"])
             doubts = int(stored["doubts"])
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
             sources = dict(stored["sources"])
@@ -196,6 +245,14 @@ class PairProfile:
             raise ValueError(f"no such record: {error}") from None
         if not all(map(math.isfinite, (doubts, step, row))) or min(doubts, step, row) < 0:
             raise ValueError("a number out of its range")
-        self.target, self.doubts, self._stored = target, doubts, sources
+        self.curves.restore(stored["target"])
+        self.doubts, self._stored = doubts, sources
+        self.account = account
         self.step_overhead, self.row_overhead = step, row
         self._sources.clear()
+
+
+def _empty(threads: int) -> ThreadCurves:
+    curves = ThreadCurves()
+    curves.use(threads)
+    return curves

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -31,6 +32,8 @@ class AdaptivePlan(Plan):
         lookup_kind: what that amounts to, an index of `SourceProfile.gains`; `worth` is what the
             best of it is worth by itself, plain decoding at least.
         onward: how likely a model source's next token was lately, where the ones before it were.
+        spare: seconds that the step may take at worst beyond a plain one, see
+            `localspec.planning.account`.
     """
 
     asks: str | None = None
@@ -43,6 +46,7 @@ class AdaptivePlan(Plan):
     lookup_kind: int = 0
     worth: float = 0.0
     onward: float = 0.75
+    spare: float = math.inf
 
 
 class Candidate(NamedTuple):

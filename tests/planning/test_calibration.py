@@ -11,8 +11,8 @@ from localspec import Cancelled, ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.planning.calibration import calibrate, measure
-from localspec.planning.costs import CONTEXT_STEP, SIZES, CostCurve
+from localspec.planning.calibration import FAR_LENGTH, calibrate, measure
+from localspec.planning.costs import SIZES, CostCurve
 from tests.support import ggufs
 
 AMPLE = 60.0
@@ -41,7 +41,7 @@ def test_every_size_is_measured_where_there_is_time(context: Context) -> None:
     curve = CostCurve()
     context.extend([1, 2, 3])
     calibrate(context, curve, AMPLE)
-    (table,) = curve.as_dict().values()
+    table = curve.as_dict()["sizes"]
     assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
     assert all(seconds > 0.0 for seconds in table.values())
     assert curve.seconds(32, 0) > curve.seconds(1, 0)
@@ -60,19 +60,19 @@ def test_cache_is_left_empty_and_works(context: Context) -> None:
 def test_without_time_the_most_telling_sizes_are_measured(context: Context) -> None:
     curve = CostCurve()
     calibrate(context, curve, NONE)
-    (table,) = curve.as_dict().values()
+    table = curve.as_dict()["sizes"]
     assert {int(n) for n in table} == set(SIZES[:2])
 
 
 def test_longer_context_is_measured_too(model: Model) -> None:
     context, curve = opened(model, 1024), CostCurve()
     calibrate(context, curve, AMPLE)
-    tables = curve.as_dict()
-    assert sorted(tables) == ["0", "1"]
-    assert set(tables["0"]) == set(tables["1"])
-    assert all(seconds > 0.0 for seconds in tables["1"].values())
+    stored = curve.as_dict()
+    assert set(stored["sizes"]) == {str(n) for n in SIZES}
+    assert stored["length"] < FAR_LENGTH
+    assert sum(stored["cached"]) > 0.0, "what the cache adds was measured"
     assert context.tokens == []
-    assert curve.seconds(4, CONTEXT_STEP) > 0.0
+    assert curve.seconds(4, 8 * FAR_LENGTH) > curve.seconds(4, 0) > 0.0
     context.close()
 
 
@@ -141,7 +141,7 @@ def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) ->
     with Model(path, ModelOptions()) as model:
         context, curve = opened(model, 1024), CostCurve()
         calibrate(context, curve, AMPLE)
-        (table,) = curve.as_dict().values()
+        table = curve.as_dict()["sizes"]
         assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
         assert context.tokens == []
         context.close()

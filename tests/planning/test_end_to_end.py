@@ -6,73 +6,30 @@ either is seen here.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import PassRequest, PassResult, Step
+from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
-from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.pair_profile import PairProfile
-from tests.support.toys import GREEDY, ToyCache, ToyModel, ToyTarget, session_of, started
+from tests.planning.timed import OWN, Clock, TimedCache, TimedTarget
+from tests.support.toys import GREEDY, ToyModel, session_of, started
 
 ONE = 0.02
 """Seconds of a pass over one token."""
-OWN = 50e-6
-"""Seconds of localspec's own between two looks at the clock."""
 PROMPT = 400
 """Tokens that the prompt of every answer adds."""
-CAPACITY = 8192
 
 
 def seconds(tokens: int) -> float:
     """Of a pass over so many."""
     return ONE * (1.0 + 0.5 * (tokens - 1))
-
-
-class Clock:
-    """Stands still but for passes, and a little each time it is looked at."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        self.now += OWN
-        return self.now
-
-
-class TimedTarget(ToyTarget):
-    """One whose passes take time."""
-
-    def __init__(self, model: ToyModel, clock: Clock) -> None:
-        super().__init__(model, capacity=CAPACITY)
-        self._clock = clock
-
-    def forward(self, request: PassRequest) -> PassResult:
-        spent = seconds(len(request.context) - len(self.cache) + len(request.tree))
-        self._clock.now += spent
-        return PassResult(super().forward(request).rows, spent)
-
-
-class TimedCache(ToyCache):
-    """One whose passes take time as well: a tenth of the target's for each token."""
-
-    def __init__(self, model: ToyModel, clock: Clock) -> None:
-        super().__init__(model, capacity=CAPACITY)
-        self._clock = clock
-
-    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
-        rows = super().extend(tokens, outputs)
-        spent = 0.1 * ONE * len(tokens)
-        self.native_seconds += spent - 1.0
-        self._clock.now += spent
-        return rows
 
 
 LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
@@ -91,14 +48,18 @@ def answers(
     clock, profile = Clock(), PairProfile()
     profile.target.learn({n: seconds(n) for n in (1, 2, 4, 8, 16)}, 0)
     index, found, rates = NgramIndex(), [], []
-    model = None if drafts is None else DraftModel(TimedCache(drafts, clock), drafts.size)
+    model = (
+        None
+        if drafts is None
+        else DraftModel(TimedCache(drafts, clock, lambda n: 0.1 * ONE * n), drafts.size)
+    )
     for number in range(count):
         lookups = [NgramSource(index)]
         models = [] if model is None else [DraftModelSource(model)]
         for source in models:
             if not profile.source(source).costs:
                 profile.source(source).costs.learn({n: 0.1 * ONE * n for n in (1, 2, 4, 8)}, 0)
-        target = TimedTarget(LIVELY, clock)
+        target = TimedTarget(LIVELY, clock, seconds)
         planner = AdaptivePlanner(
             profile, lookups, models, target.limits, greedy=True, trees=True, drawn=True
         )

@@ -1,0 +1,113 @@
+"""Carries out what the controller of threads says: on the models' passes, and in the profile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Protocol
+
+from localspec.planning.pair_profile import PairProfile
+from localspec.planning.threads import ThreadController
+
+TARGET, DRAFT = "target", "draft"
+
+
+class Threaded(Protocol):
+    """Passes whose threads can be set; `localspec.llama.context.Context` is one."""
+
+    def set_threads(self, count: int) -> None: ...
+
+
+class ThreadUse:
+    """Who runs on how many threads.
+
+    A count moves between two steps or between two chunks of a prompt, never within a step: so what
+    a step teaches is learned of the count it ran on.
+
+    Args:
+        controller: decides; one with a single count decides nothing.
+        passes: by TARGET and DRAFT, those whose threads follow it.
+        fixed: counts of the others, by the same names.
+        profile: whose curves are to be those of the present counts.
+    """
+
+    def __init__(
+        self,
+        controller: ThreadController,
+        passes: Mapping[str, Threaded],
+        profile: PairProfile,
+        *,
+        fixed: Mapping[str, int],
+    ) -> None:
+        self.controller = controller
+        self._passes, self._fixed, self._profile = passes, fixed, profile
+        self._measuring = False
+        self._applied = 0
+        self._apply()
+
+    @property
+    def why(self) -> str:
+        """A clause: how many threads there are at present, and why."""
+        control = self.controller
+        if len(control.counts) == 1:
+            return f"{control.count}, as asked for" if TARGET in self._fixed else "1"
+        return f"{control.count} of {control.counts[-1]}: {control.reason}"
+
+    @property
+    def settled(self) -> bool:
+        """Whether the present count is worth measuring curves for."""
+        return len(self.controller.counts) == 1 or self.controller.steady
+
+    def begin(self) -> None:
+        """An answer begins."""
+        self.controller.begin()
+        self._apply()
+
+    def between(self) -> None:
+        """A step is over, and the next not planned."""
+        if self.controller.count != self._applied:
+            self._apply()
+
+    def watch(self, user: str) -> _Watch:
+        """For a context, whose passes are then taken into account."""
+        return _Watch(self, user)
+
+    @contextmanager
+    def still(self) -> Iterator[None]:
+        """Meanwhile passes are measured: the count stays, and they say nothing of the present."""
+        self._measuring = True
+        try:
+            yield
+        finally:
+            self._measuring = False
+
+    def chunk(self, user: str, context: int, most: int) -> int:
+        if self._measuring:
+            return most
+        self.between()
+        return self.controller.chunk(user, context, most)
+
+    def passed(self, user: str, tokens: int, context: int, seconds: float) -> None:
+        # A count that was decided on in the middle of a step is not what this pass ran on.
+        if not self._measuring and self.controller.count == self._applied:
+            self.controller.observe(user, tokens, context, seconds)
+
+    def _apply(self) -> None:
+        count = self._applied = self.controller.count
+        for passes in self._passes.values():
+            passes.set_threads(count)
+        target, draft = self._fixed.get(TARGET, count), self._fixed.get(DRAFT, count)
+        self._profile.use_threads(target, draft, self.controller.price)
+
+
+class _Watch:
+    """The passes of one model."""
+
+    def __init__(self, use: ThreadUse, user: str) -> None:
+        self._use, self._user = use, user
+
+    def chunk(self, context: int, most: int) -> int:
+        return self._use.chunk(self._user, context, most)
+
+    def passed(self, tokens: int, context: int, seconds: float) -> None:
+        self._use.passed(self._user, tokens, context, seconds)

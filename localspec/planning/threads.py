@@ -1,0 +1,380 @@
+"""How many threads passes run on, decided while they run.
+
+The threads of a pass wait for each other hundreds of times, and they wait by spinning. Where
+another process takes one of their cores, the others burn theirs until the first one is back: two
+threads on two busy cores are then slower than one, by a factor of up to twenty. So the best count
+changes with what else the machine does, from one second to the next.
+
+What tells: how long passes take, against what they took undisturbed (`UsualTimes`), and how much
+of the machine other processes use. Neither is trusted alone. A change is a *trial*: a few passes on
+the other count, priced against those before. It stays if they were cheaper, and is undone at once
+if one of them was much dearer. A trial of fewer threads costs little. One of more threads on a
+busy machine is very dear, so it waits until other processes leave room, and each failure makes the
+next wait longer.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from math import inf
+
+from localspec.planning.usual_times import UsualTimes
+
+BUSY, ROOM = 0.35, 0.3
+"""Cores that others use: from so many on the machine is busy; so far may they reach into a core
+that a thread of ours is to have."""
+SLOW = 1.3
+"""Passes that take so many times what they usually do ask for a trial of fewer threads."""
+GAIN = 0.97
+"""A count is kept if passes cost at most so much of what they cost on the one before."""
+WINDOW, ENOUGH, LONG = 8, 4, 0.5
+"""Passes that say how it goes now; as few as ENOUGH say it, or two that took LONG seconds."""
+DEAR = 1.5
+"""A trial ends with a pass that costs so many times what one did before."""
+FIRST_WAIT, LAST_WAIT = 0.3, 60.0
+"""Seconds until more threads are tried again, after one failure and after many."""
+BLIND_WAIT, SURE_WAIT = 1.0, 15.0
+"""The first wait where nobody knows what others use, and where they are seen to leave no room:
+what they use may be something that yields to us."""
+LATEST = 3
+"""The passes that tell what a disturbed one costs now."""
+LASTED = 5.0
+"""Seconds on a count after which leaving it is no failure of the trial that led there."""
+SHARE = 0.01
+"""Of the time, for looking at fewer threads on an idle machine."""
+AGAIN = 120.0
+"""Seconds until such a look is repeated, where it was close."""
+CLOSE, MUCH = 1.15, 0.8
+BURST, REFILL = 4, 10.0
+"""Waits may be cut short so many times in a row, because others left meanwhile; one more time
+every so many seconds."""
+GAP = 1.0
+"""Seconds without a pass, after which the ones before say nothing of now."""
+CHUNK_SECONDS, LEAST_CHUNK = 0.4, 64
+"""A prompt is read in chunks that take about so long, and have at least so many tokens: between
+two of them the threads may change."""
+
+
+class ThreadController:
+    """Chooses among thread counts, pass by pass.
+
+    Args:
+        counts: what to choose from, in any order; the largest is where it begins.
+        cores: that this process may use.
+        others: cores that other processes use at present; None where that is not known.
+        clock: tells seconds.
+
+    Attributes:
+        count: what the next pass should run on.
+        reason: why, the end of a sentence.
+        moves: how often it changed.
+    """
+
+    def __init__(
+        self,
+        counts: Sequence[int],
+        *,
+        cores: int,
+        others: Callable[[], float | None],
+        clock: Callable[[], float],
+    ) -> None:
+        self.counts = sorted(set(counts))
+        self.count = self.counts[-1]
+        self.reason = "nothing disturbs them"
+        self.moves = 0
+        self._cores = cores
+        self._others, self._clock = others, clock
+        self._usual = UsualTimes()
+        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
+        self._kinds: deque[tuple[str, int, int]] = deque(maxlen=WINDOW)
+        self._trial: _Trial | None = None
+        self._since, self._last = clock(), -inf
+        self._waits: dict[int, float] = {}
+        self._not_before: dict[int, float] = {}
+        self._failed_busy: dict[int, bool] = {}  # whether others left no room when it failed
+        self._looked: dict[int, float] = {}  # what fewer threads cost on an idle machine
+        self._shortcuts, self._refilled = float(BURST), self._since
+
+    @property
+    def steady(self) -> bool:
+        """Whether the count has lasted a while, and is no trial."""
+        return self._trial is None and self._clock() - self._since > LASTED
+
+    def begin(self) -> None:
+        """Passes begin after a pause: nothing but what others use is known of the present."""
+        if len(self.counts) == 1 or self._clock() - self._last < GAP:
+            return
+        self._forget()
+        if self._trial is not None:
+            self._end(self._trial, keep=False)
+        others = self._others()
+        if others is None or self._fewer_are_faster():
+            return
+        best = max((n for n in self.counts if self._fits(n, others)), default=self.counts[0])
+        if others < BUSY:
+            self._move(best, _ROOM)
+        elif best < self.count:
+            self._move(best, _taken(others))
+
+    def observe(self, user: str, tokens: int, context: int, seconds: float) -> None:
+        """Learn from a pass on `count` threads, and decide what the next one runs on.
+
+        Args:
+            user: whose pass it was, the target's or a draft model's.
+            tokens: it was over so many.
+            context: behind so many cached ones.
+            seconds: that it took.
+        """
+        if len(self.counts) == 1 or seconds <= 0.0:
+            return
+        self._last = self._clock()
+        usual = self._usual.seconds(self.count, user, tokens, context)
+        trial = self._trial
+        if trial is not None:
+            base = self._usual.seconds(trial.base, user, tokens, context)
+            self._usual.learn(self.count, user, tokens, context, seconds)
+            if base is not None:
+                trial.add(seconds, base)
+            else:
+                trial.unknown += 1
+            self._judge(trial)
+            return
+        self._window.append((seconds, seconds if usual is None else usual))
+        self._kinds.append((user, tokens, context))
+        self._usual.learn(self.count, user, tokens, context, seconds)
+        slowness = self._slowness()
+        if slowness is not None and not self._go_down(slowness):
+            self._go_up()
+
+    def chunk(self, user: str, context: int, most: int) -> int:
+        """Tokens of the next chunk of a prompt: fewer where little is known of the present, so
+        that a pass that stumbles is over soon."""
+        if len(self.counts) == 1:
+            return most
+        per_token = self._usual.per_token(self.count, user, context)
+        if per_token is None:
+            return min(most, LEAST_CHUNK)
+        slowness = 1.0
+        if self._window:
+            slowness = max(1.0, _ratio(list(self._window)[-2:]))
+        size = int(CHUNK_SECONDS / (per_token * slowness)) // LEAST_CHUNK * LEAST_CHUNK
+        return max(min(LEAST_CHUNK, most), min(most, size))
+
+    def price(self, count: int, other: int) -> float | None:
+        """What passes on `count` threads cost, in those on `other` ones, undisturbed; None where
+        no pass of one kind ran on both."""
+        return self._usual.price(count, other)
+
+    def _forget(self) -> None:
+        self._window.clear()
+        self._kinds.clear()
+
+    def _fits(self, count: int, others: float) -> bool:
+        return count <= self._cores - others + ROOM
+
+    def _slowness(self) -> float | None:
+        """Seconds of recent passes ÷ what they usually take; None while too few are known.
+
+        Without the worst one: a single hiccup is no busy machine.
+        """
+        passes = sorted(self._window, key=lambda one: one[0] / one[1])
+        if len(passes) >= ENOUGH:
+            return _ratio(passes[:-1])
+        if len(passes) >= 2 and sum(seconds for seconds, _ in passes) >= LONG:
+            return _ratio(passes)
+        return None
+
+    def _go_down(self, slowness: float) -> bool:
+        """Try fewer threads if that promises something."""
+        lower = [n for n in self.counts if n < self.count]
+        if not lower:
+            return False
+        now, others = self._clock(), self._others()
+        count = lower[-1]
+        if others is not None and others >= BUSY:
+            count = max((n for n in lower if self._fits(n, others)), default=lower[0])
+        if now < self._not_before.get(count, -inf):
+            return False
+        if slowness > SLOW:
+            # Never tried, it can only be guessed at; a few passes tell.
+            price = self._usual.price(count, self.count)
+            if price is not None and price * GAIN > slowness:
+                return False
+            seen = others is not None and others >= BUSY
+            reason = _taken(others or 0.0) if seen else "passes were slower than usual"
+            # The first of them may be from before.
+            self._try(count, self._price_now(LATEST), reason, FIRST_WAIT)
+            return True
+        if others is not None and others >= BUSY:
+            price = self._usual.price(count, self.count)
+            if price is not None and price * GAIN > slowness * (1.0 + others):
+                return False
+            self._try(count, self._price_now(WINDOW), _taken(others), BLIND_WAIT)
+            return True
+        return self._look(count, now)
+
+    def _price_now(self, latest: int) -> float:
+        """What the latest passes cost, in undisturbed ones as they are known by now: when they
+        ran, little may have been known."""
+        paid = usual = 0.0
+        for (seconds, _), kind in list(zip(self._window, self._kinds, strict=True))[-latest:]:
+            paid += seconds
+            usual += self._usual.seconds(self.count, *kind) or seconds
+        return paid / usual
+
+    def _look(self, count: int, now: float) -> bool:
+        """On an idle machine, see what fewer threads cost, where that was never seen, or where it
+        was close; at no more than a small part of the time."""
+        known = self._looked.get(count, 0.0)
+        wait = AGAIN if known else 0.0
+        if 2 * count < self.count or known > CLOSE:
+            return False
+        passes = [seconds for seconds, _ in self._window]
+        extra = ENOUGH * sum(passes) / len(passes) * (self.count / count - 1.0)
+        unseen = self._others() is None and not known  # it may be busy: how would one know?
+        if not unseen and now - self._since < max(wait, extra / SHARE):
+            return False
+        self._try(count, self._price_now(LATEST), _AS_FAST, FIRST_WAIT, look=True)
+        return True
+
+    def _fewer_are_faster(self) -> bool:
+        """Whether the present count was chosen on an idle machine."""
+        return self._looked.get(self.count, inf) * GAIN < 1.0
+
+    def _go_up(self) -> None:
+        """Try more threads where there is room for them."""
+        higher = [n for n in self.counts if n > self.count]
+        if not higher:
+            return
+        now, others = self._clock(), self._others()
+        count = higher[0]
+        if others is not None:
+            count = max((n for n in higher if self._fits(n, others)), default=count)
+        if self._fewer_are_faster() and now - self._since < AGAIN:
+            return
+        price = self._usual.price(self.count, count)
+        if price is not None and price < CLOSE and now - self._since < SURE_WAIT:
+            return  # little to gain, and much to lose where another process comes back
+        room = others is not None and self._fits(count, others)
+        if now < self._not_before.get(count, -inf):
+            # What made it fail may have gone.
+            if not (room and self._failed_busy.get(count) and self._shortcut(now)):
+                return
+        elif others is not None and not room and now - self._since < SURE_WAIT:
+            return
+        reason = _ROOM if room else "more were tried, and are faster"
+        wait = FIRST_WAIT if room else BLIND_WAIT if others is None else SURE_WAIT
+        self._try(count, self._price_now(WINDOW), reason, wait)
+
+    def _shortcut(self, now: float) -> bool:
+        """Whether a wait may be cut short once more."""
+        gained = (now - self._refilled) / REFILL
+        self._shortcuts, self._refilled = min(BURST, self._shortcuts + gained), now
+        if self._shortcuts < 1.0:
+            return False
+        self._shortcuts -= 1.0
+        return True
+
+    def _try(
+        self, count: int, price: float, reason: str, wait: float, *, look: bool = False
+    ) -> None:
+        self._waits.setdefault(count, wait)
+        lasted = self._clock() - self._since
+        self._trial = _Trial(self.count, price, self.reason, lasted, look)
+        self._move(count, reason)
+
+    def _judge(self, trial: _Trial) -> None:
+        """Keep the count, give it up, or wait for another pass."""
+        passes = trial.passes
+        if not passes:
+            if trial.unknown >= WINDOW:
+                self._end(trial, keep=True)
+            return
+        price = trial.price
+        if len(passes) < ENOUGH and sum(seconds for seconds, _ in passes) < LONG:
+            # The first pass wakes threads, and may meet a hiccup.
+            dear = price > DEAR * max(trial.before, 1.0 if self.count > trial.base else SLOW)
+            if not dear or (len(passes) < 2 and self.count < trial.base):
+                return
+            self._end(trial, keep=False)
+            return
+        self._end(trial, keep=price < GAIN * trial.before)
+
+    def _end(self, trial: _Trial, *, keep: bool) -> None:
+        count, now, others = self.count, self._clock(), self._others()
+        self._trial = None
+        if trial.look and trial.passes:
+            found = trial.price / trial.before
+            # Where nobody knows what others use, so great a gain means that they were at work.
+            trial.look = others is not None or found > MUCH
+            if trial.look:
+                self._looked[count] = found
+        if keep:
+            self._forget()
+            self._since = now
+            self._not_before.pop(count, None)
+            if count < trial.base and not trial.look:
+                # Down again: was it up there for long?
+                self._waited(trial.base, now, others, soon=trial.lasted < LASTED)
+            return
+        if not trial.look:
+            self._waited(count, now, others, soon=True)
+        self._move(trial.base, trial.earlier)
+        self.moves -= 2  # there and back is none
+        self._since = now - trial.lasted
+
+    def _waited(self, count: int, now: float, others: float | None, *, soon: bool) -> None:
+        """A count was left: when may it be tried again?"""
+        first = FIRST_WAIT if others is not None else BLIND_WAIT
+        wait = min(LAST_WAIT, 2.0 * self._waits.get(count, first)) if soon else first
+        self._waits[count] = wait
+        self._not_before[count] = now + wait
+        self._failed_busy[count] = others is not None and others >= BUSY
+
+    def _move(self, count: int, reason: str) -> None:
+        if count == self.count:
+            return
+        self.count, self.reason = count, reason
+        self.moves += 1
+        self._forget()
+        self._since = self._clock()
+
+
+class _Trial:
+    """A few passes on another count.
+
+    Args:
+        base: the count before.
+        before: what its passes cost, in its own undisturbed ones.
+        earlier: why that count.
+        lasted: seconds on it.
+        look: it is tried on an idle machine, to know.
+    """
+
+    def __init__(self, base: int, before: float, earlier: str, lasted: float, look: bool) -> None:
+        self.base, self.before, self.lasted = base, before, lasted
+        self.earlier, self.look = earlier, look
+        self.passes: list[tuple[float, float]] = []
+        self.unknown = 0
+
+    def add(self, seconds: float, usual: float) -> None:
+        self.passes.append((seconds, usual))
+
+    @property
+    def price(self) -> float:
+        """Of its passes, in undisturbed ones on the count before; without the worst of many."""
+        passes = sorted(self.passes, key=lambda one: one[0] / one[1])
+        return _ratio(passes[:-1] if len(passes) >= ENOUGH else passes)
+
+
+def _ratio(passes: Sequence[tuple[float, float]]) -> float:
+    return sum(seconds for seconds, _ in passes) / sum(usual for _, usual in passes)
+
+
+_ROOM = "other processes leave room for them"
+_AS_FAST = "more of them are no faster"
+
+
+def _taken(others: float) -> str:
+    return f"other processes use {others:.1f} cores"
