@@ -7,8 +7,7 @@ distribution of the generated text exactly as the target alone would have it.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
@@ -18,8 +17,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """What a rule decided.
 
     Attributes:
@@ -141,19 +139,20 @@ class GreedyMatch:
     trees = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tokens, best = target.tree.tokens, target.best(ROOT)
-        if not tokens:
-            return Verdict([], best, [])
-
-        def accepts(node: int, child: int) -> bool:
-            nonlocal best
-            if tokens[child] != best:
-                return False
-            best = target.best(child)
-            return True
-
-        path, tested, _ = walk(target.tree, accepts)
-        return Verdict(path, best, tested)
+        tree, best = target.tree, target.best(ROOT)
+        tokens, node = tree.tokens, ROOT
+        path: list[int] = []
+        tested: list[int] = []
+        # `walk`, without a call for every node: the caches are cold after a pass.
+        while True:
+            for child in tree.children(node):
+                tested.append(child)
+                if tokens[child] == best:
+                    path.append(child)
+                    node, best = child, target.best(child)
+                    break
+            else:
+                return Verdict(path, best, tested)
 
 
 class SpeculativeSampling:

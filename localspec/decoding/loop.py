@@ -6,7 +6,6 @@ It does no input or output: whoever drives it answers the passes, see `localspec
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
-from contextlib import nullcontext
 from time import perf_counter
 from typing import TypeAlias
 
@@ -59,8 +58,12 @@ def speculate(
             tree = draft.tree
 
             # p at every node in one pass: algorithm 1, "run M_p in parallel".
-            with drafter.verifying(session, plan, draft) if plan.overlaps else _ALONE:
-                result = yield PassRequest(session.context, tree, drafter.hidden)
+            request = PassRequest(session.context, tree, drafter.hidden)
+            if plan.overlaps:
+                with drafter.verifying(session, plan, draft):
+                    result = yield request
+            else:
+                result = yield request
             assert result is not None, "a pass is answered"
 
             # Accept, and pick the target's own token behind what was accepted.
@@ -68,7 +71,7 @@ def speculate(
             verdict = rule.accept(verification, session.random)
             path = verdict.path
             behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
-            tokens = session.extend([*(tree.tokens[n] for n in path), verdict.token], behind)
+            tokens = session.extend([*[tree.tokens[n] for n in path], verdict.token], behind)
 
             # The last committed token stays out of the caches: the next pass starts with it.
             yield Commit(tree, path[: len(tokens) - 1])
@@ -86,7 +89,6 @@ def speculate(
 
 
 NOTHING = Draft(TokenTree())
-_ALONE = nullcontext()
 
 
 def _along(path: list[int], hidden: Mapping[int, Rows]) -> Mapping[int, Rows]:

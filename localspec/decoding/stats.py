@@ -18,6 +18,24 @@ class DrafterStats:
 
 
 @dataclass(slots=True)
+class AccountStatement:
+    """What drafting saved and risked in one answer, see `localspec.planning.account`.
+
+    Attributes:
+        saved: seconds, against plain decoding at the same pace; less than 0 where it cost more.
+        risked: seconds that the steps which took longer than plain decoding took longer, planning
+            and trying in vain included; `saved` is less by that already.
+        fund: seconds that may be risked at its end.
+        refused: steps that were not drafted because the fund did not cover what was at risk.
+    """
+
+    saved: float = 0.0
+    risked: float = 0.0
+    fund: float = 0.0
+    refused: int = 0
+
+
+@dataclass(slots=True)
 class GenerationStats:
     """Counts and seconds of one generation.
 
@@ -38,9 +56,11 @@ class GenerationStats:
         rule: the acceptance rule; `lossless` tells whether it leaves the output as it is.
         vocabulary: where the draft model has another one than the target: how much they share, and
             how drafts are made all the same.
+        threads: how many threads the last pass ran on, and why; empty where nobody says.
         seed: of the random numbers; giving it again repeats the answer.
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
+        account: what drafting saved and risked; None where nothing was planned.
     """
 
     prompt_tokens: int = 0
@@ -62,9 +82,11 @@ class GenerationStats:
     rule: str = ""
     lossless: bool = True
     vocabulary: str | None = None
+    threads: str = ""
     seed: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)
+    account: AccountStatement | None = None
 
     @property
     def tokens_per_pass(self) -> float:

@@ -15,7 +15,7 @@ from localspec.decoding.interfaces import (
     Source,
 )
 from localspec.drafters.named import NamedDrafter, Undrafted
-from localspec.drafters.options import Drafting
+from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
 from localspec.planning.adaptive import AdaptivePlanner
@@ -55,7 +55,7 @@ def compose(
     """
     name = require(drafting, parts)
     if name == "none":
-        return Never("drafting is turned off"), Undrafted()
+        return Never(TURNED_OFF), Undrafted()
     if drafting.drafter == "auto" and cannot is not None:
         return Never(cannot), Undrafted()
     # A draft model with another vocabulary may only be able to choose its tokens.

@@ -28,6 +28,8 @@ class DraftSampler:
         self.greedy = greedy or session.sampler.greedy
         # Whether the best token of a row is that of its logits as they are.
         self._raw = session.constraint is None and not session.sampler.adjusts
+        self.plain = self._raw and self.greedy
+        """Whether the arg-max of each row is chosen, and nothing else is looked at."""
         self._path = list(path)
         self.open = True
         """False once a grammar does not allow the path: nothing can follow it."""
@@ -86,8 +88,6 @@ class DraftSampler:
         None instead of q where tokens are chosen (greedy).
         """
         if self.greedy:
-            if width == 1 and self._raw:
-                return [(int(row.argmax()), None)]
             if width == 1:
                 return [(self.best(row), None)]
             top = self._sampler.top(row, self._recent(), width, self._constraint)

@@ -9,6 +9,8 @@ from localspec.errors import UsageError
 
 MAX_DEPTH = 64
 OVERLAPS = ("auto", "on", "off")
+TURNED_OFF = "drafting is turned off"
+"""Why nothing is drafted with the drafter "none"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

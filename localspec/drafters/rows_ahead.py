@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from localspec.decoding.sampling import Rows
 
 
-@dataclass(frozen=True, slots=True)
-class RowsAhead:
+class RowsAhead(NamedTuple):
     """Rows behind a text, and behind each token that was expected to follow.
 
     Attributes:

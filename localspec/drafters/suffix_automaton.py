@@ -13,13 +13,16 @@ occurrence counts would have to walk all shorter endings, and predicts better be
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from heapq import nlargest
+from itertools import islice
+from typing import NamedTuple
 
 START = 0
+KEPT = 4
+"""Followers of a state whose order is kept, as many as a draft tree looks at in one place."""
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """A place in the automaton that the end of the text (and what was imagined after it) reached.
 
     Attributes:
@@ -31,18 +34,53 @@ class Match:
     length: int
 
 
-class SuffixAutomaton:
-    """All substrings of a growing token sequence."""
+class Followers(dict[int, int]):
+    """How often each token was counted behind a state, and which of them are the likeliest.
 
-    __slots__ = ("_follows", "_last", "_length", "_link", "_newest", "_next", "tokens")
+    A token is likelier than another if it followed more often, see `SuffixAutomaton`, and among
+    equals if it did so first.
+
+    Attributes:
+        best: the likeliest, or the newest if that followed as often.
+        most: how often it followed.
+        newest: the token that was counted last.
+        further: how often any token followed a second time, or a third one, and so on.
+        repeated: the tokens that followed more than once, likeliest first; at most KEPT.
+    """
+
+    __slots__ = ("best", "further", "most", "newest", "repeated")
+
+    def __init__(self, best: int) -> None:
+        self.best = self.newest = best
+        self.most = 1
+        self.further = 0
+        self.repeated: tuple[int, ...] = ()
+
+    def copy(self) -> Followers:
+        """Another one that says the same."""
+        made = Followers(self.best)
+        made.update(self)
+        made.newest, made.most, made.further = self.newest, self.most, self.further
+        made.repeated = self.repeated
+        return made
+
+
+class SuffixAutomaton:
+    """All substrings of a growing token sequence.
+
+    A token followed a state as often as it was counted there. The first one to follow did so once
+    more, before there was a repeat, and those that were never counted did so once.
+    """
+
+    __slots__ = ("_first", "_follows", "_last", "_length", "_link", "_next", "tokens")
 
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self._next: list[dict[int, int]] = [{}]
         self._link: list[int] = [-1]
         self._length: list[int] = [0]
-        self._follows: list[dict[int, int] | None] = [None]
-        self._newest: list[int] = [-1]
+        self._first: list[int] = [0]  # where each state's strings ended for the first time
+        self._follows: list[Followers | None] = [None]
         self._last = START
 
     def __len__(self) -> int:
@@ -77,68 +115,99 @@ class SuffixAutomaton:
         of times the token is known to have followed.
         """
         found: dict[int, int] = {}
-        state, length = match.state, match.length
+        state, length = match
         while length >= shortest and state != START and len(found) < most:
-            options = self._next[state]
-            new = [token for token in options if token not in found]
-            counts = self._counts(state)
-            if len(new) > 1:
-                newest = self._newest[state]
-                new.sort(key=lambda t: (counts.get(t, 1), t == newest), reverse=True)
-            for token in new[: most - len(found)]:
-                found[token] = counts.get(token, 1)
+            for token, count in self._likeliest(state, most):
+                if len(found) == most:
+                    break
+                found.setdefault(token, count)
             state = self._link[state]
             length = self._length[state]
         return list(found.items())
 
     def best(self, match: Match, shortest: int = 1) -> tuple[int, int, int, int] | None:
-        """What most likely follows a match, None where nothing is known.
+        """What most likely follows a match, None where nothing is known. Costs the same however
+        long the text is.
 
         Returns:
             The token, the length of the ending it followed, how often it did, and how often
             anything did.
         """
-        state, length = match.state, match.length
+        state, length = match
         while length >= shortest and state != START:
             options = self._next[state]
-            if len(options) == 1:
-                (token,) = options
-                follows = self._follows[state]
-                count = 1 + (follows.get(token, 0) if follows else 0)
-                return token, length, count, count
             if options:
-                counts = self._counts(state)
-                newest = self._newest[state]
-                token = max(options, key=lambda t: (counts.get(t, 1), t == newest))
-                return token, length, counts.get(token, 1), sum(counts.get(t, 1) for t in options)
+                follows = self._follows[state]
+                if follows is None:
+                    return next(iter(options)), length, 1, len(options)
+                return follows.best, length, follows.most, len(options) + follows.further
             state = self._link[state]
             length = self._length[state]
         return None
 
-    def _counts(self, state: int) -> dict[int, int]:
-        """How often each token is known to have followed; those missing did so once.
-
-        The first to follow did so once before there was a repeat, and anything counted.
-        """
-        counts = dict(self._follows[state] or {})
-        first = next(iter(self._next[state]), None)
-        if first is not None:
-            counts[first] = counts.get(first, 0) + 1
-        return counts
+    def _likeliest(self, state: int, most: int) -> list[tuple[int, int]]:
+        """Up to so many of the tokens that followed a state, and how often, likeliest first. The
+        newest comes before others that followed as often. Looks at few of them unless asked for
+        more than KEPT."""
+        options, follows = self._next[state], self._follows[state]
+        if follows is None:
+            return [(token, 1) for token in islice(options, most)]
+        first, newest = next(iter(options)), follows.newest
+        if most == 1:
+            return [(follows.best, follows.most)]
+        if most > KEPT:
+            counted = [(t, max(1, follows.get(t, 0) + (t == first))) for t in options]
+            return nlargest(most, counted, key=lambda each: (each[1], each[0] == newest))
+        found = [(token, follows[token] + (token == first)) for token in follows.repeated]
+        if len(found) < KEPT:  # the others followed once
+            once = (token for token in options if token not in follows.repeated)
+            found += [(token, 1) for token in islice(once, most)]
+        latest = newest, follows[newest] + (newest == first)
+        if latest in found:
+            found.remove(latest)
+        place = sum(count > latest[1] for _, count in found)
+        found.insert(place, latest)
+        return found[:most]
 
     def _count(self, state: int, token: int) -> None:
         """Note that `token` followed the longest repeated ending, which `state` stands for."""
         if state <= START:
             return
-        follows = self._follows[state]
+        options, follows = self._next[state], self._follows[state]
+        first = next(iter(options))
         if follows is None:
-            follows = self._follows[state] = {}
-        follows[token] = follows.get(token, 0) + 1
-        self._newest[state] = token
+            follows = self._follows[state] = Followers(first)
+        counted = follows.get(token, 0) + 1
+        follows[token] = counted
+        follows.newest = token
+        count, repeated = counted + (token == first), follows.repeated
+        if count == 1:
+            follows.best = repeated[0] if repeated else token
+            return
+        follows.further += 1
+        others = [other for other in repeated if other != token]
+        place = len(others)
+        while place and not self._likelier(state, others[place - 1], count, token):
+            place -= 1
+        others.insert(place, token)
+        follows.repeated = tuple(others[:KEPT])
+        leader = others[0]
+        follows.most = most = follows[leader] + (leader == first)
+        follows.best = token if count == most else leader
+
+    def _likelier(self, state: int, one: int, count: int, token: int) -> bool:
+        """Whether one that was counted behind a state is likelier than a token with a count."""
+        options, follows = self._next[state], self._follows[state]
+        assert follows is not None
+        other = follows[one] + (one == next(iter(options)))
+        if other != count:
+            return other > count
+        return self._first[options[one]] < self._first[options[token]]
 
     def _append(self, token: int) -> None:
         self.tokens.append(token)
-        fresh = self._state(len(self.tokens), {}, START)
+        n = len(self.tokens)
+        fresh = self._state(n, {}, START, n)
         state = self._last
         while state != -1 and token not in self._next[state]:
             self._next[state][token] = fresh
@@ -153,20 +222,20 @@ class SuffixAutomaton:
 
     def _split(self, state: int, token: int, target: int) -> int:
         """Give the shorter strings of `target`, those that end `state` + token, their own state."""
-        clone = self._state(self._length[state] + 1, dict(self._next[target]), self._link[target])
+        options, link, first = self._next[target], self._link[target], self._first[target]
+        clone = self._state(self._length[state] + 1, options.copy(), link, first)
         follows = self._follows[target]
-        self._follows[clone] = None if follows is None else dict(follows)
-        self._newest[clone] = self._newest[target]
+        self._follows[clone] = None if follows is None else follows.copy()
         self._link[target] = clone
         while state != -1 and self._next[state].get(token) == target:
             self._next[state][token] = clone
             state = self._link[state]
         return clone
 
-    def _state(self, length: int, transitions: dict[int, int], link: int) -> int:
+    def _state(self, length: int, transitions: dict[int, int], link: int, first: int) -> int:
         self._next.append(transitions)
         self._link.append(link)
         self._length.append(length)
+        self._first.append(first)
         self._follows.append(None)
-        self._newest.append(-1)
         return len(self._next) - 1
