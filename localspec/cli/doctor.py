@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from localspec.cli.doctor_report import Findings
     from localspec.cli.request import Models
     from localspec.engine import Engine
+    from localspec.hub.resolution import FoundModel
     from localspec.llama.options import ModelOptions
 
 EXAMPLES = """\
@@ -35,7 +36,12 @@ _WORDS = ("token ids",)
 
 _calibration = o.in_panel("Calibration")
 CALIBRATION = {
-    "quick": _calibration(bool, "--quick", help="Calibrate for 10 seconds at most, instead of 60."),
+    "quick": _calibration(
+        bool,
+        "--quick",
+        help="Calibrate for 10 seconds at most, instead of 60, and other "
+        "quantizations for 5, instead of 20.",
+    ),
 }
 
 
@@ -51,8 +57,9 @@ def doctor(
 
     Judges the pair rule by rule, measures for at most a minute what passes
     cost and how often drafts are accepted, and keeps what it recommends:
-    '-d auto' goes by it from then on. Ends with an error code if the pair
-    cannot be used.
+    '-d auto' goes by it from then on. Then times other quantizations of the
+    target, for at most 20 seconds and without downloading them, and says which
+    would be fastest here. Ends with an error code if the pair cannot be used.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
@@ -72,7 +79,7 @@ def doctor(
         console.answer(json_format.dumps(doctor_report.as_json(findings)) + "\n")
     else:
         console.answer(doctor_report.as_text(findings))
-    if findings.measurements is not None and findings.measurements.partial:
+    if findings.measurements is not None and (findings.measurements.partial or stop.is_set()):
         raise Cancelled("Interrupted; the report covers what was measured until then.")
     failed = [check for check in findings.checks if check.verdict == "fail"]
     if not failed:
@@ -115,7 +122,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     for notice in (notice for one in found for notice in one.notices):
         console.notice(notice)
     draft = None if draft_path is None else read_gguf(draft_path)
-    machine = this_machine(options.threads or library.default_threads())
+    machine = this_machine(options.fixed_threads or library.default_threads())
     findings = Findings(
         machine,
         tuple(devices.backends()),
@@ -141,6 +148,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:
         _measure(console, findings, options, quick=quick, stop=stop)
+        _compare_types(console, findings, found[0], options, quick=quick, stop=stop)
     return findings
 
 
@@ -187,6 +195,35 @@ def _measure(
     findings.recommendation = checkup.recommendation(target, draft, findings.measurements)
     if findings.recommendation is not None and not findings.measurements.partial:
         recommendations.store(findings.recommendation, options)
+
+
+def _compare_types(
+    console: Console,
+    findings: Findings,
+    target: FoundModel,
+    options: ModelOptions,
+    *,
+    quick: bool,
+    stop: Event,
+) -> None:
+    """What the target would cost in other quantizations; after it is closed, for memory."""
+    from localspec.doctor import type_advice, type_costs
+    from localspec.pairing import quantizations
+
+    found = findings.measurements
+    if found is None or found.partial or stop.is_set():
+        return
+    costs = type_costs.measure_types(
+        findings.target,
+        options,
+        type_costs.QUICK if quick else type_costs.LONG,
+        tell=lambda text: console.progress(f"timing {text}"),
+        stopped=stop.is_set,
+    )
+    findings.types_missing = costs.why
+    findings.types = type_advice.advice(target, findings.target, findings.draft, found, costs)
+    if findings.types is not None and found.steady:
+        quantizations.store(findings.types)
 
 
 def _open(

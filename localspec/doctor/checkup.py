@@ -7,7 +7,6 @@ stays (`localspec.planning.profile_store`), and what comes out is kept as a reco
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import date
@@ -17,9 +16,9 @@ from statistics import mean
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from localspec import paths
+from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
-from localspec.bench.suites import SUITES, load_suites
+from localspec.bench.suites import SUITES, load_suites, story_prompt
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from localspec.decoding.stats import GenerationStats
     from localspec.engine import Engine
     from localspec.llama.devices import Device
-    from localspec.prompting.prompt import Prompt
 
 LONG, QUICK = 60.0, 10.0
 """Seconds that measuring takes at most."""
@@ -52,8 +50,6 @@ FEW = 8
 SLOW = 0.5
 """A draft model whose pass costs more than this share of the target's rarely pays."""
 
-_TURN = re.compile(r"<\|user\|>(.*)<\|end\|><\|assistant\|>", re.DOTALL)
-_MARK = re.compile(r"<\|\w+\|>")
 _PLAIN, _PLANNED = Drafting(drafter="none"), Drafting()
 _GREEDY = SamplingParams(temperature=0.0)
 
@@ -102,6 +98,7 @@ class PairMeasurements:
         draft_seconds: of a pass of the draft model over one token, None without one.
         cost: the same in passes of the target.
         kinds: what there was time for.
+        threads: how many threads passes ran on at the end, and why.
         seconds: that all of it took.
         partial: it was interrupted.
         steady: passes took about as long at the end as at the beginning; if not, another process
@@ -112,6 +109,7 @@ class PairMeasurements:
     draft_seconds: float | None
     cost: float | None
     kinds: tuple[TextKind, ...]
+    threads: str
     seconds: float
     partial: bool
     steady: bool
@@ -180,6 +178,7 @@ class _Measuring:
             draft_seconds=draft,
             cost=cost,
             kinds=tuple(kind for kind in self._kinds.values() if kind.tested or kind.planned[0]),
+            threads=self._engine.threads,
             seconds=perf_counter() - self._started,
             partial=self._stopped(),
             steady=self._steady(curve),
@@ -239,7 +238,7 @@ class _Measuring:
             return None
         try:
             stream = self._engine.stream(
-                prompt_for(self._engine, prompt.text),
+                prompt_for(self._engine, prompt),
                 max_tokens=TOKENS,
                 sampling=_GREEDY,
                 drafting=drafting,
@@ -288,21 +287,16 @@ class _Hurry(Exception):
     """The time is over in the middle of a prompt."""
 
 
-def prompt_for(engine: Engine, text: str) -> Prompt:
-    """A built-in prompt for any model: those have the embedded model's marks for turns."""
-    if engine.model.path.name == paths.EMBEDDED_TARGET:
-        return text
-    turn = _TURN.fullmatch(text.strip())
-    if turn is not None and engine.model.chat_template is not None:
-        return [{"role": "user", "content": turn[1]}]
-    return turn[1] if turn is not None else _MARK.sub("", text)
-
-
 def text_check(what: str, engine: Engine) -> Check:
     """Whether a model says anything: a damaged one repeats itself, or ends at once."""
     rule = f"{what} produces text"
     stream = engine.stream(
-        prompt_for(engine, "<|user|>Tell me a story about a fox.<|end|><|assistant|>"),
+        prompt_for(
+            engine,
+            story_prompt(
+                "fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>"
+            ),
+        ),
         max_tokens=16,
         sampling=_GREEDY,
         drafting=_PLAIN,

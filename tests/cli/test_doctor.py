@@ -14,7 +14,7 @@ import localspec
 from localspec import ModelOptions, paths
 from localspec.bench.suites import load_suites
 from localspec.cli import doctor as command
-from localspec.doctor import checkup
+from localspec.doctor import checkup, type_costs
 from localspec.doctor.checkup import (
     PairMeasurements,
     TextKind,
@@ -38,6 +38,7 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(checkup, "QUICK", 3.0)
+    monkeypatch.setattr(type_costs, "QUICK", 0.5)
     return move_to(tmp_path, monkeypatch)
 
 
@@ -199,6 +200,7 @@ def _calibration(**changed: object) -> PairMeasurements:
         TextKind("math", 10, 4, predicted=1.2),
     )
     found = PairMeasurements(
+        threads="1, as asked for",
         curve={1: 0.01},
         draft_seconds=0.002,
         cost=0.2,
