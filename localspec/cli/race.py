@@ -1,0 +1,296 @@
+"""`localspec race`: plain decoding and localspec on one prompt, side by side."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.answer_options import ANSWER, SAMPLING
+from localspec.cli.drafting_options import DRAFTING
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.output import Console, OutputLost
+from localspec.errors import Cancelled, UsageError
+
+# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+if TYPE_CHECKING:
+    from localspec.cli.race_view import RaceView
+    from localspec.cli.race_worker import Raced, RaceWorker
+    from localspec.cli.request import Request
+    from localspec.cli.worker import Ready
+    from localspec.race.turns import Lap
+
+EXAMPLES = """\
+Examples:
+  localspec race --scale A
+  localspec race -m model.gguf -d draft.gguf "Explain how a bill becomes a law."
+  localspec race -m model.gguf -n 200 "Add type hints, and print all of it." < shop.py
+  localspec race -m model.gguf --record race.cast "Tell me a story about a fox." """.rstrip()
+
+STORY = "Tell me a story about a fox."
+_REDRAW_SECONDS = 0.1
+_PAGE = (80, 24)
+
+Prompt = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[PROMPT]",
+        show_default=False,
+        help="What both answer, as for 'localspec run'. Without one, and with nothing piped in: "
+        f"'{STORY}'",
+    ),
+]
+_sampling, _output = o.in_panel("Sampling"), o.in_panel(o.OUTPUT)
+SCALE = {
+    "scale": o.in_panel("Model")(
+        str,
+        "--scale",
+        metavar="NAME",
+        help="Instead of -m and -d, models of realistic size that say what a small pair says; as "
+        "for 'localspec bench'.",
+    )
+}
+GREEDY = {
+    "temperature": _sampling(
+        float,
+        "--temp",
+        "--temperature",
+        metavar="X",
+        help="0, the default, is greedy: both say the same. Sampled texts differ.",
+    )
+}
+OUTPUT = {
+    "record": _output(
+        Path,
+        "--record",
+        metavar="FILE",
+        help="Write the race into a file: .cast for asciinema, .svg for a picture of its end.",
+    ),
+    "json": _output(bool, "--json", help="One JSON object with texts and figures at the end."),
+}
+
+
+@o.takes(
+    ANSWER,
+    SCALE,
+    MODEL,
+    DRAFT_MODEL,
+    DRAFTING,
+    GREEDY,
+    o.without(SAMPLING, "temperature"),
+    OUTPUT,
+)
+def race(
+    context: typer.Context,
+    prompt: Prompt = None,
+    *,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Let plain decoding and localspec answer the same prompt, side by side.
+
+    They take turns on this machine: whoever is behind on its own clock goes
+    next, so neither slows the other. A line of figures ends it. Ctrl+C stops
+    both and keeps what there is; a second one leaves at once.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    if quiet and verbose:
+        raise UsageError("--quiet excludes --verbose. Leave out one of them.")
+    said = dict(context.params)
+    if said["scale"] is not None and (said["model"] or said["draft"]):
+        raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
+    if said["temperature"] is None:
+        said["temperature"] = 0.0
+    try:
+        from localspec.cli.race_worker import RaceWorker
+
+        record = _record(said["record"])
+        request = _request(said)
+        worker = RaceWorker(request, said["scale"], shows_progress=console.shows_progress)
+        shown = _Shown(request, console, live=console.draws and not said["json"])
+        shown.follow(worker)
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted before the race began.") from None
+    try:
+        # First what needs no disk: a full one must not cost the result.
+        shown.tell(as_json=bool(said["json"]))
+    finally:
+        if record is not None:
+            shown.record(record)
+    return Cancelled.exit_code if shown.raced.outcome.interrupted else 0
+
+
+def _record(said: str | Path | None) -> Path | None:
+    if said is None:
+        return None
+    from localspec.cli.race_recording import prepare
+
+    return prepare(Path(said))
+
+
+def _request(said: dict[str, Any]) -> Request:
+    from localspec.cli.prompt import standard_input
+    from localspec.cli.request import read_request
+
+    stdin = standard_input()
+    if said["prompt"] is None and (stdin is None or stdin.isatty()):
+        said["prompt"] = STORY
+    return read_request(said)
+
+
+class _Shown:
+    """A race on the screen, and after it.
+
+    Attributes:
+        raced: what came of it.
+    """
+
+    raced: Raced
+
+    def __init__(self, request: Request, console: Console, *, live: bool) -> None:
+        from localspec.cli.race_screen import Screen
+
+        self._request = request
+        self._console = console
+        self._live = live
+        self._screen = Screen(console) if live else None
+        self._ready: Ready | None = None
+        self._view: RaceView | None = None
+        self._laps: list[Lap] = []
+        self._due = 0.0
+
+    def follow(self, worker: RaceWorker) -> None:
+        """Show it as it goes, up to its end."""
+        from localspec.cli.following import follow
+        from localspec.cli.race_screen import END
+
+        live = self._screen is not None
+        try:
+            follow(
+                worker,
+                self._console,
+                self._handle,
+                writing=lambda: live and bool(self._laps),
+                restore=END if live else "",
+            )
+        except BaseException:
+            self._leave()
+            self._keep_what_there_is()
+            raise
+        self._leave()
+
+    def tell(self, *, as_json: bool) -> None:
+        """Print the result on standard output."""
+        from localspec.cli.race_words import figures
+
+        outcome, ready = self.raced.outcome, self._ready
+        assert ready is not None
+        for notice in outcome.localspec.stats.notices:
+            self._console.notice(notice)
+        if as_json:
+            found = {
+                "prompt": self._request.prompt,
+                "model": ready.model,
+                "draft": ready.draft,
+                "calibration_seconds": self.raced.calibration_seconds,
+                **outcome.as_dict(),
+            }
+            self._console.answer(json.dumps(found, ensure_ascii=False) + "\n")
+            return
+        line = figures(outcome, self.raced.calibration_seconds)
+        if self._live:
+            self._draw_all(line)
+        else:
+            from localspec.cli.race_words import texts
+
+            self._console.answer(f"{texts(outcome)}\n{line}\n")
+
+    def record(self, path: Path) -> None:
+        """Write the recording."""
+        from localspec.cli import race_recording
+        from localspec.cli.race_words import figures
+
+        race_recording.write(
+            path,
+            self._new_view,
+            self._laps,
+            figures(self.raced.outcome, self.raced.calibration_seconds),
+            size=_size(),
+        )
+        self._console.notice(f"The recording is in {path}.")
+
+    def _handle(self, event: Ready | Lap | Raced) -> None:
+        from localspec.cli.race_worker import Raced
+        from localspec.cli.worker import Ready
+
+        if isinstance(event, Ready):
+            self._ready = event
+            self._view = self._new_view()
+            for notice in event.notices:
+                self._console.notice(notice)
+            self._draw()
+        elif isinstance(event, Raced):
+            self.raced = event
+        else:
+            assert self._view is not None
+            self._laps.append(event)
+            self._view.add(event)
+            self._draw()
+
+    def _new_view(self) -> RaceView:
+        from localspec.cli.race_view import RaceView
+
+        ready, sampling = self._ready, self._request.opening.sampling
+        assert ready is not None
+        parts = [ready.model_name]
+        if ready.draft_name is not None:
+            parts.append(f"draft {ready.draft_name}")
+        parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
+        return RaceView(self._request.prompt, " · ".join(parts))
+
+    def _draw(self) -> None:
+        now = perf_counter()
+        if now < self._due:
+            return
+        # Between two redraws: on a small machine they take cores from the model.
+        self._due = now + _REDRAW_SECONDS
+        assert self._view is not None
+        if self._screen is not None:
+            width, height = _size()
+            self._screen.show(self._view.lines(width, height), width, height)
+        elif self._laps:
+            counts = [self._view.progress.tokens(lane) for lane in (0, 1)]
+            self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
+
+    def _leave(self) -> None:
+        if self._screen is not None:
+            self._screen.leave()
+
+    def _draw_all(self, figures: str = "") -> None:
+        """Both texts as a whole, and the figures, where the terminal scrolls."""
+        from localspec.cli.race_screen import encoded, of_terminal
+        from localspec.cli.race_view import paragraph
+
+        assert self._view is not None
+        width, terminal = _size()[0], of_terminal()
+        lines = [*self._view.lines(width, None), *paragraph(figures, width)]
+        self._console.draw("".join(f"{encoded(terminal, line, width)}\n" for line in lines))
+
+    def _keep_what_there_is(self) -> None:
+        """After a failure: what was on the screen."""
+        if self._live and self._laps:
+            with suppress(OutputLost):
+                self._draw_all()
+
+
+def _size() -> tuple[int, int]:
+    """Columns and lines of the terminal; without one those of a page."""
+    found = shutil.get_terminal_size(_PAGE)
+    return found.columns, found.lines

@@ -1,0 +1,134 @@
+"""A race as lines of text: two columns, or one below the other where a terminal is narrow."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.text import Text
+
+from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, Progress
+from localspec.text import harmless
+
+NARROW = 60
+"""Columns below which the lanes stand one below the other."""
+_SEVERAL = "bold cyan"
+"""How text looks that came as several tokens from one pass."""
+_BETWEEN = " │ "
+_HEAD = 2
+"""Lines of each lane before its text: its name, its figures."""
+
+
+class RaceView:
+    """What is shown of a race, as far as it has come.
+
+    Args:
+        prompt: that both answer.
+        title: what runs, in words.
+    """
+
+    def __init__(self, prompt: str, title: str) -> None:
+        self.progress = Progress()
+        self._prompt = " ".join(harmless(prompt).split())
+        self._title = harmless(title)
+        self._texts = (Text(), Text())
+
+    def add(self, lap: Lap) -> None:
+        """Take in a turn."""
+        self.progress.add(lap)
+        several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
+        self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
+
+    def lines(self, width: int, height: int | None) -> list[Text]:
+        """As many lines as there is height for, the ends of the answers; None shows all of them.
+
+        Args:
+            width, height: cells.
+        """
+        console = Console(width=width, color_system=None)
+        top = [
+            _cut(Text.assemble(("localspec race", "bold"), f" · {self._title}"), width),
+            _cut(Text(f"› {self._prompt}", "dim"), width),
+        ]
+        foot = _cut(self._standing(), width)
+        if width < NARROW:
+            room = None if height is None else (height - len(top) - 1 - 2 * _HEAD) // 2
+            body = [
+                line
+                for lane in (PLAIN, LOCALSPEC)
+                for line in self._lane(console, lane, width, room)
+            ]
+        else:
+            column = (width - len(_BETWEEN)) // 2
+            room = None if height is None else height - len(top) - 1 - _HEAD
+            left, right = (self._lane(console, lane, column, room) for lane in (PLAIN, LOCALSPEC))
+            body = _side_by_side(left, right, column)
+        if height is None:
+            return [*top, *body]
+        shown = [*top, *body][: max(0, height - 1)]
+        return [*shown, foot][:height]
+
+    def _lane(self, console: Console, lane: int, width: int, room: int | None) -> list[Text]:
+        """A lane's lines; exactly `_HEAD` + `room` of them where there is a `room`."""
+        tokens, seconds = self.progress.tokens(lane), self.progress.seconds(lane)
+        said = "reading the prompt"
+        if tokens:
+            speed = tokens / seconds if seconds else 0.0
+            said = f"{seconds:.2f} s · {tokens} token{'' if tokens == 1 else 's'}"
+            said += f" · {speed:.3g} tok/s"
+        head = [_cut(Text(NAMES[lane], "bold"), width), _cut(Text(said, "dim"), width)]
+        if room is None:
+            return [*head, *_wrapped(self._texts[lane], console, width)]
+        room = max(room, 0)
+        text = _tail(self._texts[lane], room * width)
+        lines = _wrapped(text, console, width)
+        lines = lines[max(0, len(lines) - room) :]
+        return [*head, *lines, *(Text() for _ in range(room - len(lines)))]
+
+    def _standing(self) -> Text:
+        lead = self.progress.lead()
+        if lead is None:
+            return Text("both in turns, each on its own clock", "dim")
+        who = NAMES[LOCALSPEC if lead >= 0 else PLAIN]
+        text = Text(f"{who} is {abs(lead):.2f} s ahead", "bold green" if lead >= 0 else "bold")
+        return text.append(" · ", "dim").append("several tokens from one pass", _SEVERAL)
+
+
+def paragraph(sentence: str, width: int) -> list[Text]:
+    """A blank line and a sentence, broken at words; nothing where there is none."""
+    if not sentence:
+        return []
+    console = Console(width=width, color_system=None)
+    return [Text(), *Text(harmless(sentence), "bold").wrap(console, width)]
+
+
+def _cut(text: Text, width: int) -> Text:
+    text.truncate(width, overflow="ellipsis")
+    return text
+
+
+def _wrapped(text: Text, console: Console, width: int) -> list[Text]:
+    if not text:
+        return []
+    text = text.copy()
+    text.expand_tabs(4)
+    return list(text.wrap(console, max(1, width), overflow="fold"))
+
+
+def _tail(text: Text, cells: int) -> Text:
+    """The end of a text, begun at a line's beginning, that fills so many cells or more."""
+    plain = text.plain
+    if len(plain) <= 2 * cells:
+        return text
+    start = plain.rfind("\n", 0, len(plain) - cells) + 1
+    # A paragraph of that length has to be broken from its beginning, as it was before.
+    return text[start:]
+
+
+def _side_by_side(left: list[Text], right: list[Text], width: int) -> list[Text]:
+    lines = []
+    for number in range(max(len(left), len(right))):
+        one = left[number].copy() if number < len(left) else Text()
+        one.truncate(width, pad=True)
+        other = right[number] if number < len(right) else Text()
+        line = Text.assemble(one, (_BETWEEN, "dim"), other)
+        lines.append(line)
+    return lines

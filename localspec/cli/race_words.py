@@ -1,0 +1,90 @@
+"""The line of figures that a race ends in."""
+
+from __future__ import annotations
+
+from localspec.chat import words
+from localspec.race.outcome import LaneResult, Parting, RaceOutcome
+from localspec.text import printable
+
+
+def figures(outcome: RaceOutcome, calibration_seconds: float) -> str:
+    """One line: `plain 5.91 s, 22.1 tok/s · localspec 4.12 s, 31.8 tok/s · 1.43 times as fast …`.
+
+    Args:
+        calibration_seconds: measured before, and in no lane's time.
+    """
+    parts = ["interrupted"] if outcome.interrupted else []
+    parts += [_lane("plain", outcome.plain), _lane("localspec", outcome.localspec)]
+    parts += [text for text in (_gain(outcome), _passes(outcome), _sameness(outcome)) if text]
+    if not outcome.localspec.stats.lossless:
+        parts.append(f"lossy (rule {outcome.localspec.stats.rule})")
+    stats = outcome.localspec.stats
+    small = words.too_small(
+        stats.generated_tokens, stats.target_passes, stats.verify_seconds, stats.reasons
+    )
+    if small:
+        parts.append(small)
+    if calibration_seconds >= 0.05:
+        parts.append(f"measured before, once: {words.seconds(calibration_seconds)}")
+    return " · ".join(parts)
+
+
+def texts(outcome: RaceOutcome) -> str:
+    """Both answers as plain text; one of them where they are the same."""
+    plain, localspec = outcome.plain.text, outcome.localspec.text
+    if plain == localspec:
+        return f"plain and localspec:\n\n{plain.strip()}\n"
+    return f"plain:\n\n{plain.strip()}\n\nlocalspec:\n\n{localspec.strip()}\n"
+
+
+def _lane(name: str, lane: LaneResult) -> str:
+    if not lane.token_ids:
+        return f"{name} no token yet"
+    return f"{name} {lane.seconds:.2f} s, {lane.speed:.3g} tok/s"
+
+
+def _gain(outcome: RaceOutcome) -> str | None:
+    gain, lead = outcome.speed_up, outcome.lead
+    if gain is None or lead is None:
+        return None
+    if outcome.interrupted or len(outcome.plain.token_ids) != len(outcome.localspec.token_ids):
+        return f"{gain:.2f} times the tokens per second"
+    return f"{gain:.2f} times as fast, {abs(lead):.2f} s {'sooner' if lead >= 0 else 'later'}"
+
+
+def _passes(outcome: RaceOutcome) -> str | None:
+    stats = outcome.localspec.stats
+    return f"{stats.tokens_per_pass:.2f} tokens/pass" if stats.generated_tokens > 1 else None
+
+
+def _sameness(outcome: RaceOutcome) -> str | None:
+    both = min(len(outcome.plain.token_ids), len(outcome.localspec.token_ids))
+    if not both:
+        return None
+    if not outcome.greedy:
+        if outcome.equal:
+            return f"sampled, and yet the same {both} tokens"
+        return (
+            "the rule is lossy, so the texts differ"
+            if (not outcome.localspec.stats.lossless)
+            else "sampled, so the texts differ"
+        )
+    if outcome.parting is not None:
+        return _parting(outcome.parting)
+    return f"same text, {both} token{'' if both == 1 else 's'}" + (
+        " so far" if outcome.interrupted else ""
+    )
+
+
+def _parting(parting: Parting) -> str:
+    where = f"the texts part after {parting.position} tokens"
+    ways = " or ".join(
+        f"“{printable(text)}”" if text.strip() else "white space"
+        for text in (parting.plain, parting.localspec)
+    )
+    if parting.gap is None:
+        return f"{where}: {ways}"
+    apart = f"{abs(parting.gap):.2g} logits apart"
+    if parting.near_tie:
+        return f"{where}, at a near tie: {ways}, {apart}"
+    return f"{where}, and not at a near tie: {ways}, {apart}; please report it"

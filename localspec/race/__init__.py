@@ -1,0 +1,1 @@
+"""Plain decoding and localspec on one prompt, in turns on one machine."""

@@ -1,0 +1,156 @@
+"""What came of a race: seconds, the gain, and whether both said the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.decoding.sampling import SamplingParams
+from localspec.decoding.stats import GenerationStats
+from localspec.llama.target import shared_prefix
+from localspec.race.turns import NAMES
+
+NEAR = 0.5
+"""Two logits closer than this may change places by rounding: passes over one token and over several
+run through other kernels. Measured on real models: up to a few tenths."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaneResult:
+    """One answer.
+
+    Attributes:
+        text: as far as it came.
+        finish_reason: as of `Completion`.
+        seconds: on its own clock, from the prompt to the last token.
+        token_ids: of the answer.
+        stats: all figures.
+    """
+
+    text: str
+    finish_reason: str
+    seconds: float
+    token_ids: tuple[int, ...]
+    stats: GenerationStats
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second, the reading of the prompt included."""
+        return len(self.token_ids) / self.seconds if self.seconds else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """Where two answers stop being the same.
+
+    Attributes:
+        position: tokens that they have in common.
+        plain, localspec: the text of the token that each goes on with.
+        gap: how far apart the model has the two, in logits; None where that was not looked at.
+    """
+
+    position: int
+    plain: str
+    localspec: str
+    gap: float | None
+
+    @property
+    def near_tie(self) -> bool:
+        """Whether rounding alone can have decided between the two."""
+        return self.gap is not None and abs(self.gap) < NEAR
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaceOutcome:
+    """Both answers, and how they compare.
+
+    Attributes:
+        plain, localspec: the lanes.
+        greedy: whether the two have to say the same.
+        parting: where they do not, None where they do as far as both came.
+        lead: seconds by which localspec was first at the last token that both have.
+    """
+
+    plain: LaneResult
+    localspec: LaneResult
+    greedy: bool
+    parting: Parting | None
+    lead: float | None
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether either was stopped."""
+        return "cancelled" in (self.plain.finish_reason, self.localspec.finish_reason)
+
+    @property
+    def equal(self) -> bool:
+        """Whether both said the same, as far as both came."""
+        return self.parting is None
+
+    @property
+    def speed_up(self) -> float | None:
+        """localspec's tokens per second ÷ plain decoding's."""
+        if not self.plain.speed or not self.localspec.speed:
+            return None
+        return self.localspec.speed / self.plain.speed
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        parting = self.parting
+        return {
+            "interrupted": self.interrupted,
+            "greedy": self.greedy,
+            "equal": self.equal,
+            "parting": None
+            if parting is None
+            else {
+                "position": parting.position,
+                "plain": parting.plain,
+                "localspec": parting.localspec,
+                "logit_gap": parting.gap,
+            },
+            "speed_up": self.speed_up,
+            "lead_seconds": self.lead,
+            "lanes": {
+                name: {
+                    "text": lane.text,
+                    "finish_reason": lane.finish_reason,
+                    "seconds": lane.seconds,
+                    "tokens": len(lane.token_ids),
+                    "tokens_per_second": lane.speed,
+                    "stats": lane.stats.as_dict(),
+                }
+                for name, lane in zip(NAMES, (self.plain, self.localspec), strict=True)
+            },
+        }
+
+
+def parting(
+    plain: Sequence[int],
+    localspec: Sequence[int],
+    token_bytes: Callable[[int], bytes],
+    gap: Callable[[int], float] | None,
+) -> Parting | None:
+    """Where two token sequences part; None where one is a beginning of the other.
+
+    Args:
+        gap: how far apart the logits of the two tokens at a position are, plain decoding's less the
+            other's; None where raw logits do not decide.
+    """
+    at = shared_prefix(plain, localspec)
+    if at == min(len(plain), len(localspec)):
+        return None
+    texts = [token_bytes(tokens[at]).decode("utf-8", "replace") for tokens in (plain, localspec)]
+    return Parting(at, texts[0], texts[1], None if gap is None else gap(at))
+
+
+def decided_by_logits(sampling: SamplingParams) -> bool:
+    """Whether the greatest logit is what a greedy answer picks: nothing is added or taken off."""
+    return (
+        sampling.greedy
+        and sampling.repeat_penalty == 1.0
+        and not sampling.frequency_penalty
+        and not sampling.presence_penalty
+        and not sampling.logit_bias
+    )

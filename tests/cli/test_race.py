@@ -1,0 +1,197 @@
+"""`localspec race` as it is typed: results, recordings, interrupts, what cannot be meant."""
+
+from __future__ import annotations
+
+import json
+import signal
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import localspec
+from localspec import Engine, ModelOptions
+from localspec.chat import words
+from localspec.loading import load_beside
+from localspec.pairing import pair_memory
+from tests.cli.conftest import Cli
+from tests.cli.process import LOCALSPEC, finished, line, running
+from tests.cli.test_interrupts import ENDLESS
+from tests.tui.terminals import Terminal
+
+
+def race_on_terminal(
+    arguments: tuple[str, ...], home: Path, columns: int = 80, lines: int = 24
+) -> Terminal:
+    """A race that somebody watches."""
+    command = (*LOCALSPEC, "race", *arguments)
+    return Terminal(command, home=home, columns=columns, lines=lines)
+
+
+SHORT = ("race", "-n", "16", "-c", "512")
+STORY = "Tell me a story about a fox."
+
+
+def test_without_a_terminal_there_is_plain_text() -> None:
+    result = finished(*SHORT, STORY)
+    assert result.returncode == 0
+    assert "\x1b" not in result.stdout + result.stderr
+    assert "\r" not in result.stdout + result.stderr
+    assert result.stdout.startswith("plain and localspec:\n\n")
+    *_, figures = result.stdout.splitlines()
+    assert figures.startswith("plain ")
+    assert "same text, 16 tokens" in figures
+
+
+def test_both_lanes_say_what_run_says(cli: Cli) -> None:
+    found = cli(*SHORT, "--json", "--drafter", "model", STORY).json
+    alone = cli("run", "-n", "16", "--temp", "0", "--drafter", "none", "--json", STORY).json
+    lanes = found["lanes"]
+    assert lanes["plain"]["text"] == lanes["localspec"]["text"] == alone["text"]
+    assert found["greedy"]
+    assert found["equal"]
+    assert found["prompt"] == STORY
+    assert lanes["plain"]["stats"]["drafted"] == 0
+    assert lanes["localspec"]["stats"]["drafted"] > 0
+    assert lanes["plain"]["seconds"] > 0 < lanes["localspec"]["seconds"]
+
+
+def test_sampled_texts_may_differ(cli: Cli) -> None:
+    result = cli(*SHORT, "--temp", "0.8", STORY)
+    assert result.code == 0
+    assert "sampled" in result.out
+
+
+def test_a_default_prompt_on_a_terminal(cli: Cli) -> None:
+    assert cli(*SHORT, "--json").json["prompt"] == STORY
+
+
+def test_the_embedded_pair_is_said_to_be_too_small(
+    cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What `run` and `race` say there: plain words, and what to type."""
+    monkeypatch.setattr(words, "SHORT_PASS", 1e3)  # however slow this machine is just now
+    told = cli("run", "-n", "48", "--temp", "0", "-d", "none", STORY).err
+    assert "tokens/pass" not in told
+    assert "not drafted" not in told
+    assert "too small to gain: a pass takes only" in told
+    assert "localspec race --scale A" in told
+
+
+@pytest.mark.parametrize("ending", ["cast", "svg"])
+def test_a_recording_is_written(cli: Cli, tmp_path: Path, ending: str) -> None:
+    path = tmp_path / f"race.{ending}"
+    result = cli(*SHORT, "--record", str(path), STORY)
+    assert result.code == 0
+    assert f"The recording is in {path}." in result.err
+    if ending == "svg":
+        assert ElementTree.parse(path).getroot().tag.endswith("svg")
+    else:
+        values = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+        assert values[0]["version"] == 2
+        assert all(kind == "o" for _, kind, _ in values[1:])
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+def test_recordings_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "there.svg").touch()
+    for name, told in (
+        ("race.gif", "--record cannot tell from 'race.gif' what to write."),
+        ("there.svg", "--record does not replace "),
+        ("none/race.svg", "--record names no folder: "),
+        (f"{'x' * 300}.svg", "--record cannot use that name: "),
+    ):
+        result = cli(*SHORT, "--record", str(tmp_path / name), STORY)
+        assert (result.code, result.out) == (2, "")
+        assert result.sentence().startswith(told)
+
+
+def test_a_full_disk_does_not_cost_the_result(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    result = cli(*SHORT, "--record", str(tmp_path / "race.svg"), STORY)
+    assert result.code == 1
+    assert "same text" in result.out
+    assert "cannot be written: No space left on device. Free some space" in result.err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_standard_output() -> None:
+    with open("/dev/full", "wb") as full:
+        result = finished(*SHORT, STORY, stdout=full)
+    assert result.returncode == 1
+    assert "No space left on device (ENOSPC)" in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "told"),
+    [
+        (("-m", "none.gguf", "hi"), 3, "There is no file none.gguf."),
+        (("-m", __file__, "hi"), 4, "is not a GGUF file."),
+        (("",), 2, "The prompt is empty."),
+        (("-",), 2, "The prompt is empty."),
+        (("--scale", "A", "-m", "x.gguf", "hi"), 2, "--scale excludes --model"),
+        (("--scale", "Z", "hi"), 2, "There is no scaled pair 'Z'."),
+        (("-n", "0", "hi"), 2, "max-tokens is 0."),
+        (("--temp", "-1", "hi"), 2, "temperature is -1"),
+        (("-q", "-v", "hi"), 2, "--quiet excludes --verbose."),
+    ],
+)
+def test_what_cannot_be_meant(cli: Cli, arguments: tuple[str, ...], code: int, told: str) -> None:
+    result = cli("race", *arguments, stdin=b"")
+    assert result.code == code
+    assert told in result.sentence()
+
+
+def test_ctrl_c_keeps_what_there_is(long_model: Path) -> None:
+    arguments = ("race", "-m", str(long_model), "-c", "65536", *ENDLESS, "--json", "hi")
+    with running(*arguments) as process:
+        # What is known before the first token is told once both lanes are warm.
+        assert "note: long.gguf has no chat template" in line(process.stderr)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    found = json.loads(out)
+    assert found["interrupted"]
+    assert found["equal"]
+
+
+def test_on_a_terminal_the_screen_comes_back(long_model: Path, tmp_path: Path) -> None:
+    command = ("-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
+    terminal = race_on_terminal(command, tmp_path)
+    terminal.until(lambda: terminal.alternate and " ahead" in terminal.text)
+    assert not terminal.cursor_shown
+    terminal.type("\x03")
+    assert terminal.ended() == 130
+    assert not terminal.alternate
+    assert terminal.cursor_shown
+    assert "interrupted · plain " in terminal.words
+
+
+def test_it_follows_the_size_of_the_terminal(long_model: Path, tmp_path: Path) -> None:
+    command = ("-m", str(long_model), "-c", "65536", *ENDLESS, "hi")
+    terminal = race_on_terminal(command, tmp_path, columns=120, lines=40)
+    terminal.until(lambda: " ahead" in terminal.text and "│" in terminal.text)
+    terminal.resize(50, 20)
+    terminal.until(lambda: " ahead" in terminal.text and "│" not in terminal.text)
+    terminal.kill(signal.SIGTERM)
+    assert terminal.ended() == 130
+
+
+def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pair_memory, "available", lambda: (1 << 20, 1 << 34))
+    with pytest.raises(
+        localspec.NativeError, match=r"takes .* MiB, and 1.0 MiB of memory are free"
+    ):
+        load_beside(engine, ModelOptions(context=1024))
+
+
+def test_an_engine_beside_leaves_the_weights_open(engine: Engine) -> None:
+    load_beside(engine, ModelOptions(context=1024)).close()
+    assert engine.generate("Once", max_tokens=2).text

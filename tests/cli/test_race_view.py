@@ -1,0 +1,137 @@
+"""A race as lines, at several sizes, and what is sent to a terminal for them."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree
+
+import pyte
+import pytest
+from rich.cells import cell_len
+
+from localspec.cli.race_recording import picture, recording
+from localspec.cli.race_screen import Painter, of_recording
+from localspec.cli.race_view import NARROW, RaceView
+from localspec.race.turns import LOCALSPEC, PLAIN, Lap
+from tests.race.laps import sample
+
+WIDTHS = (20, 40, NARROW - 1, NARROW, 80, 120, 200)
+
+
+def view(laps: list[Lap]) -> RaceView:
+    found = RaceView("Count to five,\nplease.", "tale-13m · greedy")
+    for lap in laps:
+        found.add(lap)
+    return found
+
+
+def long_race() -> list[Lap]:
+    """Two hundred words in each lane, some wide, some longer than any line."""
+    words = ["fox ", "世界 ", "x" * 70 + " ", "\tend\n"]
+    return [
+        Lap(lane, words[number % 4], (number,), number / 10 + lane / 100)
+        for number in range(200)
+        for lane in (PLAIN, LOCALSPEC)
+    ]
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("height", [1, 5, 10, 24, 40])
+@pytest.mark.parametrize("laps", [[], sample(), long_race()], ids=["none", "short", "long"])
+def test_it_fits(width: int, height: int, laps: list[Lap]) -> None:
+    lines = view(laps).lines(width, height)
+    assert len(lines) <= height
+    assert max(cell_len(line.plain) for line in lines) <= width
+
+
+def test_two_columns_on_a_usual_terminal() -> None:
+    lines = [line.plain for line in view(sample()).lines(80, 24)]
+    assert lines[0] == "localspec race · tale-13m · greedy"
+    assert lines[1] == "› Count to five, please."
+    assert [part.strip() for part in lines[2].split("│")] == ["plain", "localspec"]
+    assert [part.strip() for part in lines[3].split("│")] == [
+        "5.00 s · 5 tokens · 1 tok/s",
+        "3.00 s · 5 tokens · 1.67 tok/s",
+    ]
+    assert [part.strip() for part in lines[4].split("│")] == ["One two three"] * 2
+    assert [part.strip() for part in lines[5].split("│")] == ["four five."] * 2
+    assert lines[-1].startswith("localspec is 2.00 s ahead")
+
+
+def test_one_below_the_other_on_a_narrow_one() -> None:
+    lines = [line.plain for line in view(sample()).lines(40, 24)]
+    assert not any("│" in line for line in lines)
+    first, second = lines.index("plain"), lines.index("localspec")
+    assert lines[first + 2 : first + 4] == lines[second + 2 : second + 4]
+    assert lines[first + 2].rstrip() == "One two three"
+
+
+def test_the_end_of_a_long_answer_is_what_is_shown() -> None:
+    laps = [Lap(lane, f"word{n} ", (n,), float(n)) for n in range(400) for lane in (0, 1)]
+    shown = "\n".join(line.plain for line in view(laps).lines(80, 12))
+    assert "word399" in shown
+    assert "word1 " not in shown
+    everything = "\n".join(line.plain for line in view(laps).lines(80, None))
+    assert "word1 " in everything
+    assert "word399" in everything
+
+
+def test_a_model_cannot_steer_the_terminal() -> None:
+    shown = view([Lap(PLAIN, "\x1b[2Jhello", (1,), 1.0)]).lines(80, 24)
+    assert "\x1b" not in "".join(line.plain for line in shown)
+
+
+def test_what_came_as_several_tokens_is_marked() -> None:
+    lines = view(sample()).lines(80, 24)
+    marked = [
+        line.plain[s.start : s.end]
+        for line in lines[4:6]
+        for s in line.spans
+        if "cyan" in str(s.style)
+    ]
+    assert "".join(marked).replace(" ", "") == "twothreefourfive."
+
+
+def test_only_lines_that_changed_are_sent() -> None:
+    painter = Painter(of_recording(80, 24))
+    first = painter.paint(view(sample()[:2]).lines(80, 24), 80, 24)
+    assert first.startswith("\x1b[2J")
+    assert painter.paint(view(sample()[:2]).lines(80, 24), 80, 24) == ""
+    more = painter.paint(view(sample()[:3]).lines(80, 24), 80, 24)
+    assert 0 < more.count("\x1b[K") < 5
+    assert "\x1b[2J" in painter.paint(view(sample()[:3]).lines(60, 20), 60, 20)
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 12)])
+def test_a_recording_plays(width: int, height: int) -> None:
+    text = recording(view([]), sample(), "plain 5 s · localspec 3 s · same text", width, height)
+    header, *events = [json.loads(line) for line in text.splitlines()]
+    assert (header["version"], header["width"], header["height"]) == (2, width, height)
+    times = [seconds for seconds, kind, _ in events if kind == "o"]
+    assert len(times) == len(events) >= 4
+    assert times == sorted(times)
+    assert times[-2] == 5.0  # of the slower lane's own clock
+    screen = pyte.Screen(width, height)
+    stream = pyte.Stream(screen)
+    for _, _, output in events:
+        stream.feed(output)
+    shown = "\n".join(screen.display)
+    assert "One two three" in shown
+    assert "same text" in shown
+
+
+def test_a_picture_is_well_formed() -> None:
+    svg = picture(view([]), [*sample(), Lap(PLAIN, "<&>\x07", (9,), 6.0)], "the figures", 80)
+    root = ElementTree.fromstring(svg)
+    assert root.tag.endswith("svg")
+    words = "".join(root.itertext()).replace("\xa0", " ")
+    assert "<&>" in words
+    assert "the figures" in words
+
+
+def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    painted = Painter(of_recording(80)).paint(view(sample()).lines(80, 24), 80, 24)
+    assert "36m" in painted
+    monkeypatch.setenv("NO_COLOR", "1")
+    painted = Painter(of_recording(80)).paint(view(sample()).lines(80, 24), 80, 24)
+    assert "36m" not in painted

@@ -1,0 +1,76 @@
+"""The line that a race ends in."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec.cli.race_words import figures, texts
+from localspec.race.outcome import Parting
+from tests.race.laps import lane, outcome
+
+
+def test_the_line_of_figures() -> None:
+    assert figures(outcome(), 0.0) == (
+        "plain 4.00 s, 25 tok/s · localspec 2.00 s, 50 tok/s · 2.00 times as fast, 2.00 s sooner · "
+        "2.50 tokens/pass · same text, 100 tokens"
+    )
+
+
+def test_a_loss_is_told_like_a_gain() -> None:
+    slower = outcome(localspec=lane(100, 5.0, target_passes=100), lead=-1.0)
+    assert "0.80 times as fast, 1.00 s later" in figures(slower, 0.0)
+
+
+def test_what_was_measured_before_is_told() -> None:
+    assert figures(outcome(), 1.44).endswith(" · measured before, once: 1.4 s")
+
+
+def test_answers_of_different_lengths_are_compared_by_their_speed() -> None:
+    line = figures(outcome(localspec=lane(50, 2.0, target_passes=20), greedy=False), 0.0)
+    assert "1.00 times the tokens per second" in line
+    assert "sooner" not in line
+
+
+@pytest.mark.parametrize(
+    ("gap", "told"),
+    [
+        (0.04, "part after 7 tokens, at a near tie: “a” or “the”, 0.04 logits apart"),
+        (3.0, "part after 7 tokens, and not at a near tie: “a” or “the”, 3 logits apart; please"),
+        (None, "part after 7 tokens: “a” or “the”"),
+    ],
+)
+def test_where_texts_part_is_told(gap: float | None, told: str) -> None:
+    assert told in figures(outcome(parting=Parting(7, " a", " the", gap)), 0.0)
+
+
+def test_sampled_texts_differ_and_it_says_so() -> None:
+    differing = outcome(greedy=False, parting=Parting(7, " a", " the", None))
+    assert "sampled, so the texts differ" in figures(differing, 0.0)
+    assert "same text" not in figures(outcome(greedy=False), 0.0)
+
+
+def test_an_interrupted_race_says_so_first() -> None:
+    stopped = outcome(plain=lane(10, 1.0, "cancelled", target_passes=10), lead=0.5)
+    assert stopped.interrupted
+    line = figures(stopped, 0.0)
+    assert line.startswith("interrupted · plain 1.00 s")
+    assert "same text, 10 tokens so far" in line
+    nothing = outcome(
+        plain=lane(0, 0.0, "cancelled"), localspec=lane(0, 0.0, "cancelled"), lead=None
+    )
+    assert figures(nothing, 0.0) == "interrupted · plain no token yet · localspec no token yet"
+
+
+def test_a_model_that_is_too_small_is_told_so() -> None:
+    small = lane(100, 0.1, target_passes=100, verify_seconds=0.09, reasons={"too short": 99})
+    line = figures(outcome(plain=small, localspec=small, lead=0.0), 0.0)
+    assert "this model is too small to gain: a pass takes only 0.9 ms" in line
+    assert "localspec race --scale A" in line
+
+
+def test_equal_texts_are_printed_once() -> None:
+    assert texts(outcome()).startswith("plain and localspec:\n\nword")
+    assert texts(outcome()).count("word") == 100
+    both = texts(outcome(localspec=lane(3, 1.0)))
+    assert both.startswith("plain:\n\nword")
+    assert "\n\nlocalspec:\n\nword word word\n" in both

@@ -1,0 +1,34 @@
+"""What came of a race."""
+
+from __future__ import annotations
+
+import json
+
+from localspec import SamplingParams
+from localspec.race.outcome import Parting, decided_by_logits, parting
+from tests.race.laps import outcome
+
+
+def test_parting() -> None:
+    names = {1: b"one", 2: b"two", 3: b"three"}.__getitem__
+    assert parting([1, 2, 3], [1, 2, 3], names, None) is None
+    assert parting([1, 2, 3], [1, 2], names, None) is None
+    found = parting([1, 2, 3], [1, 3, 3], names, lambda at: at / 10)
+    assert found == Parting(1, "two", "three", 0.1)
+    assert found.near_tie
+
+
+def test_the_greatest_logit_decides_where_nothing_is_added_to_it() -> None:
+    assert decided_by_logits(SamplingParams(temperature=0.0))
+    for said in ({"temperature": 0.8}, {"repeat_penalty": 1.1}, {"logit_bias": {1: 2.0}}):
+        assert not decided_by_logits(SamplingParams(**{"temperature": 0.0, **said}))  # type: ignore[arg-type]
+
+
+def test_as_json() -> None:
+    found = json.loads(json.dumps(outcome(parting=Parting(7, "a", "b", 0.25)).as_dict()))
+    assert found["speed_up"] == 2.0
+    assert found["lead_seconds"] == 2.0
+    assert found["equal"] is False
+    assert found["parting"] == {"position": 7, "plain": "a", "localspec": "b", "logit_gap": 0.25}
+    assert found["lanes"]["plain"]["tokens"] == 100
+    assert found["lanes"]["localspec"]["stats"]["target_passes"] == 40

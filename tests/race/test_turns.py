@@ -1,0 +1,65 @@
+"""Who goes next, by a clock that only the answers move."""
+
+from __future__ import annotations
+
+from localspec.race.turns import LOCALSPEC, PLAIN, Progress, in_order, lanes_of, take_turns
+from tests.race.laps import Clock, MadeUp, sample
+
+
+def test_the_one_that_is_behind_goes_next() -> None:
+    clock = Clock()
+    plain = MadeUp(clock, [(1.0, "p", 1)] * 6)
+    ours = MadeUp(clock, [(2.5, "l", 3)] * 2)
+    laps = list(take_turns(lanes_of([plain, ours], clock)))
+    # At 0 : 0, 1 : 0, 1 : 2.5, 2 : 2.5, 3 : 2.5, 3 : 5, 4 : 5 and 5 : 5.
+    assert "".join(lap.text for lap in laps) == "plpplppp"
+    assert [lap.seconds for lap in laps] == [1.0, 2.5, 2.0, 3.0, 5.0, 4.0, 5.0, 6.0]
+
+
+def test_a_clock_counts_its_own_turns_only() -> None:
+    clock = Clock()
+    answers = [MadeUp(clock, [(1.0, "p", 1)] * 3), MadeUp(clock, [(7.0, "l", 1)])]
+    lanes = lanes_of(answers, clock)
+    for _ in take_turns(lanes):
+        clock.now += 100.0  # drawing, say
+    assert [lane.seconds for lane in lanes] == [3.0, 7.0]
+
+
+def test_no_clock_is_ever_more_than_a_turn_ahead() -> None:
+    clock = Clock()
+    plain = MadeUp(clock, [(0.7, "p", 1)] * 40)
+    ours = MadeUp(clock, [(0.3 + 0.2 * (n % 5), "l", 1 + n % 4) for n in range(40)])
+    lanes = lanes_of([plain, ours], clock)
+    for _ in take_turns(lanes):
+        if not any(lane.finished for lane in lanes):
+            assert abs(lanes[0].seconds - lanes[1].seconds) <= 1.1 + 1e-9
+
+
+def test_the_other_goes_on_alone_where_one_is_done() -> None:
+    clock = Clock()
+    lanes = lanes_of([MadeUp(clock, [(1.0, "p", 1)] * 5), MadeUp(clock, [])], clock)
+    assert len(list(take_turns(lanes))) == 5
+    assert [lane.token_ids for lane in lanes] == [[0] * 5, []]
+
+
+def test_measuring_is_no_part_of_a_race() -> None:
+    clock = Clock()
+    answers = [MadeUp(clock, [(1.0, "p", 1)]), MadeUp(clock, [(1.0, "l", 1)], measuring=2.0)]
+    laps = list(take_turns(lanes_of(answers, clock)))
+    assert [lap.seconds for lap in laps] == [1.0, 1.0]
+
+
+def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
+    progress, leads = Progress(), []
+    for lap in sample():
+        progress.add(lap)
+        leads.append(progress.lead())
+    # after: p1, l1, p2, l5, p3, p4, p5; localspec has all from the second on at 3.0
+    assert leads == [None, -0.25, -0.25, -1.0, 0.0, 1.0, 2.0]
+    assert [progress.tokens(lane) for lane in (PLAIN, LOCALSPEC)] == [5, 5]
+    assert progress.text(PLAIN) == progress.text(LOCALSPEC) == "One two three\nfour five."
+
+
+def test_a_recording_has_them_in_the_order_of_their_own_clocks() -> None:
+    seconds = [lap.seconds for lap in in_order(sample())]
+    assert seconds == sorted(seconds)
