@@ -3,29 +3,48 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING
 
-from localspec.bench.samples import BenchPrompt, Sample
+from localspec.bench.samples import BenchPrompt, DraftAccount, Foreseen, Sample
 from localspec.decoding.interfaces import Step
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import Cancelled, UsageError
+from localspec.planning.plan import AdaptivePlan
 
 if TYPE_CHECKING:
     from localspec.engine import Engine
 
 PLAIN = "plain"
 PLANNER = "planner"
+FIRST = "planner, first session"
 COLD = "planner, cold"
 SWEEP = "model depth "
 """What the names of the fixed depths begin with."""
 DEPTHS = range(1, 9)
 
-GROUPS = ("plain", "planner", "cold", "drafters", "depths", "trees")
+GROUPS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
 """What `localspec_arms` can be asked for."""
+
+
+class Memory(Enum):
+    """What an arm knows when it answers."""
+
+    KEEPS = "what it learned before, in this run and in earlier sessions"
+    BEGINS = "nothing when a turn begins; it learns through the turn, as in a first session"
+    FORGETS = "nothing, as the first answer on a new machine"
+
+
+KNOWLEDGE = {
+    PLANNER: "had answered a prompt of each suite before, and learned on.",
+    FIRST: "knew nothing when a turn began, and learned through its suites.",
+    COLD: "knew nothing before each answer, the cost of a pass neither.",
+}
+"""What the report says of the planner's arms."""
 
 
 class LocalspecArm:
@@ -35,24 +54,29 @@ class LocalspecArm:
         engine: the open pair; whoever opened it closes it.
         name: as in the report.
         drafting: the configuration.
-        cold: forget what was learned about acceptance whenever a suite begins. Give such an arm
-            an engine of its own: one that others use as well would be taught by them.
+        memory: what it knows of earlier answers. One that forgets needs an engine of its own: it
+            would be taught by others, and make them forget.
     """
 
     family = "localspec"
 
     def __init__(
-        self, engine: Engine, name: str, drafting: Drafting, *, cold: bool = False
+        self,
+        engine: Engine,
+        name: str,
+        drafting: Drafting,
+        *,
+        memory: Memory = Memory.KEEPS,
     ) -> None:
         self.name = name
         self.command = _command(engine, drafting)
         self._engine = engine
         self._drafting = drafting
-        self._cold = cold
+        self._memory = memory
 
-    def begin_suite(self, suite: str) -> None:
-        """Drop what was learned, if this is a cold arm."""
-        if self._cold:
+    def begin_turn(self) -> None:
+        """Drop what was learned, if a first session begins."""
+        if self._memory is Memory.BEGINS:
             self._engine.forget()
 
     def generate(
@@ -64,37 +88,71 @@ class LocalspecArm:
             Cancelled: the engine was closed meanwhile.
             LocalspecError: as `Engine.stream`.
         """
+        if self._memory is Memory.FORGETS:
+            self._engine.forget()
         sampling = SamplingParams(temperature=temperature, seed=seed)
         stream = self._engine.stream(
             prompt.text, max_tokens=max_tokens, sampling=sampling, drafting=self._drafting
         )
         steps: list[Step] = []
         tokens: list[int] = []
+        foreseen: list[Foreseen] = []
         with stream:
             for chunk in stream:
                 tokens += chunk.token_ids
                 if chunk.step is not None:
                     steps.append(chunk.step)
+                    foreseen += self._foreseen(chunk.step)
         if stream.finish_reason == "cancelled":
             raise Cancelled("The answer was stopped on request.")
         return _sample(
-            self.name, prompt, temperature, turn, stream.stats, steps[1:], tokens, stream.text
+            self.name,
+            prompt,
+            temperature,
+            turn,
+            stream.stats,
+            steps[1:],
+            tokens,
+            stream.text,
+            _added(foreseen),
         )
+
+    def _foreseen(self, step: Step) -> list[Foreseen]:
+        """What was expected of a step in which a draft was tried, verified or not."""
+        expected, plan = step.draft.expectation, step.plan
+        tried = step.drafted or step.draft_seconds
+        if expected is None or not tried or not isinstance(plan, AdaptivePlan):
+            return []
+        if plan.costs is None:
+            return []
+        # The planner reckons at the pace of its table: what is common to all passes cancels out.
+        # T(1) is the one that it reckoned with; the table has learned from the step since.
+        pace, plain = self._engine.profile.target.pace, plan.costs.least[1]
+        return [
+            Foreseen(
+                steps=1,
+                tokens=expected.tokens,
+                real_tokens=len(step.tokens),
+                seconds=expected.seconds * pace,
+                real_seconds=step.seconds,
+                plain_seconds=plain * pace,
+            )
+        ]
 
     def close(self) -> None:
         """Nothing: the engine belongs to whoever opened it."""
 
 
 def localspec_arms(
-    engine: Engine, which: Sequence[str], *, cold_engine: Engine | None = None
+    engine: Engine, which: Sequence[str], *, another: Callable[[], Engine] | None = None
 ) -> list[LocalspecArm]:
     """The arms of the named groups, in the order of the report.
 
     Args:
         engine: the open pair. What needs a draft model is left out where there is none.
         which: names in GROUPS.
-        cold_engine: for the planner that starts without estimates; None uses `engine`, where it
-            makes the other planner forget as well.
+        another: opens the pair once more, for each arm that forgets; None uses `engine`, where it
+            makes the other planners forget as well.
 
     Raises:
         UsageError: a group that does not exist.
@@ -112,8 +170,13 @@ def localspec_arms(
         add(PLAIN, Drafting(drafter="none"))
     if "planner" in which:
         add(PLANNER, Drafting())
-    if "cold" in which:
-        arms.append(LocalspecArm(cold_engine or engine, COLD, Drafting(), cold=True))
+    for group, name, memory in (
+        ("first", FIRST, Memory.BEGINS),
+        ("cold", COLD, Memory.FORGETS),
+    ):
+        if group in which:
+            own = engine if another is None else another()
+            arms.append(LocalspecArm(own, name, Drafting(), memory=memory))
     if "drafters" in which:
         for name, registered in REGISTRY.items():
             if has_model or not registered.needs_model:
@@ -143,9 +206,10 @@ def _sample(
     steps: Sequence[Step],
     tokens: Sequence[int],
     text: str,
+    foreseen: Foreseen | None,
 ) -> Sample:
     """The figures of an answer. `steps` are those after the prompt's own."""
-    predictions, expected = _foreseen(steps)
+    predictions, expected = _predictions(steps)
     return Sample(
         arm=arm,
         suite=prompt.suite,
@@ -165,10 +229,34 @@ def _sample(
         token_ids=tuple(tokens),
         predictions=predictions,
         expected_tokens=expected,
+        foreseen=foreseen,
+        calibration_seconds=stats.calibration_seconds,
+        account=_account(stats),
     )
 
 
-def _foreseen(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], float | None]:
+def _account(stats: GenerationStats) -> DraftAccount | None:
+    """What drafting saved where it was faster, and lost where it was not."""
+    statement = stats.account
+    if statement is None:
+        return None
+    return DraftAccount(saved=statement.saved + statement.risked, risked=statement.risked)
+
+
+def _added(parts: Sequence[Foreseen]) -> Foreseen | None:
+    if not parts:
+        return None
+    return Foreseen(
+        steps=len(parts),
+        tokens=sum(part.tokens for part in parts),
+        real_tokens=sum(part.real_tokens for part in parts),
+        seconds=sum(part.seconds for part in parts),
+        real_seconds=sum(part.real_seconds for part in parts),
+        plain_seconds=sum(part.plain_seconds for part in parts),
+    )
+
+
+def _predictions(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], float | None]:
     """What a planner that estimates foresaw: a chance for each tested token, and tokens in all.
 
     A step without a draft brings exactly one token; it is counted as that, so that the sum compares

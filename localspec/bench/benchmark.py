@@ -10,13 +10,17 @@ from typing import Any
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.bench.arms import localspec_arms
+from localspec.bench.arms import PLANNER, localspec_arms
 from localspec.bench.bound import Bounds, find_bounds
+from localspec.bench.contention import Contention
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.peers import Peers, open_peers
+from localspec.bench.prompt_texts import rendered
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import RunOutcome, run
 from localspec.bench.samples import Arm, BenchPrompt
+from localspec.bench.scale import ModelShape, find_pair, scaled, scaled_pair
+from localspec.hub import resolution
 
 Tell = Callable[[str], None]
 """Called with what is going on, in words."""
@@ -24,18 +28,29 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchPair:
-    """What to open: references as `localspec.load` takes them, or the name of a scale pair."""
+    """What to open: references as `localspec.load` takes them, or the name of a scale pair.
+
+    With a `shape`, the target is scaled to that, and drafted by the file it is made from where
+    `draft` is "auto".
+    """
 
     name: str
     target: str | None = None
     draft: str = "auto"
     scale: str | None = None
+    shape: ModelShape | None = None
     offline: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchSettings:
-    """How to measure; see `localspec.bench.runner.run` and `localspec.bench.arms`."""
+    """How to measure; see `localspec.bench.runner.run` and `localspec.bench.arms`.
+
+    Attributes:
+        all_turns: ask prompts with several turns to the end; see
+            `localspec.bench.prompt_texts.rendered`.
+        contention: processes that compute beside every arm.
+    """
 
     options: ModelOptions
     prompts: Sequence[BenchPrompt]
@@ -45,6 +60,8 @@ class BenchSettings:
     max_tokens: int
     seed: int
     peers: Peers | None = None
+    all_turns: bool = False
+    contention: int = 0
 
 
 def benchmark(
@@ -70,7 +87,9 @@ def benchmark(
     from localspec.llama.library import default_threads
 
     report = Report(
-        machine=this_machine(settings.options.threads or default_threads()),
+        machine=this_machine(
+            settings.options.fixed_threads or default_threads(), contention=settings.contention
+        ),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         settings=_described(settings),
@@ -94,12 +113,7 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
     Raises:
         LocalspecError: it cannot be opened.
     """
-    target, draft = pair.target, pair.draft
-    if pair.scale is not None:
-        from localspec.bench.scale import scaled_pair
-
-        tell(f"{pair.name}: writing the scale models")
-        target, draft = map(str, scaled_pair(pair.scale))
+    target, draft = _written(pair, tell)
     with ExitStack() as stack:
 
         def opened() -> Engine:
@@ -109,12 +123,19 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
             )
 
         engine = opened()
+        tell(f"{pair.name}: preparing the prompts")
+        prompts = rendered(
+            engine,
+            settings.prompts,
+            all_turns=settings.all_turns,
+            max_tokens=settings.max_tokens,
+        )
         arms: list[Arm] = [
             *localspec_arms(
                 engine,
                 settings.groups,
-                # What others learn on the same prompts must not reach the arm that knows nothing.
-                cold_engine=opened() if "cold" in settings.groups else None,
+                # What others learn on the same prompts must not reach an arm that knows nothing.
+                another=opened,
             )
         ]
         peers, refused = open_peers(engine, settings.peers, settings.options, stack)
@@ -131,25 +152,42 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
         def progress(done: int, total: int, what: str) -> None:
             tell(f"{pair.name} · {done} of {total} · {what}")
 
-        outcome = run(
-            arms,
-            settings.prompts,
-            settings.temperatures,
-            turns=settings.turns,
-            max_tokens=settings.max_tokens,
-            seed=settings.seed,
-            progress=progress,
-            turns_of=lambda arm: settings.turns if _repeats(arm) else 1,
-        )
+        with Contention(settings.contention) as contention:
+            outcome = run(
+                arms,
+                prompts,
+                settings.temperatures,
+                turns=settings.turns,
+                max_tokens=settings.max_tokens,
+                seed=settings.seed,
+                progress=progress,
+                turns_of=lambda arm: settings.turns if _repeats(arm) else 1,
+                practises=lambda arm: arm.name == PLANNER,
+            )
+            report.lost_contention = contention.lost
         report.samples, report.dropped = outcome.samples, refused | outcome.dropped
         report.partial = outcome.partial
         if not outcome.partial:
             try:
                 tell(f"{pair.name}: working out the bound")
-                _add_bounds(report, _bounds(engine, outcome, settings))
+                _add_bounds(report, _bounds(engine, outcome, prompts))
             except KeyboardInterrupt:
                 report.partial = True
     return report
+
+
+def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
+    """References of target and draft, scale models written."""
+    if pair.scale is not None:
+        disk = find_pair(pair.scale).disk
+        tell(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new")
+        target, draft = scaled_pair(pair.scale, offline=pair.offline)
+        return str(target), str(draft)
+    if pair.shape is not None:
+        tell(f"{pair.name}: the scale model; a minute or more where it is new")
+        source = resolution.resolve(pair.target, offline=pair.offline)
+        return str(scaled(source, pair.shape)), str(source) if pair.draft == "auto" else pair.draft
+    return pair.target, pair.draft
 
 
 def _repeats(arm: Arm) -> bool:
@@ -157,12 +195,12 @@ def _repeats(arm: Arm) -> bool:
     return arm.family == "localspec" or arm.name.endswith("plain")
 
 
-def _bounds(engine: Engine, outcome: RunOutcome, settings: BenchSettings) -> Bounds | None:
+def _bounds(engine: Engine, outcome: RunOutcome, prompts: Sequence[BenchPrompt]) -> Bounds | None:
     known = engine.profile
     if not known.target:
         return None  # never calibrated: no arm had a planner
     draft = engine.draft_costs or None
-    return find_bounds(engine, known.target, draft, outcome.samples, settings.prompts)
+    return find_bounds(engine, known.target, draft, outcome.samples, prompts)
 
 
 def _add_bounds(report: PairResults, found: Bounds | None) -> None:

@@ -22,10 +22,12 @@ class AcceptanceCalibration:
     Attributes:
         error: expected calibration error: mean over predictions of |predicted − observed| in their
             bin (Naeini et al. 2015; equal counts instead of equal widths, so that none is empty).
+        bias: mean prediction − share accepted: above 0 where too much was promised.
         bins: (mean prediction, share accepted, predictions) of each bin, lowest first.
     """
 
     error: float
+    bias: float
     bins: tuple[tuple[float, float, int], ...]
 
 
@@ -69,6 +71,7 @@ def calibration_of_predictions(
     gaps = [len(part) * abs(mean[0] - mean[1]) for part, mean in zip(bins, means, strict=True)]
     return AcceptanceCalibration(
         float(sum(gaps) / len(table)),
+        float((table[:, 0] - table[:, 1]).mean()),
         tuple(
             (float(mean[0]), float(mean[1]), len(part))
             for part, mean in zip(bins, means, strict=True)

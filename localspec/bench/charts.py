@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from localspec.bench.arms import PLANNER
-from localspec.bench.summary import ALL, PairSummary
+from localspec.bench.summary import ALL, Cell, PairSummary
 from localspec.bench.table import kind
 
 if TYPE_CHECKING:
@@ -110,13 +110,24 @@ def _bars(summary: PairSummary, temperature: float, name: str, words: str) -> Ch
             found = [summary.cell(arm, suite, temperature) for suite in suites]
             heights = [c.speed_up or 0.0 if c is not None else 0.0 for c in found]
             places = [place + (number + 0.5) * width - 0.4 for place in range(len(suites))]
-            axes.bar(places, heights, width, label=_literal(arm))
+            axes.bar(places, heights, width, label=_literal(arm), yerr=_whiskers(found))
         axes.axhline(1.0, color="black", linewidth=0.8)
         axes.set_xticks(range(len(suites)), [_literal(s.strip("()")) for s in suites])
         axes.set_ylabel(f"× {_literal(summary.baseline)}")
         axes.legend(fontsize="small", ncols=2)
 
     return _chart(name, f"Speed-up by suite: {words}", paint)
+
+
+def _whiskers(cells: Sequence[Cell | None]) -> list[list[float]]:
+    """How far the intervals reach below and above the bars."""
+    reach = [
+        (0.0, 0.0)
+        if cell is None or cell.interval is None or cell.speed_up is None
+        else (cell.speed_up - cell.interval[0], cell.interval[1] - cell.speed_up)
+        for cell in cells
+    ]
+    return [[max(0.0, low) for low, _ in reach], [max(0.0, high) for _, high in reach]]
 
 
 def _reliability(summary: PairSummary, name: str, words: str) -> Chart | None:

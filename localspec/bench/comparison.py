@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from localspec.bench.arms import COLD, PLANNER
+from localspec.bench.arms import COLD, FIRST, PLANNER
 from localspec.bench.bound import Bound
 from localspec.bench.speed_ups import geometric_mean
 from localspec.bench.summary import PairSummary
@@ -28,7 +28,7 @@ def comparison_table(
     peers = {arm: found for arm, found in speeds.items() if arm.startswith(SERVER)}
     full = {arm: found for arm, found in peers.items() if len(found) == len(suites)}
     rows = []
-    for arm in (PLANNER, COLD):
+    for arm in (PLANNER, FIRST, COLD):
         mine = speeds.get(arm, {})
         if not mine:
             continue

@@ -26,6 +26,7 @@ class Machine:
         gpu: names of the GPUs, None where no tool tells.
         cores: physical ones; `threads` is what the models ran with.
         memory: bytes.
+        contention: processes that computed beside every arm, on purpose.
         commit: of localspec's checkout, with a + where files are changed; None outside of one.
     """
 
@@ -39,6 +40,7 @@ class Machine:
     localspec: str
     commit: str | None
     llama_cpp_python: str
+    contention: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +52,8 @@ class FileFacts:
     sha256: str
 
 
-def this_machine(threads: int) -> Machine:
-    """The machine that this process runs on."""
+def this_machine(threads: int, *, contention: int = 0) -> Machine:
+    """The machine that this process runs on; the arguments as in `Machine`."""
     return Machine(
         cpu=_cpu(),
         cores=psutil.cpu_count(logical=False) or os.cpu_count() or 1,
@@ -63,6 +65,7 @@ def this_machine(threads: int) -> Machine:
         localspec=__version__,
         commit=_commit(),
         llama_cpp_python=_version("llama-cpp-python"),
+        contention=contention,
     )
 
 

@@ -58,7 +58,7 @@ def open_peers(
 
     target = engine.model.path
     draft = engine.draft_path
-    threads = options.threads or default_threads()
+    threads = options.fixed_threads or default_threads()
     context, layers = engine.context_length, options.gpu_layers
 
     def tokenize(text: str) -> list[int]:

@@ -63,7 +63,7 @@ class PythonLlama:
             target, context=context, threads=threads, gpu_layers=gpu_layers, lookup=lookup
         )
 
-    def begin_suite(self, suite: str) -> None:
+    def begin_turn(self) -> None:
         """Nothing: it knows of one answer only."""
 
     def generate(
@@ -167,7 +167,7 @@ class Transformers:
         self._target = self._open(target)
         self._draft = None if draft is None else self._open(draft)
 
-    def begin_suite(self, suite: str) -> None:
+    def begin_turn(self) -> None:
         """Nothing: it knows of one answer only."""
 
     def generate(

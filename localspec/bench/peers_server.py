@@ -83,7 +83,7 @@ class LlamaServer:
         self._tokenize = tokenize
         self._fresh = configuration.remembers if fresh is None else fresh
 
-    def begin_suite(self, suite: str) -> None:
+    def begin_turn(self) -> None:
         """Nothing: what it knows, it knows of one answer only."""
 
     def generate(

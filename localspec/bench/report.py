@@ -8,13 +8,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from localspec.bench.bound import Bound
+from localspec.bench.intervals import METHOD
 from localspec.bench.machine import FileFacts, Machine
-from localspec.bench.samples import Sample
+from localspec.bench.samples import DraftAccount, Foreseen, Sample
 from localspec.bench.summary import PairSummary, summarise
 from localspec.bench.table import Table
 from localspec.bench.tables import tables
 
-FORMAT = 1
+FORMAT = 2
 """Of the JSON; counts up when its meaning changes."""
 
 
@@ -29,6 +30,7 @@ class PairResults:
         commands: what to type for each arm.
         dropped: arms that failed, and why.
         partial: the run was interrupted.
+        lost_contention: computing processes that ended before the run did.
         bounds: the hindsight bound of each suite.
         hardware: max n·T(1) ÷ T(n), None without a cost curve.
         curve: seconds of a target pass over n tokens, by n.
@@ -41,6 +43,7 @@ class PairResults:
     commands: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     partial: bool = False
+    lost_contention: int = 0
     bounds: list[Bound] = field(default_factory=list)
     hardware: float | None = None
     curve: dict[int, float] = field(default_factory=dict)
@@ -81,7 +84,7 @@ class Report:
 
     def to_json(self) -> str:
         """All samples and figures."""
-        data: dict[str, Any] = {"format": FORMAT} | asdict(self)
+        data: dict[str, Any] = {"format": FORMAT, "interval": METHOD} | asdict(self)
         for shown, pair in zip(data["pairs"], self.pairs, strict=True):
             del shown["_summary"]
             shown["summary"] = asdict(pair.summary)
@@ -97,6 +100,7 @@ class Report:
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
             raise ValueError("this is no report of `localspec bench`")
+        data.pop("interval", None)
         data["machine"] = Machine(**data["machine"])
         data["pairs"] = [_pair(pair) for pair in data["pairs"]]
         return cls(**data)
@@ -115,6 +119,10 @@ def _pair(data: dict[str, Any]) -> PairResults:
 def _sample(data: dict[str, Any]) -> Sample:
     data["token_ids"] = tuple(data["token_ids"])
     data["predictions"] = tuple((chance, accepted) for chance, accepted in data["predictions"])
+    if data["foreseen"] is not None:
+        data["foreseen"] = Foreseen(**data["foreseen"])
+    if data["account"] is not None:
+        data["account"] = DraftAccount(**data["account"])
     return Sample(**data)
 
 
@@ -132,6 +140,9 @@ def facts(report: Report) -> list[tuple[str, str]]:
         ("llama-cpp-python", f"{machine.llama_cpp_python}, Python {machine.python}"),
         ("Settings", ", ".join(f"{name} {value}" for name, value in report.settings.items())),
     ]
+    if machine.contention:
+        many = "1 other process" if machine.contention == 1 else f"{machine.contention} others"
+        found.insert(3, ("Contention", f"{many} computing beside every arm, pinned nowhere"))
     if machine.gpu:
         found.insert(3, ("GPU", machine.gpu))
     return found
@@ -153,6 +164,11 @@ def warnings(report: Report) -> list[str]:
     for pair in report.pairs:
         if pair.partial:
             found.append(f"{pair.name}: interrupted; the figures cover what was measured by then.")
+        if pair.lost_contention:
+            found.append(
+                f"{pair.name}: {pair.lost_contention} of the computing processes ended too early; "
+                "the machine was less busy than it says."
+            )
         found += [f"{pair.name}: arm '{arm}' failed: {why}" for arm, why in pair.dropped.items()]
     return found
 

@@ -38,22 +38,25 @@ def run(
     seed: int,
     progress: ProgressCallback | None = None,
     turns_of: Callable[[Arm], int] | None = None,
+    practises: Callable[[Arm], bool] | None = None,
 ) -> RunOutcome:
     """Let every arm answer every prompt at every temperature.
 
-    Suite by suite, whatever the order of `prompts`, because an arm is told when a suite begins
-    (again in every turn, so that a cold arm is cold in all of them). Within a suite all arms answer
-    a prompt one after the other, and who is first rotates from prompt to prompt.
+    Turn by turn, and in a turn suite by suite, whatever the order of `prompts`: as long as somebody
+    stays with a topic. All arms answer a prompt one after the other, and who is first rotates from
+    prompt to prompt.
 
     Args:
         turns: how often everything is repeated.
         seed: of the sampling; a prompt has the same one in all arms and turns.
         turns_of: repetitions of an arm, at most `turns`; None repeats all of them alike.
+        practises: whether an arm answers the first prompt of each suite once before its first turn
+            at each temperature, uncounted: one that is to know the texts already. None for nobody.
 
     Returns:
         What there is, also after Ctrl+C or where arms failed.
     """
-    one = _Run(arms, prompts, turns, max_tokens, seed, progress, turns_of)
+    one = _Run(arms, prompts, turns, max_tokens, seed, progress, turns_of, practises)
     return one.all(temperatures)
 
 
@@ -69,6 +72,7 @@ class _Run:
         seed: int,
         progress: ProgressCallback | None,
         turns_of: Callable[[Arm], int] | None,
+        practises: Callable[[Arm], bool] | None,
     ) -> None:
         self._arms = list(arms)
         self._suites: dict[str, list[BenchPrompt]] = {}
@@ -76,6 +80,7 @@ class _Run:
             self._suites.setdefault(prompt.suite, []).append(prompt)
         self._turns = {arm.name: min(turns, turns_of(arm)) if turns_of else turns for arm in arms}
         self._most_turns = turns
+        self._practises = practises
         self._max_tokens = max_tokens
         self._seed = seed
         self._progress = progress
@@ -90,9 +95,9 @@ class _Run:
             if self._suites and temperatures:
                 self._warm_up(temperatures[0])
             for temperature in temperatures:
-                for suite, prompts in self._suites.items():
-                    for turn in range(self._most_turns):
-                        self._suite(suite, prompts, temperature, turn)
+                self._practise(temperature)
+                for turn in range(self._most_turns):
+                    self._turn(temperature, turn)
         except KeyboardInterrupt:
             self._outcome.partial = True
         return self._outcome
@@ -100,24 +105,27 @@ class _Run:
     def _warm_up(self, temperature: float) -> None:
         """A first pass pays for allocations, page faults and measurements that no later one has."""
         prompt = next(iter(self._suites.values()))[0]
+        most = min(WARM_UP_TOKENS, self._max_tokens)
         for arm in list(self._arms):
             self._tell(f"warming up {arm.name}")
-            try:
-                arm.generate(
-                    prompt,
-                    temperature=temperature,
-                    seed=self._seed,
-                    max_tokens=min(WARM_UP_TOKENS, self._max_tokens),
-                    turn=0,
-                )
-            except Exception as error:
-                self._drop(arm, error)
+            self._sample(arm, prompt, temperature, 0, most)
+
+    def _practise(self, temperature: float) -> None:
+        for arm in [arm for arm in self._arms if self._practises and self._practises(arm)]:
+            for suite, prompts in self._suites.items():
+                self._tell(f"{arm.name} gets to know {suite}")
+                if self._sample(arm, prompts[0], temperature, 0, self._max_tokens) is None:
+                    break
+
+    def _turn(self, temperature: float, turn: int) -> None:
+        for arm in self._taking_part(turn):
+            self._begin(arm)
+        for suite, prompts in self._suites.items():
+            self._suite(suite, prompts, temperature, turn)
 
     def _suite(
         self, suite: str, prompts: Sequence[BenchPrompt], temperature: float, turn: int
     ) -> None:
-        for arm in self._taking_part(turn):
-            self._begin(arm, suite)
         for prompt in prompts:
             arms = self._taking_part(turn)
             if not arms:
@@ -127,28 +135,28 @@ class _Run:
             for arm in [*arms[first:], *arms[:first]]:
                 kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
                 self._tell(f"{kind} · {suite} · turn {turn + 1} · {arm.name}")
-                self._answer(arm, prompt, temperature, turn)
+                sample = self._sample(arm, prompt, temperature, turn, self._max_tokens)
+                if sample is not None:
+                    self._outcome.samples.append(sample)
+                    self._done += 1
 
-    def _begin(self, arm: Arm, suite: str) -> None:
+    def _begin(self, arm: Arm) -> None:
         try:
-            arm.begin_suite(suite)
+            arm.begin_turn()
         except Exception as error:
             self._drop(arm, error)
 
-    def _answer(self, arm: Arm, prompt: BenchPrompt, temperature: float, turn: int) -> None:
+    def _sample(
+        self, arm: Arm, prompt: BenchPrompt, temperature: float, turn: int, most: int
+    ) -> Sample | None:
+        """One answer; None from an arm that fails and is dropped."""
         try:
-            sample = arm.generate(
-                prompt,
-                temperature=temperature,
-                seed=self._seed,
-                max_tokens=self._max_tokens,
-                turn=turn,
+            return arm.generate(
+                prompt, temperature=temperature, seed=self._seed, max_tokens=most, turn=turn
             )
         except Exception as error:
             self._drop(arm, error)
-        else:
-            self._outcome.samples.append(sample)
-            self._done += 1
+            return None
 
     def _taking_part(self, turn: int) -> list[Arm]:
         return [arm for arm in self._arms if turn < self._turns[arm.name]]

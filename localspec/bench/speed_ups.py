@@ -1,52 +1,34 @@
-"""Speed-ups over prompts that two arms have in common, and how sure they are."""
+"""Speed-ups over prompts that two arms have in common."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable
+from statistics import median
 
 import numpy as np
 from numpy.typing import NDArray
 
-RESAMPLES = 2000
+from localspec.bench.samples import Sample
+
+_Paces = dict[tuple[str, str], dict[int, float]]
 
 
-@dataclass(frozen=True, slots=True)
-class CommonPrompts:
-    """Prompts that an arm and the baseline both answered: float64 [prompts, 4] of the arm's tokens
-    and seconds, then the baseline's."""
+def log_ratios(mine: Iterable[Sample], base: Iterable[Sample]) -> NDArray[np.float64]:
+    """How many times faster each prompt was answered: float64 [prompts], natural logarithms.
 
-    table: NDArray[np.float64]
-
-    def speed_up(self) -> float:
-        return float(_ratio(self.table.sum(axis=0)))
-
-    def resampled(self, random: np.random.Generator) -> NDArray[np.float64]:
-        """Speed-ups of RESAMPLES draws of as many prompts."""
-        count = len(self.table)
-        drawn = random.integers(count, size=(RESAMPLES, count))
-        return _ratio(self.table[drawn].sum(axis=1))
-
-
-def common_prompts(
-    mine: dict[tuple[str, str], tuple[float, float]],
-    base: dict[tuple[str, str], tuple[float, float]],
-) -> CommonPrompts | None:
-    """Of (suite, prompt) with tokens and seconds on both sides; None where there is none."""
-    common = [prompt for prompt in mine if prompt in base]
-    if not common:
-        return None
-    return CommonPrompts(np.array([[*mine[prompt], *base[prompt]] for prompt in common]))
-
-
-def confidence_interval(pairs: Sequence[CommonPrompts]) -> tuple[float, float] | None:
-    """95 % by the bootstrap (percentiles), prompts drawn within each suite; seeded."""
-    if all(len(pair.table) < 2 for pair in pairs):
-        return None  # one prompt says nothing about others
-    random = np.random.default_rng(0)
-    logs = np.mean([np.log(pair.resampled(random)) for pair in pairs], axis=0)
-    low, high = np.exp(np.quantile(logs, [0.025, 0.975]))
-    return float(low), float(high)
+    Answers are paired by prompt and turn, so that a machine that is slower in one turn is slower
+    for both; of several turns the median counts. An answer that ended with its first token has no
+    pace. Empty where the two have no prompt in common.
+    """
+    paces, plain = _paces(mine), _paces(base)
+    found = []
+    for prompt, turns in paces.items():
+        others = plain.get(prompt, {})
+        ratios = [math.log(others[turn] / pace) for turn, pace in turns.items() if turn in others]
+        if ratios:
+            found.append(median(ratios))
+    return np.array(found, dtype=np.float64)
 
 
 def geometric_mean(values: Iterable[float]) -> float:
@@ -54,6 +36,11 @@ def geometric_mean(values: Iterable[float]) -> float:
     return float(np.exp(np.mean(np.log(list(values)))))
 
 
-def _ratio(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    result: NDArray[np.float64] = (sums[..., 0] / sums[..., 1]) / (sums[..., 2] / sums[..., 3])
-    return result
+def _paces(samples: Iterable[Sample]) -> _Paces:
+    """Seconds per token by prompt and turn."""
+    found: _Paces = {}
+    for sample in samples:
+        if sample.tokens > 0 and sample.seconds > 0:
+            turns = found.setdefault((sample.suite, sample.prompt), {})
+            turns[sample.turn] = sample.seconds / sample.tokens
+    return found

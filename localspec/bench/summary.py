@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from localspec.bench.arms import PLAIN, sweep_depth
 from localspec.bench.calibration_error import (
@@ -15,14 +16,11 @@ from localspec.bench.calibration_error import (
     held_back,
 )
 from localspec.bench.equality import Equality, equalities
+from localspec.bench.gains import Gain, Paces, gain_of
+from localspec.bench.intervals import mean_interval
 from localspec.bench.oracle import expected_tokens
-from localspec.bench.samples import Sample
-from localspec.bench.speed_ups import (
-    CommonPrompts,
-    common_prompts,
-    confidence_interval,
-    geometric_mean,
-)
+from localspec.bench.samples import DraftAccount, Sample
+from localspec.bench.speed_ups import geometric_mean, log_ratios
 
 ALL = "(all)"
 """The suite of figures over all suites: totals, and geometric means of the speed-ups."""
@@ -37,14 +35,20 @@ class Cell:
     Attributes:
         prompts: how many it answered.
         tokens, seconds: per turn; `seconds` from the median over turns of each prompt.
-        speed_up: tokens/s ÷ the baseline's on the same prompts; geometric mean of suites for ALL.
-        interval: of the speed-up, 95 %, bootstrapped over prompts.
+        compared: prompts that the baseline answered as well.
+        speed_up: against the baseline: geometric mean over those prompts of how many times faster
+            each was answered, paired by turn; for ALL, of the suites' means.
+        interval: of the speed-up, 95 %, see `localspec.bench.intervals`; None with too few prompts,
+            and of the baseline itself.
         acceptance: accepted ÷ tested.
         kept: accepted ÷ drafted, for comparison with peers that tell no more.
         tokens_per_pass: tokens ÷ target passes.
         expected_per_pass: what the planner expected of the same passes.
         draft_share, verify_share, overhead_share: of the seconds.
         calibration_error: of the predicted chances, on the held-back prompts.
+        calibration_seconds: per answer, before it.
+        gain: of the drafts, foreseen and real.
+        account: what drafting saved and risked, summed over the answers.
     """
 
     arm: str
@@ -64,6 +68,10 @@ class Cell:
     verify_share: float | None = None
     overhead_share: float | None = None
     calibration_error: float | None = None
+    calibration_seconds: float | None = None
+    gain: Gain | None = None
+    account: DraftAccount | None = None
+    compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,23 +129,28 @@ def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummar
     cells: list[Cell] = []
     for temperature in distinct(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
-        base = {suite: _prompts(_of(here, baseline, suite)) for suite in suites}
+        base = {suite: _of(here, baseline, suite) for suite in suites}
+        paces = {
+            prompt: seconds / tokens
+            for found in base.values()
+            for prompt, (tokens, seconds) in _prompts(found).items()
+        }
         # The baseline is known first: the order of the arms changes from suite to suite.
         for arm in arms:
             found: list[Cell] = []
-            pairs: list[CommonPrompts] = []
+            ratios: list[NDArray[np.float64]] = []
             for suite in suites:
                 mine = _of(here, arm, suite)
                 if not mine:
                     continue
-                pair = common_prompts(_prompts(mine), base[suite])
-                if pair is not None:
-                    pairs.append(pair)
-                found.append(_cell(mine, suite, None if pair is None else [pair], held))
+                logs = log_ratios(mine, base[suite])
+                if len(logs):
+                    ratios.append(logs)
+                found.append(_cell(mine, suite, [logs] if len(logs) else [], held, paces))
             if found:
                 everything = [s for s in here if s.arm == arm]
                 cells += found
-                cells.append(_cell(everything, ALL, pairs, held))
+                cells.append(_cell(everything, ALL, ratios, held, paces))
     calibrations = {
         arm: calibration
         for arm in arms
@@ -179,8 +192,9 @@ def _prompts(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[float, fl
 def _cell(
     samples: Sequence[Sample],
     suite: str,
-    pairs: Sequence[CommonPrompts] | None,
+    ratios: Sequence[NDArray[np.float64]],
     held: set[tuple[str, str]],
+    paces: Paces,
 ) -> Cell:
     prompts = _prompts(samples)
     tokens = sum(tokens for tokens, _ in prompts.values())
@@ -198,8 +212,9 @@ def _cell(
         tokens=tokens,
         seconds=seconds,
         tokens_per_second=tokens / seconds if seconds else 0.0,
-        speed_up=geometric_mean(pair.speed_up() for pair in pairs) if pairs else None,
-        interval=confidence_interval(pairs) if pairs else None,
+        compared=sum(map(len, ratios)),
+        speed_up=geometric_mean(np.exp(logs.mean()) for logs in ratios) if ratios else None,
+        interval=mean_interval(ratios) if ratios else None,
         acceptance=_share(drafted, "accepted", "tested"),
         kept=_share([s for s in samples if s.drafted is not None], "accepted", "drafted"),
         tokens_per_pass=_share(passed, "tokens", "passes"),
@@ -208,7 +223,22 @@ def _cell(
         verify_share=_time_share(samples, "verify_seconds", total),
         overhead_share=_time_share(samples, "overhead_seconds", total),
         calibration_error=None if calibration is None else calibration.error,
+        calibration_seconds=_mean([s.calibration_seconds for s in samples]),
+        gain=gain_of(samples, paces),
+        account=_account(samples),
     )
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _account(samples: Sequence[Sample]) -> DraftAccount | None:
+    known = [s.account for s in samples if s.account is not None]
+    if not known:
+        return None
+    return DraftAccount(sum(a.saved for a in known), sum(a.risked for a in known))
 
 
 def _share(samples: Sequence[Sample], part: str, whole: str) -> float | None:

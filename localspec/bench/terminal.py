@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from localspec.bench.comparison import comparison_table
 from localspec.bench.summary import SweepRow
 from localspec.bench.table import Table, kind
-from localspec.bench.tables import detail_table, speed_table
+from localspec.bench.tables import detail_table, gain_tables, speed_table
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import JustifyMethod, RenderableType
 
     from localspec.bench.report import Report
 
@@ -38,6 +38,7 @@ def report_text(report: Report, width: int) -> str:
             if len(comparison.rows) > 1:
                 parts.append(table_text(comparison, width))
             parts.append(table_text(detail_table(summary, temperature), width))
+            parts += [table_text(gain, width) for gain in gain_tables(summary, temperature)]
             rows = [row for row in summary.sweep if row.temperature == temperature]
             if len(rows) > 1:
                 parts.append(sweep_text(rows, width, kind(temperature)))
@@ -50,15 +51,24 @@ def report_text(report: Report, width: int) -> str:
 
 
 def table_text(table: Table, width: int) -> str:
-    """A table in at most `width` columns; long words are folded."""
+    """A table in at most `width` columns, turned or in blocks where it must be; long words are
+    folded."""
     from rich.table import Table as Grid
 
-    grid = Grid(title=table.title, title_justify="left", box=None, padding=(0, 1, 0, 0))
-    for number, name in enumerate(table.header):
-        grid.add_column(name, justify="right" if number else "left", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*row)
-    return _text([grid, *table.notes], width)
+    from localspec.bench.layout import GAP, column_widths, fitted
+
+    blocks = []
+    for block in fitted(table, width):
+        grid = Grid(title=block.title, title_justify="left", box=None, padding=(0, GAP, 0, 0))
+        widths = column_widths(block, width)
+        for number, (name, wanted) in enumerate(zip(block.header, widths, strict=True)):
+            justify: JustifyMethod = "right" if number else "left"
+            # A single column that is too wide by itself is folded by Rich.
+            grid.add_column(name, justify=justify, overflow="fold", width=wanted - GAP)
+        for row in block.rows:
+            grid.add_row(*row)
+        blocks.append(_text([grid, *block.notes], width))
+    return "\n".join(blocks)
 
 
 def sweep_text(rows: Sequence[SweepRow], width: int, words: str) -> str:

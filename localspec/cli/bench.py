@@ -6,6 +6,7 @@ import math
 import shlex
 import shutil
 import sys
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -30,6 +31,8 @@ Examples:
   localspec bench --quick
   localspec bench -m model.gguf -d draft.gguf --output report
   localspec bench --scale 1b --sweep --temp 0
+  localspec bench --scale R0 --prompts questions --temp 0
+  localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
   localspec bench --scale A --peers --llama-server ~/llama.cpp/build/bin/llama-server"""
 
 _WIDTH = 80
@@ -125,18 +128,31 @@ def _pairs_and_settings(
         UsageError: a value that cannot be meant.
     """
     from localspec.bench.benchmark import BenchPair, BenchSettings
+    from localspec.bench.contention import MOST
+    from localspec.bench.scale import ModelShape, find_pair
     from localspec.bench.suites import load_suites
     from localspec.cli.request import read_models
 
     if said["scale"] and (said["model"] or said["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
+    if said["scale"] and said["scale_to"]:
+        raise UsageError("--scale excludes --scale-to. Leave out one of them.")
     models = read_models(said)
-    pairs = [BenchPair(name=f"scale {name}", scale=name) for name in said["scale"] or ()]
+    pairs = [
+        BenchPair(name=f"scale {name}", scale=name, offline=models.offline)
+        for name in said["scale"] or ()
+    ]
+    for pair in pairs:
+        find_pair(str(pair.scale))  # raises for an unknown one
     if not pairs:
         shown = Path(models.model).name if models.model else "embedded pair"
+        plain = BenchPair(
+            name=shown, target=models.model, draft=models.draft, offline=models.offline
+        )
         pairs = [
-            BenchPair(name=shown, target=models.model, draft=models.draft, offline=models.offline)
-        ]
+            replace(plain, name=f"{shown} {text}", shape=ModelShape.parse(text))
+            for text in said["scale_to"] or ()
+        ] or [plain]
     quick = said["quick"]
     per_suite = said["per_suite"]
     return pairs, BenchSettings(
@@ -156,6 +172,8 @@ def _pairs_and_settings(
         ),
         seed=_count("seed", said["seed"], b.SEED, least=0),
         peers=peers,
+        all_turns=bool(said["all_turns"]),
+        contention=_count("contention", said["contention"], 0, least=0, most=MOST),
     )
 
 
@@ -208,11 +226,15 @@ def _temperatures(said: list[float] | None) -> tuple[float, ...]:
     return found
 
 
-def _count(name: str, said: int | None, default: int, *, least: int = 1) -> int:
+def _count(
+    name: str, said: int | None, default: int, *, least: int = 1, most: int | None = None
+) -> int:
     if said is None:
         return default
     if said < least:
         raise UsageError(f"{name} is {said}. Give {least} or more.")
+    if most is not None and said > most:
+        raise UsageError(f"{name} is {said}. Give {most} or less.")
     return said
 
 

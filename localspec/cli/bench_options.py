@@ -6,11 +6,11 @@ from pathlib import Path
 
 from localspec.cli.options import OUTPUT, in_panel
 
-ARMS = ("plain", "planner", "cold", "drafters", "depths", "trees")
+ARMS = ("plain", "planner", "first", "cold", "drafters", "depths", "trees")
 DEFAULT_ARMS = "plain,planner,cold,drafters"
 TEMPERATURES = (0.0, 0.8)
 SEED = 1
-PER_SUITE, MAX_TOKENS, TURNS = 4, 128, 3
+PER_SUITE, MAX_TOKENS, TURNS = 6, 128, 2
 QUICK_PER_SUITE, QUICK_MAX_TOKENS, QUICK_TURNS = 1, 32, 1
 _what, _how = in_panel("What to measure"), in_panel("How to measure")
 _who, _output = in_panel("Side by side"), in_panel(OUTPUT)
@@ -20,16 +20,34 @@ BENCH = {
         list[str],
         "--scale",
         metavar="NAME",
-        help="Instead of -m and -d, models of realistic size that say what the embedded pair "
-        "says, written into the cache folder: 1b, A, B or C. Repeatable.",
+        help="Instead of -m and -d, models of realistic size that say what a small pair says, "
+        "written into the cache folder at first, which takes a minute: 1b, A, B or C say what the "
+        "embedded pair says (2 GB of disk meanwhile), R0, RK, RN (4 GB) and R-long (8 GB) what "
+        "SmolLM2 says (pip install 'localspec[smollm2]'); R0-3 and R0-6 have weaker drafts. "
+        "Repeatable.",
+    ),
+    "scale_to": _what(
+        list[str],
+        "--scale-to",
+        metavar="SHAPE",
+        help="Scale the model of -m, of llama architecture, to width x layers x feed-forward:"
+        "quantization, as 2304x30x4608:Q4_0; the file itself drafts unless -d says otherwise. "
+        "Repeatable.",
     ),
     "suite": _what(list[str], "--suite", metavar="NAME", help="Only this suite. Repeatable."),
     "prompts": _what(
         list[Path],
         "--prompts",
-        metavar="FILE",
-        help="Prompts of your own instead of the built-in suites: JSON lines with prompt, suite "
-        "and id. Repeatable.",
+        metavar="SET|FILE",
+        help="stories (seven suites of the embedded pair's, the default), questions (13 kinds of "
+        "Spec-Bench), questions-tuning (others of these, to fit things to), or a file of your own: "
+        "JSON lines with prompt, turns or messages, suite and id. Repeatable.",
+    ),
+    "all_turns": _what(
+        bool,
+        "--all-turns",
+        help="Ask questions of several turns to the end, each turn a prompt, after the model's own "
+        "answers. Without it the first turn alone.",
     ),
     "per_suite": _what(
         int, "--per-suite", metavar="N", help=f"Prompts of each suite. Default {PER_SUITE}."
@@ -48,7 +66,8 @@ BENCH = {
         str,
         "--arms",
         metavar="LIST",
-        help=f"What to compare, with commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}.",
+        help=f"What to compare, with commas: {', '.join(ARMS)}. Default {DEFAULT_ARMS}. "
+        "first is the planner that knows nothing when a turn begins, cold before each answer.",
     ),
     "sweep": _what(
         bool, "--sweep", help="Add fixed depths 1 to 8 of the draft model (arms 'depths')."
@@ -59,6 +78,12 @@ BENCH = {
         "--quick",
         help=f"A first look: --per-suite {QUICK_PER_SUITE} -n {QUICK_MAX_TOKENS} "
         f"--turns {QUICK_TURNS}, where nothing else is said.",
+    ),
+    "contention": _how(
+        int,
+        "--contention",
+        metavar="N",
+        help="Let N processes compute beside every arm: a busy machine. Default 0.",
     ),
     "seed": _how(int, "--seed", metavar="N", help=f"Of the sampling. Default {SEED}."),
     "peers": _who(

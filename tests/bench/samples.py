@@ -7,7 +7,7 @@ from dataclasses import replace
 from localspec.bench.bound import Bound
 from localspec.bench.machine import FileFacts, Machine
 from localspec.bench.report import PairResults, Report
-from localspec.bench.samples import Sample
+from localspec.bench.samples import DraftAccount, Foreseen, Sample
 
 
 def sample(
@@ -52,7 +52,23 @@ def a_report() -> Report:
                     )
                 chances = tuple((i / 20, i % 3 == 0) for i in range(20))
                 samples.append(
-                    sample(NASTY, **place, seconds=0.8, predictions=chances)  # type: ignore[arg-type]
+                    sample(
+                        NASTY,
+                        **place,  # type: ignore[arg-type]
+                        seconds=0.8,
+                        passes=8,
+                        predictions=chances,
+                        calibration_seconds=0.25,
+                        account=DraftAccount(0.3, 0.1),
+                        foreseen=Foreseen(
+                            steps=4,
+                            tokens=8.0,
+                            real_tokens=6,
+                            seconds=0.4,
+                            real_seconds=0.5,
+                            plain_seconds=0.32,
+                        ),
+                    )
                 )
     pair = PairResults(
         name=f"pair {NASTY}",

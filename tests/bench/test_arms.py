@@ -8,7 +8,14 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions, UsageError
-from localspec.bench.arms import GROUPS, LocalspecArm, _foreseen, localspec_arms, sweep_depth
+from localspec.bench.arms import (
+    GROUPS,
+    LocalspecArm,
+    Memory,
+    _predictions,
+    localspec_arms,
+    sweep_depth,
+)
 from localspec.bench.samples import BenchPrompt
 from localspec.decoding.interfaces import TARGET, Draft, Expectation, Plan, Step
 from localspec.decoding.tree import TokenTree
@@ -29,7 +36,10 @@ def test_all_groups(engine: Engine) -> None:
     arms = localspec_arms(engine, GROUPS)
     depths = [f"model depth {depth}" for depth in range(1, 9)]
     trees = ["model depth 3 width 2", "arg-max depth 3"]
-    names = ["plain", "planner", "planner, cold", *REGISTRY, *depths, *trees]
+    names = [
+        *("plain", "planner", "planner, first session", "planner, cold"),
+        *(*REGISTRY, *depths, *trees),
+    ]
     assert [arm.name for arm in arms] == names
     assert [sweep_depth(name) for name in depths] == list(range(1, 9))
     assert not any(sweep_depth(name) for name in names if name not in depths)
@@ -42,7 +52,7 @@ def test_all_groups(engine: Engine) -> None:
 def test_without_a_draft_model_only_the_n_gram_is_left() -> None:
     with localspec.load(draft=None, options=ModelOptions(context=512, threads=1)) as alone:
         names = [arm.name for arm in localspec_arms(alone, GROUPS)]
-    assert names == ["plain", "planner", "planner, cold", "ngram"]
+    assert names == ["plain", "planner", "planner, first session", "planner, cold", "ngram"]
 
 
 def test_a_sample_adds_up(engine: Engine) -> None:
@@ -62,13 +72,65 @@ def test_a_sample_adds_up(engine: Engine) -> None:
     assert found[1].token_ids == found[2].token_ids
 
 
-def test_only_a_cold_arm_forgets(monkeypatch: pytest.MonkeyPatch, engine: Engine) -> None:
-    forgotten: list[str] = []
-    monkeypatch.setattr(Engine, "forget", lambda _self: forgotten.append("all"), raising=False)
-    LocalspecArm(engine, "warm", Drafting()).begin_suite("story")
-    assert forgotten == []
-    LocalspecArm(engine, "cold", Drafting(), cold=True).begin_suite("story")
-    assert forgotten == ["all"]
+@pytest.mark.parametrize(
+    ("memory", "calibrates"),
+    [
+        (Memory.KEEPS, [True, False, False, False]),
+        (Memory.BEGINS, [True, False, True, False]),
+        (Memory.FORGETS, [True, True, True, True]),
+    ],
+)
+def test_who_forgets_when(engine: Engine, memory: Memory, calibrates: list[bool]) -> None:
+    """What is not known is measured before the answer: two turns of two answers."""
+    engine.forget()
+    arm = LocalspecArm(engine, "planner", Drafting(), memory=memory)
+    seconds = []
+    for turn in range(2):
+        arm.begin_turn()
+        for _ in range(2):
+            sample = arm.generate(FOX, temperature=0.0, seed=1, max_tokens=4, turn=turn)
+            engine.profile.doubts = 0  # a busy machine is measured once more
+            seconds.append(sample.calibration_seconds or 0.0)
+    # Looking whether there is something to measure takes microseconds.
+    assert [spent > 0.005 for spent in seconds] == calibrates
+
+
+def test_each_arm_that_forgets_gets_an_engine_of_its_own(engine: Engine) -> None:
+    opened: list[Engine] = []
+
+    def another() -> Engine:
+        opened.append(engine)
+        return engine
+
+    localspec_arms(engine, ("plain", "planner"), another=another)
+    assert opened == []
+    localspec_arms(engine, GROUPS, another=another)
+    assert len(opened) == 2
+
+
+def test_what_was_foreseen_of_the_drafted_steps_adds_up(engine: Engine) -> None:
+    """On a machine where passes seem to cost what makes drafts pay, so that there are some."""
+    engine.calibrate()
+    costs = engine.profile.target
+    costs.learn({n: 0.02 + 0.0001 * n for n in range(1, 17)}, 0)
+    found = LocalspecArm(engine, "planner", Drafting()).generate(
+        FOX, temperature=0.0, seed=1, max_tokens=48, turn=0
+    )
+    foreseen = found.foreseen
+    assert foreseen is not None
+    assert found.passes is not None
+    assert found.expected_tokens is not None
+    assert 1 <= foreseen.steps <= found.passes
+    plain = found.passes - foreseen.steps  # bring a token each
+    assert foreseen.tokens == pytest.approx(found.expected_tokens - plain)
+    assert foreseen.real_tokens == found.tokens - plain
+    assert 0.0 < foreseen.real_seconds <= found.seconds
+    assert foreseen.plain_seconds > 0.0
+    assert foreseen.seconds > 0.0
+    never = LocalspecArm(engine, "plain", Drafting(drafter="none")).generate(
+        FOX, temperature=0.0, seed=1, max_tokens=4, turn=0
+    )
+    assert never.foreseen is None
 
 
 def step(
@@ -96,7 +158,7 @@ def test_predictions_are_of_tested_tokens_and_plain_steps_bring_one() -> None:
         step(drafted=3, accepted=1, tested=2, chances=chances, tokens=2.5),
         step(drafted=0, accepted=0, tested=0, chances=None, tokens=1.0),
     ]
-    assert _foreseen(steps) == (((0.9, True), (0.8, False)), 3.5)
-    assert _foreseen(steps[1:]) == ((), None)
+    assert _predictions(steps) == (((0.9, True), (0.8, False)), 3.5)
+    assert _predictions(steps[1:]) == ((), None)
     forced = step(drafted=2, accepted=0, tested=1, chances=None, tokens=1.0)
-    assert _foreseen([*steps, forced]) == (((0.9, True), (0.8, False)), None)
+    assert _predictions([*steps, forced]) == (((0.9, True), (0.8, False)), None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import xml.etree.ElementTree as ElementTree
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def test_json_comes_back_as_it_was() -> None:
     assert Report.from_json(text) == report
     assert Report.from_json(text).to_json() == text
     data = json.loads(text)
-    assert data["format"] == 1
+    assert data["format"] == 2
+    assert "Student's t" in data["interval"]
     assert len(data["pairs"][0]["samples"]) == 64
     assert data["pairs"][0]["summary"]["cells"][0]["arm"] == "plain"
 
@@ -39,10 +41,19 @@ def test_other_json_is_refused(text: str) -> None:
 
 def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     lines = markdown(a_report(), [("A figure", "chart.png")]).splitlines()
-    assert "| arm | story | copy | all | 95 % |" in lines
-    assert "| model depth 2 | 2.00 | 2.00 | 2.00 | 2.00–2.00 |" in lines
-    assert "| bound in hindsight | 2.50 | 2.50 | 2.50 |  |" in lines
-    assert '| a\\|b \\<i>&" | 1.25 | 1.25 | 1.25 | 1.25–1.25 |' in lines
+    assert "| arm | story | copy | all |" in lines
+    assert "| model depth 2 | 2.00 | 2.00 | 2.00 (2.00–2.00) |" in lines
+    assert "| bound in hindsight | 2.50 | 2.50 | 2.50 |" in lines
+    assert '| a\\|b \\<i>&" | 1.25 | 1.25 | 1.25 (1.25–1.25) |' in lines
+    assert "No interval, fewer than 6 prompts: story, copy." in lines
+    assert any(line.startswith("(low–high): 95 %: Student's t") for line in lines)
+    # Steps with drafts, then foreseen and real: acceptance, tokens, milliseconds, speed-up.
+    assert "| all | 50% | 48% | 35% | 2.00 | 1.50 | 100.0 | 125.0 | 1.60 | 1.20 |" in lines
+    assert any(line.endswith("Foreseen − real over all: +12.5 points.") for line in lines)
+    # Calibration before each answer, seconds saved and risked in eight of them.
+    found = [line for line in lines if line.endswith("| 0.25 | 2.40 | 0.80 |")]
+    assert len(found) == 2
+    assert all(line.startswith("| a\\|b") for line in found)
     assert "| 3 | 75% | 2.73 | 2.50 | 20.0 | 2.00 |" in lines
     assert "| model depth 2 | 0 of 8 | story p0 at 2, story p1 at 2, story p2 at 2, story p3 " in (
         " ".join(lines)
@@ -90,6 +101,16 @@ def test_html_is_one_well_formed_page_without_foreign_markup() -> None:
     assert [caption.text for caption in root.iter("figcaption")] == ["<figure>"]
     assert "src=" not in page
     assert "\x1b" not in page
+
+
+def test_contention_is_part_of_the_machine() -> None:
+    report = a_report()
+    assert "Contention" not in markdown(report)
+    report.machine = replace(report.machine, contention=2)
+    report.pairs[0].lost_contention = 1
+    assert "- Contention: 2 others computing beside every arm, pinned nowhere" in markdown(report)
+    assert "1 of the computing processes ended too early" in html(report)
+    assert Report.from_json(report.to_json()) == report
 
 
 def test_the_terminal_gets_80_columns_without_colour() -> None:

@@ -26,8 +26,8 @@ class Scripted:
         self._log, self._at, self._error = log, at, error
         self._answers = 0
 
-    def begin_suite(self, suite: str) -> None:
-        self._log.append(f"{self.name} begins {suite}")
+    def begin_turn(self) -> None:
+        self._log.append(f"{self.name} begins")
 
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
@@ -51,7 +51,7 @@ def test_suites_one_by_one_and_who_is_first_rotates() -> None:
     log: list[str] = []
     found = outcome(*(Scripted(name, log) for name in "abc"))
     assert log[:3] == [f"{name} warms up" for name in "abc"]
-    assert log[3:6] == [f"{name} begins story" for name in "abc"]
+    assert log[3:6] == [f"{name} begins" for name in "abc"]
     order = [line.split()[0] for line in log if line.endswith(" 0 0")]
     assert order == [*"abc", *"bca", *"cab", *"abc"]
     prompts = [line.split()[1] for line in log if line.endswith(" 0 0")]
@@ -60,15 +60,51 @@ def test_suites_one_by_one_and_who_is_first_rotates() -> None:
     assert (found.partial, found.dropped) == (False, {})
 
 
-def test_a_suite_begins_in_every_turn_and_at_every_temperature() -> None:
+def test_a_turn_goes_through_all_suites_at_every_temperature() -> None:
     log: list[str] = []
     outcome(Scripted("a", log), turns=2, temperatures=(0.0, 0.8))
-    assert [line for line in log if "begins" in line] == [
-        f"a begins {suite}"
-        for _temperature in (0.0, 0.8)
-        for suite in ("story", "copy")
-        for _turn in range(2)
+    assert log[1:] == [
+        line
+        for temperature in ("0", "0.8")
+        for turn in range(2)
+        for line in (
+            "a begins",
+            *(f"a {s}-{n} {temperature} {turn}" for s in ("story", "copy") for n in range(2)),
+        )
     ]
+
+
+def test_who_practises_answers_a_prompt_of_each_suite_that_does_not_count() -> None:
+    log: list[str] = []
+    found = run(
+        [Scripted("a", log), Scripted("b", log)],
+        PROMPTS,
+        [0.0, 0.8],
+        turns=2,
+        max_tokens=99,
+        seed=1,
+        practises=lambda arm: arm.name == "b",
+    )
+    first = log.index("a begins")
+    assert log[2:first] == ["b story-0 0 0", "b copy-0 0 0"]
+    again = log.index("b story-0 0.8 0")
+    assert log[again : again + 3] == ["b story-0 0.8 0", "b copy-0 0.8 0", "a begins"]
+    assert {name: sum(s.arm == name for s in found.samples) for name in "ab"} == {"a": 16, "b": 16}
+
+
+def test_an_arm_that_fails_at_its_practice_is_dropped() -> None:
+    broken = Scripted("b", [], at=1, error=NativeError("no"))
+    found = run(
+        [Scripted("a", []), broken],
+        PROMPTS,
+        [0.0],
+        turns=1,
+        max_tokens=99,
+        seed=1,
+        practises=lambda arm: arm.name == "b",
+    )
+    assert found.dropped == {"b": "no"}
+    assert {sample.arm for sample in found.samples} == {"a"}
 
 
 def test_an_arm_may_take_part_in_fewer_turns() -> None:

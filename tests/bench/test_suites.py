@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.bench.suites import SUITES, load_suites
+from localspec.bench.suites import SETS, SUITES, load_suites
 from localspec.errors import UsageError
 
 
@@ -47,6 +47,48 @@ def test_own_files(tmp_path: Path) -> None:
     ]
 
 
+def test_turns_and_messages(tmp_path: Path) -> None:
+    path = write(
+        tmp_path / "own.jsonl",
+        {"turns": ["Hi", "And?"], "suite": "chat", "id": 1},
+        {"messages": [{"role": "system", "content": "S"}, {"role": "user", "content": "Q"}]},
+    )
+    chat, own = load_suites([path])
+    assert (chat.id, chat.text, chat.later_turns) == ("1", "Hi", ("And?",))
+    assert chat.messages == ({"role": "user", "content": "Hi"},)
+    assert [message["role"] for message in own.messages] == ["system", "user"]
+
+
+def test_markers_of_other_models_are_left_alone(tmp_path: Path) -> None:
+    text = "<|user|>Hi<|end|><|assistant|>"
+    (loaded,) = load_suites([write(tmp_path / "own.jsonl", {"prompt": text})])
+    assert (loaded.text, loaded.messages) == (text, ())
+
+
+def test_the_questions_that_come_with_the_package() -> None:
+    judging, tuning = (load_suites([Path(name)]) for name in ("questions", "questions-tuning"))
+    suites = {prompt.suite for prompt in judging}
+    assert len(suites) == 13
+    assert suites == {prompt.suite for prompt in tuning}
+    assert suites.isdisjoint(SUITES)
+    assert {p.id for p in judging}.isdisjoint(p.id for p in tuning)
+    for prompts in (judging, tuning):
+        counts = Counter(prompt.suite for prompt in prompts)
+        two_turns = {prompt.suite for prompt in prompts if prompt.later_turns}
+        assert all(count == 6 for suite, count in counts.items() if suite not in two_turns)
+        assert len(two_turns) == 8
+    assert sum(path.stat().st_size for path in SETS.values()) < 1_000_000
+
+
+def test_a_file_that_exists_comes_before_a_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "questions", {"prompt": "mine"})
+    assert [prompt.text for prompt in load_suites([Path("questions")])] == ["mine"]
+    assert len(load_suites([Path("stories")])) == 56
+
+
 def test_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
     path = tmp_path / "own.jsonl"
     path.write_text('\ufeff{"prompt": "a\u2028b"}\n\n', encoding="utf-8")
@@ -63,6 +105,12 @@ def test_blank_lines_and_a_byte_order_mark(tmp_path: Path) -> None:
         ('["a"]\n', 'line 1 has no text in "prompt"'),
         ('{"prompt": 5}\n', 'line 1 has no text in "prompt"'),
         ('{"prompt": ""}\n', "line 1 has an empty prompt"),
+        ('{"turns": []}\n', 'line 1: "turns" is no list'),
+        ('{"turns": ["a", 5]}\n', 'line 1: "turns" is no list'),
+        ('{"turns": "a"}\n', 'line 1: "turns" is no list'),
+        ('{"messages": []}\n', "line 1 has .* no messages"),
+        ('{"messages": ["a"]}\n', "line 1 has .* no role"),
+        ('{"messages": [{"role": "assistant", "content": "a"}]}\n', "not the user's"),
         ('{"prompt": "a", "id": []}\n', 'line 1: "id" is not text'),
         ('{"prompt": "a", "id": "x"}\n{"prompt": "b", "id": "x"}\n', "line 2: suite 'own' has"),
     ],

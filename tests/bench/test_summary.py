@@ -8,6 +8,7 @@ import pytest
 
 from localspec.bench.calibration_error import calibration_of_predictions, held_back
 from localspec.bench.equality import equalities
+from localspec.bench.samples import DraftAccount, Foreseen, Sample
 from localspec.bench.speed_ups import geometric_mean
 from localspec.bench.summary import ALL, summarise
 from tests.bench.samples import sample
@@ -44,7 +45,7 @@ def test_an_answer_that_ended_at_once_has_no_speed() -> None:
 def test_speed_ups_are_on_common_prompts_and_their_mean_is_geometric() -> None:
     samples = []
     for suite, factor in (("story", 4.0), ("copy", 1.0)):
-        for number in range(3):
+        for number in range(6):
             prompt = f"p{number}"
             samples.append(sample("plain", suite, prompt, seconds=1.0 + number))
             samples.append(sample("planner", suite, prompt, seconds=(1.0 + number) / factor))
@@ -74,10 +75,104 @@ def test_the_interval_holds_the_speed_up_and_is_repeatable() -> None:
     assert high < 2.0
 
 
-def test_one_prompt_has_no_interval() -> None:
-    cell = summarise([sample(), sample("planner", seconds=0.5)]).cell("planner", "story", 0.0)
+@pytest.mark.parametrize(("prompts", "known"), [(1, False), (5, False), (6, True)])
+def test_fewer_than_six_prompts_have_no_interval(prompts: int, known: bool) -> None:
+    samples = []
+    for number in range(prompts):
+        samples.append(sample(prompt=f"p{number}"))
+        samples.append(sample("planner", prompt=f"p{number}", seconds=0.5))
+    cell = summarise(samples).cell("planner", "story", 0.0)
     assert cell is not None
-    assert (cell.speed_up, cell.interval) == (2.0, None)
+    assert cell.speed_up == pytest.approx(2.0)
+    assert cell.compared == prompts
+    assert (cell.interval is not None) is known
+
+
+def test_turns_are_paired() -> None:
+    """A turn in which the machine is three times slower is so for both."""
+    samples = [
+        sample(arm, turn=turn, seconds=seconds * slow)
+        for turn, slow in enumerate((1.0, 3.0, 3.0))
+        for arm, seconds in (("plain", 1.0), ("planner", 0.5))
+        if not (arm == "plain" and turn == 0)
+    ]
+    cell = summarise(samples).cell("planner", "story", 0.0)
+    assert cell is not None
+    assert cell.speed_up == pytest.approx(2.0)
+
+
+def test_prompts_count_alike_however_long() -> None:
+    samples = [
+        sample(),
+        sample("planner", seconds=0.25),
+        sample(prompt="long", tokens=1000, seconds=100.0),
+        sample("planner", prompt="long", tokens=1000, seconds=100.0),
+    ]
+    cell = summarise(samples).cell("planner", "story", 0.0)
+    assert cell is not None
+    assert cell.speed_up == pytest.approx(2.0)
+
+
+def test_what_was_foreseen_stands_beside_what_came() -> None:
+    def drafted(prompt: str, **more: object) -> Sample:
+        return sample("planner", prompt=prompt, passes=10, **more)  # type: ignore[arg-type]
+
+    samples = [
+        sample(prompt="a", tokens=10, seconds=1.0),
+        sample(prompt="b", tokens=10, seconds=2.0),
+        drafted("a", foreseen=foreseen(2, 6.0, 4, 0.2, 0.4, 0.2), predictions=((0.5, True),)),
+        drafted("b", foreseen=foreseen(2, 4.0, 4, 0.3, 0.4, 0.2), predictions=((0.7, False),)),
+        drafted("c"),
+    ]
+    cell = summarise(samples).cell("planner", ALL, 0.0)
+    assert cell is not None
+    gain = cell.gain
+    assert gain is not None
+    assert gain.steps == 4
+    assert gain.share == pytest.approx(4 / 30)
+    assert gain.acceptance == pytest.approx(0.6)
+    assert gain.real_acceptance == 0.5
+    assert (gain.tokens, gain.real_tokens) == (2.5, 2.0)
+    assert gain.seconds == pytest.approx(0.125)
+    assert gain.real_seconds == pytest.approx(0.2)
+    # Ten tokens in half a second, where plain takes a tenth of one for each.
+    assert gain.speed_up == pytest.approx(10 * 0.1 / 0.5)
+    assert gain.real_speed_up == pytest.approx((4 * 0.1 + 4 * 0.2) / 0.8)
+    alone = summarise(samples[2:]).cell("planner", ALL, 0.0)
+    assert alone is not None
+    assert alone.gain is not None
+    assert alone.gain.real_speed_up is None
+    nothing = summarise(samples[:2]).cell("plain", ALL, 0.0)
+    assert nothing is not None
+    assert nothing.gain is None
+
+
+def foreseen(
+    steps: int, tokens: float, real: int, seconds: float, took: float, plain: float
+) -> Foreseen:
+    return Foreseen(
+        steps=steps,
+        tokens=tokens,
+        real_tokens=real,
+        seconds=seconds,
+        real_seconds=took,
+        plain_seconds=plain,
+    )
+
+
+def test_accounts_are_summed_where_they_are_kept() -> None:
+    samples = [
+        sample("planner", account=DraftAccount(0.5, 0.125)),
+        sample("planner", "copy", account=DraftAccount(1.0, 0.25)),
+        sample("planner", "math"),
+    ]
+    summary = summarise(samples)
+    found = [summary.cell("planner", suite, 0.0) for suite in ("story", "math", ALL)]
+    assert [None if cell is None else cell.account for cell in found] == [
+        DraftAccount(0.5, 0.125),
+        None,
+        DraftAccount(1.5, 0.375),
+    ]
 
 
 def test_without_the_baseline_there_are_no_speed_ups() -> None:
@@ -127,6 +222,7 @@ def test_calibration_of_perfect_and_of_wrong_predictions() -> None:
     found = calibration_of_predictions([(0.9, False)] * 5 + [(0.2, True)] * 5)
     assert found is not None
     assert found.error == pytest.approx((5 * 0.9 + 5 * 0.8) / 10)
+    assert found.bias == pytest.approx((5 * 0.9 - 5 * 0.8) / 10)
     assert len(found.bins) == 10
     assert calibration_of_predictions([]) is None
 

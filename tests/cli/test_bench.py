@@ -71,8 +71,25 @@ def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
     assert {sample.suite for sample in report.pairs[0].samples} == {"mine"}
 
 
+def test_a_model_scaled_drafted_by_its_file(cli: Cli, tmp_path: Path) -> None:
+    prompts = tmp_path / "mine.jsonl"
+    prompts.write_text('{"turns": ["Tell me a story.", "Why?"], "id": "a"}\n', encoding="utf-8")
+    result = cli(
+        *("bench", "--quick", "-n", "8", "-c", "512", "--arms", "plain", "--sweep", "--temp", "0"),
+        *("--json", "--scale-to", "384x6x1024:Q8_0", "--prompts", str(prompts), "--all-turns"),
+    )
+    assert result.code == 0, result.err
+    (pair,) = Report.from_json(result.out).pairs
+    assert pair.name == "embedded pair 384x6x1024:Q8_0"
+    assert pair.draft is not None
+    assert pair.draft.path.endswith("tale-13m-q8_0.gguf")
+    assert {sample.prompt for sample in pair.samples} == {"a", "a, turn 2"}
+    deep = [sample for sample in pair.samples if sample.arm == "model depth 3"]
+    assert sum(s.accepted or 0 for s in deep) > 0.7 * sum(s.tested or 0 for s in deep)
+
+
 def interrupting(after: int) -> Callable[..., Sample]:
-    """Ctrl+C after so many answers, warm-ups among them."""
+    """Ctrl+C after so many answers, among them those before the first that counts."""
     from localspec.bench.arms import LocalspecArm
 
     real, count = LocalspecArm.generate, 0
@@ -91,7 +108,7 @@ def test_an_interrupt_leaves_a_partial_report(
     cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(charts, "available", lambda: False)
-    monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=3))
+    monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=5))
     result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
     assert result.code == 130
     assert "the report covers what was measured until then" in result.err
@@ -144,10 +161,16 @@ def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:
         (("-n", "0"), "max-tokens is 0"),
         (("--turns", "0"), "turns is 0"),
         (("--seed", "-1"), "seed is -1"),
+        (("--contention", "-1"), "contention is -1"),
+        (("--contention", "65"), "contention is 65. Give 64 or less."),
         (("--temp", "-1"), "temperature is -1"),
         (("--temp", "nan"), "temperature is nan"),
         (("-t", "0"), "threads is 0"),
         (("--scale", "1b", "-m", "model.gguf"), "--scale excludes --model"),
+        (("--scale", "1b", "--scale-to", "1x1x1:Q8_0"), "--scale excludes --scale-to"),
+        (("--scale", "Z"), "no scaled pair 'Z'. Choose from 1b, A, B, C, R0, RK, RN, R-long"),
+        (("--scale-to", "huge"), "'huge' is no shape"),
+        (("--scale-to", "384x6x1000:Q8_0"), "multiple of 128"),
         (("--llama-server", "missing"), "--llama-server names no file: missing"),
         (("--server-configs", "plain"), "Name it with --llama-server"),
         (("--llama-server", sys.executable, "--server-configs", "warp"), "warp"),

@@ -1,0 +1,93 @@
+"""A suite's prompts as a model reads them: chat messages through its own template."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localspec.bench.samples import BenchPrompt
+from localspec.decoding.params import SamplingParams
+from localspec.drafters.options import Drafting
+from localspec.errors import ContextOverflow
+from localspec.prompting.prompt import PromptBuilder
+from localspec.prompting.template import Message
+
+if TYPE_CHECKING:
+    from localspec.engine import Engine
+    from localspec.prompting.prompt import Prompt
+
+_GREEDY, _PLAIN = SamplingParams(temperature=0.0), Drafting(drafter="none")
+
+
+def prompt_for(engine: Engine, prompt: BenchPrompt) -> Prompt:
+    """What to give `Engine.stream`: messages, or raw text where there are or can be none."""
+    if prompt.messages and engine.model.chat_template is not None:
+        return prompt.messages
+    if prompt.messages:
+        return "\n\n".join(str(message["content"]) for message in prompt.messages)
+    return prompt.text
+
+
+def rendered(
+    engine: Engine,
+    prompts: Sequence[BenchPrompt],
+    *,
+    all_turns: bool = False,
+    max_tokens: int | None = None,
+) -> list[BenchPrompt]:
+    """Prompts whose `text` is what this model reads, so that peers can be given the same.
+
+    Args:
+        all_turns: also the later turns of each, as prompts of their own that follow the first ones.
+            The answers between are the model's own, greedy, decoded plainly here.
+        max_tokens: of these answers.
+
+    Raises:
+        UsageError: the model's template refuses the messages.
+    """
+    first = [replace(prompt, text=_text(engine, prompt)) for prompt in prompts]
+    if not all_turns:
+        return first
+    return first + [later for prompt in first for later in _later(engine, prompt, max_tokens)]
+
+
+def _later(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> list[BenchPrompt]:
+    found: list[BenchPrompt] = []
+    before = prompt
+    for number, turn in enumerate(prompt.later_turns, 2):
+        try:
+            answer = _answer(engine, before, max_tokens)
+        except ContextOverflow:  # the arms will say so, of the turn before
+            break
+        messages = (
+            *before.messages,
+            {"role": "assistant", "content": answer},
+            {"role": "user", "content": turn},
+        )
+        later = replace(prompt, id=f"{prompt.id}, turn {number}", messages=messages, later_turns=())
+        before = replace(later, text=_text(engine, later))
+        found.append(before)
+    return found
+
+
+def _answer(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> str:
+    stream = engine.stream(prompt.text, max_tokens=max_tokens, sampling=_GREEDY, drafting=_PLAIN)
+    with closing(stream):
+        for _ in stream:
+            pass
+    return stream.text
+
+
+def _text(engine: Engine, prompt: BenchPrompt) -> str:
+    given = prompt_for(engine, prompt)
+    return given if isinstance(given, str) else _through_template(engine, given)
+
+
+def _through_template(engine: Engine, messages: Sequence[Message]) -> str:
+    """As `Engine.stream` renders them, less the BOS that raw text is given anyway."""
+    vocabulary = engine.model.vocabulary
+    text = PromptBuilder(engine.model, engine.context_length).text(messages)
+    bos = vocabulary.special_text(vocabulary.bos) if vocabulary.adds_bos else ""
+    return text.removeprefix(bos)

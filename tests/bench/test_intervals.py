@@ -1,0 +1,74 @@
+"""Intervals from few prompts: by hand, and by how often they hold the truth."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from localspec.bench.intervals import LEAST_PROMPTS, mean_interval, t_quantile
+
+
+@pytest.mark.parametrize(
+    ("freedom", "quantile"),
+    [(1, 12.706), (4, 2.776), (5, 2.571), (5.99, 2.571), (10, 2.228), (30, 2.042), (1e6, 1.960)],
+)
+def test_quantiles_are_those_of_the_tables(freedom: float, quantile: float) -> None:
+    assert t_quantile(freedom) == pytest.approx(quantile, abs=6e-4)
+
+
+def test_six_prompts_by_hand() -> None:
+    logs = np.array([0.1, 0.2, 0.3, 0.1, 0.2, 0.3])
+    found = mean_interval([logs])
+    assert found is not None
+    half = 2.5706 * math.sqrt(0.008) / math.sqrt(6)
+    assert found == pytest.approx((math.exp(0.2 - half), math.exp(0.2 + half)), rel=1e-3)
+    assert mean_interval([logs[:5]]) is None
+
+
+def test_suites_alike_are_as_sure_as_all_their_prompts() -> None:
+    """Two suites of equal spread: Welch's degrees of freedom are those of both together."""
+    logs = np.array([-0.1, 0.0, 0.1])
+    found = mean_interval([logs, logs + 1.0])
+    assert found is not None
+    half = t_quantile(4) * math.sqrt(0.01 / 6)
+    assert found == pytest.approx((math.exp(0.5 - half), math.exp(0.5 + half)))
+
+
+def test_what_lies_between_suites_is_no_doubt_unless_they_are_single_prompts() -> None:
+    apart = [np.array([x, x]) for x in (0.0, 1.0, 2.0)]
+    assert mean_interval(apart) == pytest.approx((math.e, math.e))
+    single = [np.array([x]) for x in (0.0, 0.0, 0.0, 1.0, 1.0, 1.0)]
+    found = mean_interval(single)
+    assert found is not None
+    assert found[0] < 1.0 < math.exp(0.5) < found[1]
+    assert mean_interval([*apart, np.array([0.0])]) is None  # four suites say too little
+
+
+def percentiles(logs: np.ndarray, random: np.random.Generator) -> tuple[float, float]:
+    """The bootstrap that t is compared with."""
+    means = logs[random.integers(len(logs), size=(1000, len(logs)))].mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(np.exp(low)), float(np.exp(high))
+
+
+@pytest.mark.parametrize(
+    ("skewed", "least", "bootstrap"), [(False, 0.93, 0.90), (True, 0.88, 0.86)]
+)
+def test_t_holds_the_truth_where_the_bootstrap_misses_it(
+    skewed: bool, least: float, bootstrap: float
+) -> None:
+    random = np.random.default_rng(3)
+    runs, by_t, by_bootstrap = 800, 0, 0
+    for _ in range(runs):
+        logs = random.normal(0.0, 0.2, LEAST_PROMPTS)
+        if skewed:
+            logs = random.gamma(2.0, 0.15, LEAST_PROMPTS) - 0.3
+        found = mean_interval([logs])
+        assert found is not None
+        by_t += found[0] < 1.0 < found[1]
+        low, high = percentiles(logs, random)
+        by_bootstrap += low < 1.0 < high
+    assert by_t / runs > least
+    assert by_bootstrap / runs < bootstrap

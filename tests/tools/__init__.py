@@ -1,0 +1,1 @@
+"""What the measuring tools work out themselves."""
