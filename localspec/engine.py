@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Limits, Step
+from localspec.decoding.interfaces import Limits, PassRequest, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
-from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
+from localspec.decoding.sampling import Constraint, Rows, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
+from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, require, sources
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
@@ -27,10 +31,20 @@ from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.errors import EngineBusy, UsageError
 from localspec.planning.adaptive import AdaptivePlanner
-from localspec.planning.calibration import BUDGETS, MeasuredCache, agrees, calibrate
+from localspec.planning.calibration import (
+    BUDGETS,
+    FAR,
+    LONG_PROMPT,
+    MeasuredCache,
+    agrees,
+    calibrate,
+    calibrate_far,
+)
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.profile_store import ProfileStore
+from localspec.planning.thread_use import DRAFT, TARGET, ThreadUse
+from localspec.planning.threads import ThreadController
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
@@ -72,12 +86,15 @@ class Engine:
         vocabulary_map: VocabularyMap | None,
         cross_vocabulary: str,
         store: ProfileStore,
+        threads: ThreadController,
+        fixed_threads: Mapping[str, int],
         side_by_side: bool,
         drafting: Drafting,
         wait: bool,
         why_no_draft: str | None,
         why_draft: str | None = None,
         notices: tuple[str, ...] = (),
+        owns_models: bool = True,
     ) -> None:
         from localspec.llama.target import LlamaTarget
 
@@ -99,10 +116,21 @@ class Engine:
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.profile = PairProfile()
         self._store = store
+        passes = {
+            name: context
+            for name, context in ((TARGET, target), (DRAFT, draft))
+            if context is not None and name not in fixed_threads
+        }
+        self._threads = ThreadUse(threads, passes, self.profile, fixed=fixed_threads)
+        if len(threads.counts) > 1:
+            for name, context in passes.items():
+                if name == TARGET or reader is None:  # a reader works in a thread of its own
+                    context.watch = self._threads.watch(name)
         # What an earlier session stored is compared with the machine before it is believed.
         self._checked = not self._store.load(self.profile)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
+        self._owns_models = owns_models
         self._wait = wait
         self._lock = threading.Lock()  # held by the stream that generates
         self._state = threading.Lock()  # held while it is told, or asked, which one that is
@@ -139,7 +167,7 @@ class Engine:
                 self._store.save(self.profile)
             if self._parts.reader is not None:
                 self._parts.reader.close()
-            models = [context.model for context in self._contexts]
+            models = [context.model for context in self._contexts if self._owns_models]
             for context in self._contexts:
                 context.close()
             for model in models:
@@ -164,6 +192,28 @@ class Engine:
         """The bytes that a token stands for; may be part of a character only."""
         self._check_open()
         return self.model.vocabulary.piece(token)
+
+    def logits(self, tokens: Sequence[int]) -> Rows:
+        """What the target makes of a text so far: a score for each token that may follow.
+
+        Args:
+            tokens: at least one; what the cache still holds of them is not read again.
+
+        Returns:
+            float32 [vocabulary], a copy.
+        """
+        with self._lock:
+            self._check_open()
+            for context in self._contexts:
+                context.resume()
+            self._target.reuse(tokens)
+            rows = self._target.forward(PassRequest(tokens, TokenTree())).rows
+            return np.array(rows[-1])
+
+    @property
+    def threads(self) -> str:
+        """How many threads passes run on at present, of how many, and why."""
+        return self._threads.why
 
     @property
     def draft_costs(self) -> CostCurve | None:
@@ -235,6 +285,7 @@ class Engine:
 
         def start() -> Generator[Step, None, None]:
             # Only now, with the engine held: planner and sources share what is learned.
+            self._threads.begin()
             planner, drafter = compose(
                 drafting,
                 self._parts,
@@ -247,10 +298,14 @@ class Engine:
             stats.vocabulary = self.vocabulary  # the way of this answer is decided now
             if isinstance(planner, AdaptivePlanner):
                 stats.calibration_seconds = self._calibrate(tokens)
+                stats.account = planner.statement
             self._target.progress = progress
             stats.cached_tokens = self._target.reuse(tokens)
             drafter.begin(tokens)
-            return drive(session, speculate(session, drafter, planner, rule), self._target)
+            if isinstance(planner, AdaptivePlanner):
+                stats.calibration_seconds += self._calibrate_far(tokens)
+            steps = drive(session, speculate(session, drafter, planner, rule), self._target)
+            return self._on_threads(steps, stats)
 
         assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None
@@ -356,6 +411,16 @@ class Engine:
             self._store.remove()
             self._checked = True  # nothing is left that was measured in another session
 
+    def _on_threads(
+        self, steps: Generator[Step, None, None], stats: GenerationStats
+    ) -> Generator[Step, None, None]:
+        """The same steps; between two of them the threads may change."""
+        with closing(steps):
+            for step in steps:
+                self._threads.between()
+                stats.threads = self.threads
+                yield step
+
     def _calibrate(self, prompt: Sequence[int]) -> float:
         """Measure what passes cost where that is not known yet; returns the seconds it took.
 
@@ -367,18 +432,46 @@ class Engine:
         measured += [(model.passes, self.profile.source(model).costs) for model in models]
         known = 4 * self._target.holds_of(prompt) > len(prompt)
         again = 0 < self.profile.doubts <= CALIBRATIONS and not known
-        wanted = [again or not curve for _, curve in measured]
+        curves = [self.profile.curves, *(self.profile.source(model).curves for model in models)]
+        settled = self._threads.settled
+        wanted = [again or not c.now or (settled and c.borrowed) for c in curves]
         if not any(wanted) and not self._checked:
-            wanted = [not agrees(passes, curve) for passes, curve in measured]
+            with self._threads.still():
+                wanted = [not agrees(passes, curve) for passes, curve in measured]
         self._checked = True
-        steady = [
-            calibrate(passes, curve, BUDGETS[min(number, 1)])
-            for number, (passes, curve) in enumerate(measured)
-            if wanted[number]
-        ]
+        steady = []
+        for number, (passes, curve) in enumerate(measured):
+            if wanted[number]:
+                with self._threads.still():
+                    steady.append(calibrate(passes, curve, BUDGETS[min(number, 1)]))
+                curves[number].measured()
         if steady:
             self.profile.doubts = 0 if all(steady) else self.profile.doubts + 1
         return perf_counter() - started
+
+    def _calibrate_far(self, prompt: Sequence[int]) -> float:
+        """Measure behind a long prompt what was measured behind a short text only; returns the
+        seconds it took, without reading the prompt."""
+        target = self._contexts[0]
+        _, models = sources(self._parts)
+        measured: list[tuple[MeasuredCache, CostCurve]] = [(target, self.profile.target)]
+        measured += [(model.passes, self.profile.source(model).costs) for model in models]
+        spent = 0.0
+        for passes, curve in measured:
+            if not curve or curve.two_lengths or passes.recurrent or len(prompt) < LONG_PROMPT:
+                continue
+            if passes is target:  # all but what its first step begins with
+                missing = prompt[len(target.tokens) : -1]
+                if missing:
+                    target.extend(missing, 0, self._target.progress)
+            held = len(passes.tokens)
+            if held < LONG_PROMPT - 1 or held + max(FAR) > passes.capacity:
+                continue
+            started = perf_counter()
+            with self._threads.still():
+                calibrate_far(passes, curve)
+            spent += perf_counter() - started
+        return spent
 
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
@@ -16,7 +17,11 @@ from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelN
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
 from localspec.llama.options import ModelOptions
+from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
+from localspec.planning.thread_use import DRAFT, TARGET
+from localspec.planning.threads import ThreadController
+from localspec.text import gibibytes
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,6 +70,7 @@ def load(
     from localspec.llama.model import Model
 
     options = options or ModelOptions()
+    controller, fixed_threads = _threads(options)  # watches the machine from now on
     found = [resolution.find(model, offline=offline)]
     path = found[0].path
     why_no_draft: str | None = None
@@ -111,6 +117,8 @@ def load(
                 _identity([target, draft_context], options)
                 | ({} if vocabulary_map is None else {"vocabulary": options.cross_vocabulary})
             ),
+            threads=controller,
+            fixed_threads=fixed_threads,
             side_by_side=draft_context is not None and _side_by_side(options),
             drafting=drafting or Drafting(),
             wait=wait,
@@ -120,6 +128,73 @@ def load(
         )
         opened.pop_all()
     return engine
+
+
+def load_beside(engine: Engine, options: ModelOptions) -> Engine:
+    """A second engine on the weights of an open one, with a KV cache of its own and no draft model,
+    for plain decoding beside it. Close it before that one.
+
+    Args:
+        engine: an open engine.
+        options: those that it was opened with.
+
+    Raises:
+        NativeError: there is no memory for another cache.
+    """
+    from localspec.llama.context import Context
+
+    _require_room(engine, options)
+    controller, fixed_threads = _threads(options)
+    with ExitStack() as opened:
+        context = opened.enter_context(closing(Context(engine.model, options)))
+        beside = Engine(
+            context,
+            None,
+            draft_path=None,
+            vocabulary_map=None,
+            cross_vocabulary=options.cross_vocabulary,
+            store=ProfileStore(_identity([context], options)),
+            threads=controller,
+            fixed_threads=fixed_threads,
+            side_by_side=False,
+            drafting=Drafting(drafter="none"),
+            wait=True,
+            why_no_draft="it decodes plainly",
+            owns_models=False,
+        )
+        opened.pop_all()
+    return beside
+
+
+def _require_room(engine: Engine, options: ModelOptions) -> None:
+    """Return unless main memory is too short for another cache: the system would end the process,
+    as memory is promised before it is there."""
+    from localspec.gguf.reader import read_gguf
+    from localspec.llama import library
+    from localspec.pairing.memory import predict
+    from localspec.pairing.pair_memory import available
+
+    if options.gpu_layers != 0 and library.accelerated():
+        return  # llama.cpp refuses by itself what a device cannot hold
+    try:
+        file = read_gguf(engine.model.path)
+    except LocalspecError:
+        return  # the reader knows less than llama.cpp, which has opened it
+    need = predict(
+        file,
+        context=engine.context_length,
+        kv_type_k=options.kv_type_k,
+        kv_type_v=options.kv_type_v,
+        batch=options.batch,
+        flash_attention=options.flash_attention != "off",
+    )
+    wanted, free = need.kv + need.compute, available()[0]
+    if wanted > free:
+        raise NativeError(
+            f"A second cache of {engine.context_length} tokens takes {gibibytes(wanted)}, and "
+            f"{gibibytes(free)} of memory are free. Ask for a shorter context with --ctx, or a "
+            "smaller --kv-type."
+        )
 
 
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
@@ -247,12 +322,30 @@ def _identity(contexts: Sequence[Context | None], options: ModelOptions) -> dict
         "machine": machine() | {"devices": library.devices()},
         "library": library.version(),
         "models": [file_identity(c.model.path) for c in contexts if c is not None],
-        "threads": [options.threads or library.default_threads(), options.draft_threads],
+        "draft_threads": options.draft_threads,
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
         "kv": [options.kv_type_k, options.kv_type_v],
         "flash_attention": options.flash_attention,
         "rpc": list(options.rpc),
     }
+
+
+def _threads(options: ModelOptions) -> tuple[ThreadController, dict[str, int]]:
+    """Who decides how many threads passes run on, and whose are given."""
+    from localspec.llama import library
+    from localspec.llama.thread_counts import thread_counts
+
+    asked, cores = options.fixed_threads, library.default_threads()
+    fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
+    if options.draft_threads is not None:
+        fixed[DRAFT] = options.draft_threads
+    controller = ThreadController(
+        thread_counts() if asked is None else [asked],
+        cores=cores,
+        others=OtherProcesses() if asked is None else lambda: None,
+        clock=perf_counter,
+    )
+    return controller, fixed
 
 
 def _side_by_side(options: ModelOptions) -> bool:
@@ -261,7 +354,6 @@ def _side_by_side(options: ModelOptions) -> bool:
 
     if options.draft_gpu_layers not in (None, options.gpu_layers):
         return library.accelerated()
-    threads = options.threads or library.default_threads()
-    if options.draft_threads is None:
-        return False
-    return threads + options.draft_threads <= library.default_threads()
+    if options.draft_threads is None or options.fixed_threads is None:
+        return False  # "auto" gives the target all cores that are free
+    return options.fixed_threads + options.draft_threads <= library.default_threads()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -113,6 +113,11 @@ class Stream(Iterator[Chunk]):
     def text(self) -> str:
         """The answer so far."""
         return self._assembler.text
+
+    @property
+    def context(self) -> Sequence[int]:
+        """Token ids of the prompt and of the answer so far."""
+        return self._session.context
 
     def cancel(self) -> None:
         """Stop before the next pass, or inside the one that runs. From any thread."""

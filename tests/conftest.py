@@ -11,6 +11,8 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions, paths
+from localspec.llama import library
+from tests.support import packages
 from tests.support.sessions import make_drafts_cheap
 
 DATA = Path(__file__).parent / "data"
@@ -41,6 +43,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Caches and settings of whoever runs the tests stay out of them, and theirs of ours."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
+        packages.hide(patch)  # installed or not, the models listed are the same
         yield
 
 
@@ -54,7 +57,9 @@ def prompts() -> list[str]:
 @pytest.fixture(scope="module")
 def engine() -> Iterator[Engine]:
     """The embedded pair with room for 1,024 tokens, and made-up costs of its passes."""
-    with localspec.load(options=ModelOptions(context=1024)) as pair:
+    # The costs hold for one count of threads.
+    options = ModelOptions(context=1024, threads=library.default_threads())
+    with localspec.load(options=options) as pair:
         make_drafts_cheap(pair)
         yield pair
 

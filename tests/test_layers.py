@@ -27,7 +27,7 @@ LAYERS = (
     ("hub",),
     ("pairing",),
     ("loading",),
-    ("engine_thread", "bench"),
+    ("engine_thread", "bench", "race"),
     ("doctor",),
     ("chat",),
     ("history",),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from localspec.chat.figures import Figures
+from localspec.drafters.options import TURNED_OFF
 
 NAMES = {
     "ngram": "the n-gram index",
@@ -11,6 +14,12 @@ NAMES = {
     "target": "the model itself",
 }
 """What the sources of tokens are called in a sentence."""
+SHORT_PASS = 3e-3
+"""Seconds of a pass below which the planner's own work shows, and drafts save next to nothing."""
+SEE_A_GAIN = "localspec race --scale A"
+"""What to type for that: a model of realistic size, for which nothing has to be downloaded."""
+_HARDLY = 1.1
+"""Tokens per pass up to which drafts have brought next to nothing."""
 WAYS = {"text": "through text", "shared": "on shared tokens"}
 """How a draft model of another vocabulary proposes: what its sources say behind a colon."""
 
@@ -67,7 +76,7 @@ def line(figures: Figures, *, now: bool = False) -> str:
     if figures.tested:
         parts.append(f"accepted {share(figures.accepted, figures.tested)}")
     elif figures.reasons and figures.passes > 1:
-        parts.append("not drafted")
+        parts.append("not drafted" if _too_small(figures) is None else "too small to gain")
     parts.append(f"{figures.tokens:,} token{'' if figures.tokens == 1 else 's'}")
     if not figures.lossless:
         parts.append(f"lossy ({figures.rule})")
@@ -76,7 +85,38 @@ def line(figures: Figures, *, now: bool = False) -> str:
 
 def off(figures: Figures) -> str | None:
     """Why drafting is off at present, as a sentence; None while it is on."""
-    return None if figures.off is None else f"Drafting is off: {figures.off}."
+    if figures.off is None:
+        return None
+    small = _too_small(figures)
+    return (
+        f"Drafting is off: {figures.off}." if small is None else f"{small[0].upper()}{small[1:]}."
+    )
+
+
+def too_small(
+    tokens: int, passes: int, verify_seconds: float, reasons: Mapping[str, int]
+) -> str | None:
+    """That a model's passes are too short for drafts to save anything, and what to type to see them
+    do; None where they are not, or drafts were accepted all the same, or nobody wanted any.
+
+    Args:
+        tokens, passes: of the answer, the prompt's own pass counted.
+        verify_seconds: of the passes after that one.
+        reasons: why steps were not drafted, and how many.
+    """
+    if passes < 2 or not reasons or TURNED_OFF in reasons or tokens > _HARDLY * passes:
+        return None
+    each = verify_seconds / (passes - 1)
+    if not 0.0 < each < SHORT_PASS:
+        return None
+    return (
+        f"this model is too small to gain: a pass takes only {1000 * each:.1f} ms. To see a gain, "
+        f"type: {SEE_A_GAIN}"
+    )
+
+
+def _too_small(figures: Figures) -> str | None:
+    return too_small(figures.tokens, figures.passes, figures.verify_seconds, figures.reasons)
 
 
 def explain(figures: Figures, *, model: str | None = None, draft: str | None = None) -> str:

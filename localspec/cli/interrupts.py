@@ -12,13 +12,14 @@ from localspec.errors import Cancelled
 
 
 @contextmanager
-def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
+def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[None]:
     """Call `stop` at the first interrupt; leave the process at the second.
 
     Nothing is raised: an exception could surface between any two statements of the main thread.
 
     Args:
         stop: runs inside a signal handler, so it must only set flags and put into a SimpleQueue.
+        restore: sent to standard output before the process is left, for a screen that was drawn on.
     """
     interrupts = 0
 
@@ -26,6 +27,9 @@ def on_interrupt(stop: Callable[[], None]) -> Iterator[None]:
         nonlocal interrupts
         interrupts += 1
         if interrupts > 1:
+            if restore:
+                with suppress(OSError):
+                    os.write(1, restore)
             with suppress(OSError):
                 os.write(2, b"\n" if os.isatty(2) else b"")
             # The worker may be anywhere in native code. Everything printed was flushed.

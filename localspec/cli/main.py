@@ -24,6 +24,8 @@ from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.paths import paths
 from localspec.cli.pull import EXAMPLES as PULL_EXAMPLES
 from localspec.cli.pull import pull
+from localspec.cli.race import EXAMPLES as RACE_EXAMPLES
+from localspec.cli.race import race
 from localspec.cli.rm import EXAMPLES as RM_EXAMPLES
 from localspec.cli.rm import rm
 from localspec.cli.run import EXAMPLES, run
@@ -53,6 +55,7 @@ app = typer.Typer(
 )
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=CHAT_EXAMPLES)(chat)
+app.command(epilog=RACE_EXAMPLES)(race)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 app.add_typer(history)
 app.command()(paths)

@@ -33,11 +33,13 @@ MODEL = {
         f"at most 8192. {default(ModelOptions, 'context')} (LOCALSPEC_CTX)",
     ),
     "threads": _model(
-        int,
+        str,
         "-t",
         "--threads",
-        metavar="N",
-        help="Threads. Default one per physical core. (LOCALSPEC_THREADS)",
+        metavar="N|auto",
+        help="Threads, or 'auto' for as many as are fastest at present: one per physical core, "
+        f"fewer while other programs need them. {default(ModelOptions, 'threads')} "
+        "(LOCALSPEC_THREADS)",
     ),
     "gpu_layers": _model(
         int,

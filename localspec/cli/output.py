@@ -80,6 +80,21 @@ class Console:
         # Log lines would end up in the middle of it.
         return not self.quiet and not self.verbosity and _is_terminal(sys.stderr) and _can_go_back()
 
+    @property
+    def draws(self) -> bool:
+        """Whether standard output is a screen that can be drawn on, and nothing else is said."""
+        return not self.quiet and not self.verbosity and _is_terminal(sys.stdout) and _can_go_back()
+
+    def draw(self, text: str) -> None:
+        """Send standard output what may steer a terminal; only text that was made `harmless` before
+        may be in it.
+
+        Raises:
+            OutputLost: it cannot be written.
+        """
+        self.erase_progress()
+        self._send(text)
+
     def answer(self, text: str) -> None:
         """Print a part of the answer, now.
 
@@ -87,9 +102,10 @@ class Console:
             OutputLost: it cannot be written.
         """
         self.erase_progress()
+        self._send(harmless(text) if _is_terminal(sys.stdout) else text)
+
+    def _send(self, text: str) -> None:
         try:
-            if _is_terminal(sys.stdout):
-                text = harmless(text)
             sys.stdout.write(text)
             sys.stdout.flush()
         except OSError as error:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.decoding.stats import GenerationStats
+from localspec.chat import words
+from localspec.decoding.stats import AccountStatement, GenerationStats
 
 _RANK_WIDTH = 15
 
@@ -19,10 +20,16 @@ def figures(stats: GenerationStats, *, draft: str | None, interrupted: bool) -> 
         prompt = _count(stats.prompt_tokens, "token")
         return " · ".join([*parts, f"no answer to a prompt of {prompt} yet"])
     parts.append(_count(stats.generated_tokens, "token"))
+    small = words.too_small(
+        stats.generated_tokens, stats.target_passes, stats.verify_seconds, stats.reasons
+    )
     if stats.generated_tokens > 1:
         parts.append(f"{_rate(stats.tokens_per_second)} tok/s")
-        parts.append(f"{stats.tokens_per_pass:.2f} tokens/pass")
-    if stats.drafted:
+        if small is None:
+            parts.append(f"{stats.tokens_per_pass:.2f} tokens/pass")
+    if small is not None:
+        parts.append(small)
+    elif stats.drafted:
         parts.append(f"accepted {_share(stats.accepted, stats.tested)}")
         parts += [f"{name} {d.accepted}/{d.tested}" for name, d in stats.by_drafter.items()]
     elif stats.reasons:
@@ -61,11 +68,25 @@ def table(stats: GenerationStats, *, model: str, draft: str | None, finish: str)
     for name, drafter in stats.by_drafter.items():
         rows.append((f"  {name}", _share(drafter.accepted, drafter.tested)))
     rows.append(("seconds", ", ".join(f"{name} {value:.3f}" for name, value in seconds.items())))
+    if stats.account is not None:
+        rows.append(("account", account(stats.account)))
     for reason, passes in sorted(stats.reasons.items(), key=lambda item: -item[1]):
         rows.append(("not drafted", f"{_count(passes, 'pass', 'passes')}: {reason}"))
+    if stats.threads:
+        rows.append(("threads", stats.threads))
     rows.append(("rule", f"{stats.rule}, {'lossless' if stats.lossless else 'lossy'}"))
     rows.append(("seed", str(stats.seed)))
     return "\n".join(f"{name:<{_RANK_WIDTH}}{value}" for name, value in rows)
+
+
+def account(statement: AccountStatement) -> str:
+    """`saved 1.20 s, may still risk 0.40 s; 3 steps held back`."""
+    word = "saved" if statement.saved >= 0.0 else "lost"
+    held = _count(statement.refused, "step")
+    return (
+        f"{word} {abs(statement.saved):.2f} s, may still risk {max(0.0, statement.fund):.2f} s; "
+        f"{held} held back"
+    )
 
 
 def _padded(stats: GenerationStats) -> list[int]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.cli import prompt
 from localspec.errors import UsageError
+from localspec.llama.options import thread_count
 
 if TYPE_CHECKING:
     from localspec.settings import Settings
@@ -27,7 +28,7 @@ class _Flags:
     draft: str = "auto"
     drafter: str | None = None
     ctx: int | None = None
-    threads: int | None = None
+    threads: int | str | None = None
     gpu_layers: int | None = None
     kv_type: str | None = None
     temperature: float | None = None
@@ -188,6 +189,8 @@ def _settings(said: Mapping[str, Any]) -> Settings | _Flags:
     there are none it is left out: the records check the values of options by themselves.
     """
     flags = {field.name: said.get(field.name) for field in dataclasses.fields(_Flags)}
+    if flags["threads"] is not None:
+        flags["threads"] = thread_count(flags["threads"])
     own = (name for name, value in os.environ.items() if name.startswith("LOCALSPEC_") and value)
     if paths.config_file().exists() or any(name != "LOCALSPEC_HOME" for name in own):
         from localspec.settings import load_settings

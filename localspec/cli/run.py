@@ -10,13 +10,13 @@ import typer
 from localspec.cli import options as o
 from localspec.cli.answer_options import ANSWER, SAMPLING
 from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console, OutputLost, ReaderGone
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
+    from localspec import Chunk
     from localspec.cli.formats import Format
     from localspec.cli.worker import Finished, Ready, Worker
 
@@ -105,41 +105,32 @@ def _tell(form: Format, error: Exception) -> None:
 
 def _follow(worker: Worker, form: Format, console: Console) -> tuple[Ready, Finished]:
     """Show what the worker brings, up to the end."""
-    from localspec.cli.worker import Failed, Finished, ProgressNote, Ready, Stopping
+    from localspec.cli.following import follow
+    from localspec.cli.worker import Finished, Ready
 
     ready: Ready | None = None
+    finished: Finished | None = None
     answering = False
-    with on_interrupt(worker.cancel):
-        try:
-            for event in worker.events():
-                if isinstance(event, ProgressNote):
-                    console.progress(event.text)
-                elif isinstance(event, Stopping):
-                    # Behind a part of the answer it would take that part's line away with it.
-                    if not answering:
-                        console.progress("stopping; Ctrl+C again leaves at once", at_once=True)
-                elif isinstance(event, Ready):
-                    ready = event
-                    for notice in event.notices:
-                        console.notice(notice)
-                    form.ready(event)
-                elif isinstance(event, Finished):
-                    form.finished(event.completion)
-                    assert ready is not None
-                    return ready, event
-                elif isinstance(event, Failed):
-                    raise event.error
-                else:
-                    answering = True
-                    console.erase_progress()
-                    form.chunk(event)
-            raise AssertionError("the worker ended without a word")
-        except BaseException:
-            worker.cancel()
-            raise
-        finally:
+
+    def handle(event: Ready | Chunk | Finished) -> None:
+        nonlocal ready, finished, answering
+        if isinstance(event, Ready):
+            ready = event
+            for notice in event.notices:
+                console.notice(notice)
+            form.ready(event)
+        elif isinstance(event, Finished):
+            finished = event
+            form.finished(event.completion)
+        else:
+            answering = True
             console.erase_progress()
-            worker.join()
+            form.chunk(event)
+
+    follow(worker, console, handle, writing=lambda: answering)
+    assert ready is not None
+    assert finished is not None
+    return ready, finished
 
 
 def _report(

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import sleep
+from typing import Generic, TypeVar
 
-from localspec import Chunk, Completion, Engine, GenerationStats, load
-from localspec.cli.request import Request, uses_model
+from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
+from localspec.cli.request import OpeningOptions, Request, uses_model
 from localspec.engine_thread import EngineThread
 from localspec.errors import NativeError, UsageError
 
 _POLL = 0.1
 """Seconds between looks for a signal. A waiting main thread is woken by one that the system hands
 to it, but that may be another thread, and on Windows it is not woken at all."""
-_INTERRUPTED = "Interrupted while the model was loading."
+INTERRUPTED = "Interrupted while the model was loading."
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,27 +65,32 @@ class Failed:
 
 
 Event = ProgressNote | Stopping | Ready | Chunk | Finished | Failed
+Own = TypeVar("Own")
+"""What a job reports besides how it goes."""
 
 
-class Worker:
+class EngineJob(ABC, Generic[Own]):
     """Runs one request.
 
     Args:
         shows_progress: whether to report progress at all.
     """
 
+    last: type
+    """The event that ends it where nothing fails."""
+
     def __init__(self, request: Request, *, shows_progress: bool) -> None:
         self._request = request
         self._shows_progress = shows_progress
-        self._queue: SimpleQueue[Event] = SimpleQueue()
+        self._queue: SimpleQueue[ProgressNote | Stopping | Failed | Own] = SimpleQueue()
         self._cancelled = self._lost = False
         self._thread = EngineThread("localspec-worker")
         # The main thread raises again what comes out of it.
         self._thread.submit(self._run, failed=lambda error: self._queue.put(Failed(error)))
         self._thread.finish()
 
-    def events(self) -> Iterator[Event]:
-        """Start, and report up to Finished or Failed."""
+    def events(self) -> Iterator[ProgressNote | Stopping | Failed | Own]:
+        """Start, and report up to the last one or Failed."""
         self._thread.start()
         while True:
             try:
@@ -91,7 +98,7 @@ class Worker:
             except Empty:
                 continue
             yield event
-            if isinstance(event, Finished | Failed):
+            if isinstance(event, (self.last, Failed)):
                 return
 
     def cancel(self) -> None:
@@ -114,6 +121,10 @@ class Worker:
         with self._load() as engine:
             self._answer(engine)
 
+    @abstractmethod
+    def _answer(self, engine: Engine) -> None:
+        """Do what was asked, and report it, the last event included."""
+
     def _abort(self, error: NativeError) -> None:
         """llama.cpp is lost: the main thread says so and ends the process, unless we return.
 
@@ -125,10 +136,10 @@ class Worker:
             sleep(_POLL)
 
     def _load(self) -> Engine:
-        opening = self._request.opening
+        opening = self._opening()
 
         def progress(fraction: float) -> None:
-            self._thread.require_going_on(_INTERRUPTED)
+            self._thread.require_going_on(INTERRUPTED)
             self._report(f"loading the model: {fraction:.0%}")
 
         self._report("loading the model")
@@ -141,39 +152,39 @@ class Worker:
             offline=opening.offline,
         )
 
-    def _answer(self, engine: Engine) -> None:
+    def _opening(self) -> OpeningOptions:
+        """What to open."""
+        return self._request.opening
+
+    def _stream(
+        self,
+        engine: Engine,
+        prompt: str | list[dict[str, str]],
+        progress: Callable[[int, int], None] | None,
+    ) -> Stream:
+        """The answer that was asked for, of this engine."""
         request = self._request
-        self._thread.require_going_on(_INTERRUPTED)
-        prompt, notices = self._prompt(engine)
-        stream = engine.stream(
+        return engine.stream(
             prompt,
             max_tokens=request.opening.max_tokens,
             stop=request.stop,
             sampling=request.opening.sampling,
             grammar=request.grammar,
             json_schema=request.json_schema,
-            progress=lambda done, total: self._report(f"reading the prompt: {done / total:.0%}"),
+            progress=progress,
         )
+
+    def _ready(self, engine: Engine, stats: GenerationStats, notices: list[str]) -> Ready:
+        """What is known before the first token."""
         draft = engine.draft
-        self._queue.put(
-            Ready(
-                model=str(engine.model.path),
-                model_name=engine.model.name,
-                draft=None if draft is None else str(draft.path),
-                draft_name=None if draft is None else draft.name,
-                stats=stream.stats,
-                notices=(
-                    *engine.notices,
-                    *notices,
-                    *self._drafting_notices(engine, stream.stats),
-                ),
-            )
+        return Ready(
+            model=str(engine.model.path),
+            model_name=engine.model.name,
+            draft=None if draft is None else str(draft.path),
+            draft_name=None if draft is None else draft.name,
+            stats=stats,
+            notices=(*engine.notices, *notices, *self._drafting_notices(engine, stats)),
         )
-        with self._thread.cancels(stream):
-            for chunk in stream:
-                self._queue.put(chunk)
-        assert stream.finish_reason is not None
-        self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))
 
     def _prompt(self, engine: Engine) -> tuple[str | list[dict[str, str]], list[str]]:
         """What to stream, and what to tell about it."""
@@ -208,6 +219,26 @@ class Worker:
             notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
         return notices
 
+    def _reading(self, done: int, total: int) -> None:
+        self._report(f"reading the prompt: {done / total:.0%}")
+
     def _report(self, text: str) -> None:
         if self._shows_progress:
             self._queue.put(ProgressNote(text))
+
+
+class Worker(EngineJob[Ready | Chunk | Finished]):
+    """Answers one prompt."""
+
+    last = Finished
+
+    def _answer(self, engine: Engine) -> None:
+        self._thread.require_going_on(INTERRUPTED)
+        prompt, notices = self._prompt(engine)
+        stream = self._stream(engine, prompt, self._reading)
+        self._queue.put(self._ready(engine, stream.stats, notices))
+        with self._thread.cancels(stream):
+            for chunk in stream:
+                self._queue.put(chunk)
+        assert stream.finish_reason is not None
+        self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))

@@ -65,9 +65,17 @@ class PromptBuilder:
             )
         return tokens
 
+    def text(self, messages: Sequence[Message]) -> str:
+        """The messages as the model's template writes them, a BOS of its own included.
+
+        Raises:
+            UsageError: there is no template, or it refuses the messages.
+        """
+        return self._template.render(messages)
+
     def _render(self, messages: Sequence[Message]) -> list[int]:
         vocabulary = self._model.vocabulary
-        text = self._template.render(messages)
+        text = self.text(messages)
         bos = vocabulary.special_text(vocabulary.bos)
         # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
         add_bos = not (bos and text.startswith(bos))

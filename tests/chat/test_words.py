@@ -6,6 +6,7 @@ import pytest
 
 from localspec.chat import words
 from localspec.chat.figures import Figures
+from localspec.drafters.options import TURNED_OFF
 
 
 def figures(**changed: object) -> Figures:
@@ -94,6 +95,40 @@ def test_a_lossy_rule_is_told_in_the_line_and_in_words() -> None:
 def test_off() -> None:
     assert words.off(figures()) is None
     assert words.off(figures(off="it does not pay")) == "Drafting is off: it does not pay."
+
+
+def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None:
+    small = figures(
+        tokens=100,
+        passes=100,
+        verify_seconds=0.0792,
+        drafted=0,
+        tested=0,
+        accepted=0,
+        reasons={"passes are too short": 99},
+        off="passes are too short",
+    )
+    assert words.line(small).endswith(" · too small to gain · 100 tokens")
+    assert words.off(small) == (
+        "This model is too small to gain: a pass takes only 0.8 ms. To see a gain, type: "
+        "localspec race --scale A."
+    )
+
+
+@pytest.mark.parametrize(
+    ("tokens", "passes", "seconds", "reasons"),
+    [
+        (100, 100, 1.0, {"too short": 99}),  # passes of 10 ms
+        (100, 50, 0.05, {"too short": 49}),  # two tokens from each pass
+        (100, 100, 0.05, {TURNED_OFF: 99}),  # nobody wanted drafts
+        (100, 100, 0.05, {}),
+        (1, 1, 0.0, {}),
+    ],
+)
+def test_no_model_is_too_small_without_a_reason(
+    tokens: int, passes: int, seconds: float, reasons: dict[str, int]
+) -> None:
+    assert words.too_small(tokens, passes, seconds, reasons) is None
 
 
 def test_why() -> None:

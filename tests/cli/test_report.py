@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from localspec import DrafterStats, GenerationStats
-from localspec.cli.report import figures, table
+from localspec.cli.report import account, figures, table
+from localspec.decoding.stats import AccountStatement
 
 
 def drafted() -> GenerationStats:
@@ -91,3 +92,13 @@ def test_the_table_without_a_draft() -> None:
     assert "draft model    none\n" in lines
     assert "accepted       0 of 0\n" in lines
     assert "rule           top-k, lossy\n" in lines
+
+
+def test_account_is_a_line_of_the_table() -> None:
+    statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
+    stats = plain(account=statement)
+    line = "account        saved 1.20 s, may still risk 0.40 s; 1 step held back"
+    assert line in table(stats, model="m", draft=None, finish="stop").splitlines()
+    assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
+        "lost 0.30 s, may still risk 0.00 s; 0 steps held back"
+    )

@@ -203,6 +203,17 @@ def test_an_engine_that_does_not_wait_says_it_is_busy() -> None:
         assert len(errors) == 1
 
 
+def test_scores_of_what_may_follow_are_those_that_a_greedy_answer_takes(engine: Engine) -> None:
+    sampling = localspec.SamplingParams(temperature=0)
+    plain = localspec.Drafting(drafter="none")
+    stream = engine.stream("Once upon a", max_tokens=6, sampling=sampling, drafting=plain)
+    answer = [token for chunk in stream for token in chunk.token_ids]
+    prompt = stream.context[: len(stream.context) - len(answer)]
+    assert list(stream.context) == [*prompt, *answer]
+    for at, token in enumerate(answer):
+        assert int(engine.logits([*prompt, *answer[:at]]).argmax()) == token
+
+
 def test_close_while_a_stream_is_open() -> None:
     engine = localspec.load(options=ModelOptions(context=128))
     stream = engine.stream(FOX, max_tokens=50)

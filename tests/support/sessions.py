@@ -65,7 +65,7 @@ class AgreedCosts(CostCurve):
     """
 
     def observe(self, n: int, context: int, seconds: float) -> None:
-        self.pace = seconds / self.seconds(n, context)
+        self.set_pace(seconds / self.seconds(n, context))
 
 
 def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:

@@ -23,6 +23,8 @@ from localspec.bench.scale import scale_model
 TIMEOUT = 60.0
 """Seconds until a test gives up; many times what anything here takes."""
 LOCALSPEC = (sys.executable, "-m", "localspec")
+LAST_WORDS = 5.0
+"""Seconds in which something may still be written when the program is gone."""
 QUIET = 0.05
 """Seconds without output after which the screen counts as drawn."""
 
@@ -135,13 +137,17 @@ class Terminal:
     def until(self, condition: Callable[[], object] | str, *, timeout: float = TIMEOUT) -> None:
         """Wait until something holds, or a text is shown (however its lines break)."""
         deadline = time.monotonic() + timeout
+        gone: float | None = None
         wanted = condition
         while not (wanted in self.words if isinstance(wanted, str) else wanted()):
-            alive = self.take()
-            assert alive or (wanted in self.words if isinstance(wanted, str) else wanted()), (
-                f"gone before {wanted!r}, last seen:\n{self.text}"
-            )
-            assert time.monotonic() < deadline, f"never {wanted!r}, but:\n{self.text}"
+            now = time.monotonic()
+            assert now < deadline, f"never {wanted!r}, but:\n{self.text}"
+            if self.take():
+                continue
+            # What watches over the program writes after its end, a moment later.
+            gone = gone or now
+            assert now < gone + LAST_WORDS, f"gone before {wanted!r}, last seen:\n{self.text}"
+            time.sleep(QUIET)
 
     def ended(self) -> int:
         """Wait for the end; the exit code, negative for a signal."""

@@ -1,0 +1,87 @@
+"""Over the models and caches themselves, two tokens have exactly the target's distribution.
+
+Every outcome of every draw and coin is walked through, one answer after the other from the same
+caches, and weighed with its probability. That sees any bias, where a sample of thousands sees one
+of 1 % most of the time; so tokens that may follow are few. Toy models with other settings stand in
+tests/decoding, a sample with the random numbers of real answers in `test_sampled_distribution`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.interfaces import PassRequest
+from localspec.decoding.sampling import Sampler
+from localspec.decoding.tree import ROOT, TokenTree
+from tests.decoding.exact import gap
+from tests.engine.test_sampled_distribution import PROMPT, SAMPLING, Pair, of_the_target
+from tests.support.sessions import a_session, make_drafts_cheap, steps
+from tests.support.toys import EnumeratingSource, enumerate_outcomes
+
+EXACT = 1e-6
+"""Probabilities closer than this are equal, where passes round alike."""
+
+WAYS = {
+    "chain, block verification": Drafting(drafter="model", depth=2, rule="block"),
+    "chain, speculative sampling": Drafting(drafter="model", depth=2, rule="token"),
+    "tree, speculative sampling": Drafting(drafter="model", depth=2, width=2, rule="token"),
+    "cascade": Drafting(drafter="cascade", depth=3, rule="token"),
+    "auto": Drafting(),
+}
+SIZES = {"three tokens, short drafts": (3, 3), "two tokens, longer drafts": (2, 4)}
+"""How many tokens may follow each, and for how many there is room: outcomes multiply."""
+
+
+def rounding(engine: Engine, sampling: SamplingParams, expected: Mapping[Pair, float]) -> float:
+    """How far a pass over a tree moves the probability of a pair, at most; mostly not at all."""
+    sampler = Sampler(sampling, engine.model.vocabulary.size)
+    prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+    firsts, tree = sorted({first for first, _ in expected}), TokenTree()
+    for token in firsts:
+        tree.add(token, ROOT, "test")
+    engine._target.reuse(prompt)
+    rows = engine._target.forward(PassRequest(prompt, tree)).rows
+    p, *follow = [sampler.distribution(row) for row in rows]
+    engine._target.rollback(prompt)
+    found: dict[Pair, float] = {
+        (first, second): p.prob(first) * q.prob(second)
+        for first, q in zip(firsts, follow, strict=True)
+        for second in q.ids.tolist()
+    }
+    return gap(found, expected)
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_two_tokens_have_the_targets_probabilities(
+    engine: Engine, way: str, size: tuple[int, int]
+) -> None:
+    drafting, (top_k, room) = WAYS[way], size
+    sampling = replace(SAMPLING, top_k=top_k)
+    expected = of_the_target(engine, sampling)
+    limit = EXACT + 2 * rounding(engine, sampling, expected)
+    assert limit < 1e-3, "passes round so differently here that a bias would not show"
+    prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
+    seen: Counter[str] = Counter()
+
+    def once(random: EnumeratingSource) -> Pair:
+        if not drafting.forced:
+            make_drafts_cheap(engine)  # what the planner has learned may not tell the runs apart
+        session = a_session(engine, prompt, room, sampling, random)
+        session.prompt_length = 0  # draft in the first step already
+        with closing(steps(engine, session, drafting)) as run:
+            while len(session.context) < len(prompt) + 2:
+                step = next(run)
+                seen.update(tested=len(step.tests), accepted=len(step.path))
+        first, second = session.context[len(prompt) : len(prompt) + 2]
+        return first, second
+
+    found = enumerate_outcomes(once)
+    assert gap(found, expected) < limit
+    assert 0 < seen["accepted"] < seen["tested"]

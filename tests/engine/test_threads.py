@@ -1,0 +1,103 @@
+"""Threads that move while an answer is written: the same answer, and costs of the right count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import localspec
+from localspec import Engine, ModelOptions, SamplingParams
+from localspec.llama import thread_counts
+from localspec.planning.thread_use import ThreadUse
+from tests.support.sessions import make_drafts_cheap
+
+GREEDY = SamplingParams(temperature=0)
+PROMPT = "Once upon a time"
+
+
+class Restless:
+    """A controller that moves after every pass."""
+
+    counts = (1, 2)
+    reason = "it is restless"
+    steady = False
+    count = 2
+
+    def __init__(self) -> None:
+        self.passes: list[tuple[str, int]] = []
+
+    def begin(self) -> None:
+        """Nothing is known."""
+
+    def observe(self, user: str, tokens: int, context: int, seconds: float) -> None:
+        self.passes.append((user, self.count))
+        self.count = 3 - self.count
+
+    def chunk(self, user: str, context: int, most: int) -> int:
+        return most
+
+    def price(self, count: int, other: int) -> float | None:
+        return None
+
+
+@pytest.fixture
+def auto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+    monkeypatch.setattr(thread_counts, "thread_counts", lambda: [1, 2])  # however many there are
+    with localspec.load(options=ModelOptions(context=512)) as engine:
+        make_drafts_cheap(engine)
+        yield engine
+
+
+def test_restless_threads_leave_the_answer_as_it_is(
+    auto: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steady = auto.generate(PROMPT, max_tokens=40, sampling=GREEDY)
+    restless = Restless()
+    monkeypatch.setattr(auto._threads, "controller", restless)
+    moved = auto.generate(PROMPT, max_tokens=40, sampling=GREEDY)
+    assert moved.text == steady.text
+    assert {count for _, count in restless.passes} == {1, 2}
+    assert "it is restless" in moved.stats.threads
+
+
+def test_calibration_says_nothing_of_the_present(auto: Engine) -> None:
+    auto.profile.forget()
+    restless = Restless()
+    auto._threads.controller = restless  # type: ignore[assignment]
+    auto.calibrate()
+    assert restless.passes == []
+    assert auto.profile.target
+
+
+def test_a_fixed_count_is_told_and_never_left() -> None:
+    with localspec.load(options=ModelOptions(context=256, threads=1)) as engine:
+        answer = engine.generate(PROMPT, max_tokens=8, sampling=GREEDY)
+        assert answer.stats.threads == "1, as asked for"
+        assert engine.profile.threads == 1
+
+
+def test_a_pass_within_a_step_whose_count_is_given_up_is_not_told() -> None:
+    """It ran on the count before, which is set anew between two steps only."""
+
+    class Passes:
+        def __init__(self) -> None:
+            self.counts: list[int] = []
+
+        def set_threads(self, count: int) -> None:
+            self.counts.append(count)
+
+    from localspec.planning.pair_profile import PairProfile
+
+    restless, passes, profile = Restless(), Passes(), PairProfile()
+    use = ThreadUse(restless, {"target": passes}, profile, fixed={})  # type: ignore[arg-type]
+    use.passed("target", 1, 0, 0.01)
+    use.passed("target", 1, 0, 0.01)
+    assert restless.passes == [("target", 2)]
+    assert passes.counts == [2]
+    assert profile.threads == 2
+    use.between()
+    assert passes.counts == [2, 1]
+    assert profile.threads == 1
+    use.passed("target", 1, 0, 0.01)
+    assert restless.passes == [("target", 2), ("target", 1)]
