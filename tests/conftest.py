@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 import localspec
 from localspec import Engine, ModelOptions, paths
@@ -16,6 +17,11 @@ from tests.support import packages
 from tests.support.sessions import make_drafts_cheap
 
 DATA = Path(__file__).parent / "data"
+
+# The same examples in every run, as all seeds are fixed; `--hypothesis-profile=default` looks for
+# new ones.
+settings.register_profile("fixed", derandomize=True, deadline=None)
+settings.load_profile("fixed")
 
 
 @pytest.hookimpl(optionalhook=True)

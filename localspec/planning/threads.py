@@ -34,7 +34,7 @@ DEAR = 1.5
 """A trial ends with a pass that costs so many times what one did before."""
 FIRST_WAIT, LAST_WAIT = 0.3, 60.0
 """Seconds until more threads are tried again, after one failure and after many."""
-BLIND_WAIT, SURE_WAIT = 1.0, 15.0
+BLIND_WAIT, SURE_WAIT = 0.5, 15.0
 """The first wait where nobody knows what others use, and where they are seen to leave no room:
 what they use may be something that yields to us."""
 LATEST = 3
@@ -93,8 +93,10 @@ class ThreadController:
         self._waits: dict[int, float] = {}
         self._not_before: dict[int, float] = {}
         self._failed_busy: dict[int, bool] = {}  # whether others left no room when it failed
+        self._paid_off: dict[int, bool] = {}  # whether it was, disturbed at times, the better one
         self._looked: dict[int, float] = {}  # what fewer threads cost on an idle machine
         self._shortcuts, self._refilled = float(BURST), self._since
+        self._paid = self._undisturbed = 0.0  # since it moved: passes took, and usually take
 
     @property
     def steady(self) -> bool:
@@ -134,6 +136,7 @@ class ThreadController:
         if trial is not None:
             base = self._usual.seconds(trial.base, user, tokens, context)
             self._usual.learn(self.count, user, tokens, context, seconds)
+            self._stayed(seconds, usual)
             if base is not None:
                 trial.add(seconds, base)
             else:
@@ -141,6 +144,7 @@ class ThreadController:
             self._judge(trial)
             return
         self._window.append((seconds, seconds if usual is None else usual))
+        self._stayed(seconds, usual)
         self._kinds.append((user, tokens, context))
         self._usual.learn(self.count, user, tokens, context, seconds)
         slowness = self._slowness()
@@ -165,6 +169,10 @@ class ThreadController:
         """What passes on `count` threads cost, in those on `other` ones, undisturbed; None where
         no pass of one kind ran on both."""
         return self._usual.price(count, other)
+
+    def _stayed(self, seconds: float, usual: float | None) -> None:
+        self._paid += seconds
+        self._undisturbed += usual or seconds
 
     def _forget(self) -> None:
         self._window.clear()
@@ -251,17 +259,20 @@ class ThreadController:
         count = higher[0]
         if others is not None:
             count = max((n for n in higher if self._fits(n, others)), default=count)
-        if self._fewer_are_faster() and now - self._since < AGAIN:
+        if self._fewer_are_faster() and now - self._since < (
+            SURE_WAIT if others is None else AGAIN
+        ):
             return
-        price = self._usual.price(self.count, count)
-        if price is not None and price < CLOSE and now - self._since < SURE_WAIT:
-            return  # little to gain, and much to lose where another process comes back
         room = others is not None and self._fits(count, others)
+        paid_off = self._paid_off.get(count, False)
+        gone = room and self._failed_busy.get(count, False)  # what made it fail
+        price = self._usual.price(self.count, count)
+        if not gone and price is not None and price < CLOSE and now - self._since < SURE_WAIT:
+            return  # little to gain, and much to lose where another process comes back
         if now < self._not_before.get(count, -inf):
-            # What made it fail may have gone.
-            if not (room and self._failed_busy.get(count) and self._shortcut(now)):
+            if not (gone and self._shortcut(now)):
                 return
-        elif others is not None and not room and now - self._since < SURE_WAIT:
+        elif others is not None and not (room or paid_off) and now - self._since < SURE_WAIT:
             return
         reason = _ROOM if room else "more were tried, and are faster"
         wait = FIRST_WAIT if room else BLIND_WAIT if others is None else SURE_WAIT
@@ -281,7 +292,8 @@ class ThreadController:
     ) -> None:
         self._waits.setdefault(count, wait)
         lasted = self._clock() - self._since
-        self._trial = _Trial(self.count, price, self.reason, lasted, look)
+        stay = self._paid / self._undisturbed if self._undisturbed else 1.0
+        self._trial = _Trial(self.count, price, self.reason, self._others(), lasted, stay, look)
         self._move(count, reason)
 
     def _judge(self, trial: _Trial) -> None:
@@ -306,28 +318,38 @@ class ThreadController:
         self._trial = None
         if trial.look and trial.passes:
             found = trial.price / trial.before
-            # Where nobody knows what others use, so great a gain means that they were at work.
-            trial.look = others is not None or found > MUCH
+            # Where nobody knows what others use, so great a gain, or slow passes before, mean that
+            # they were at work.
+            trial.look = others is not None or (found > MUCH and trial.before < CLOSE)
             if trial.look:
                 self._looked[count] = found
         if keep:
             self._forget()
             self._since = now
             self._not_before.pop(count, None)
+            if count > trial.base:  # whatever a look there told
+                self._looked.pop(trial.base, None)
             if count < trial.base and not trial.look:
-                # Down again: was it up there for long?
-                self._waited(trial.base, now, others, soon=trial.lasted < LASTED)
+                # Down again: was it up there for long? And if not, was it worth it all the same?
+                short = trial.lasted < LASTED
+                price = self._usual.price(count, trial.base)
+                paid = price is not None and trial.stay < GAIN * price
+                self._paid_off[trial.base] = paid
+                self._waited(trial.base, now, trial.others, 1.0 if paid else 2.0, short=short)
             return
         if not trial.look:
-            self._waited(count, now, others, soon=True)
+            self._paid_off[count] = False
+            self._waited(count, now, others, 2.0, short=True)
         self._move(trial.base, trial.earlier)
         self.moves -= 2  # there and back is none
         self._since = now - trial.lasted
 
-    def _waited(self, count: int, now: float, others: float | None, *, soon: bool) -> None:
-        """A count was left: when may it be tried again?"""
+    def _waited(
+        self, count: int, now: float, others: float | None, growth: float, *, short: bool
+    ) -> None:
+        """A count was left, after a short time or a long one: when may it be tried again?"""
         first = FIRST_WAIT if others is not None else BLIND_WAIT
-        wait = min(LAST_WAIT, 2.0 * self._waits.get(count, first)) if soon else first
+        wait = min(LAST_WAIT, growth * self._waits.get(count, first)) if short else first
         self._waits[count] = wait
         self._not_before[count] = now + wait
         self._failed_busy[count] = others is not None and others >= BUSY
@@ -339,6 +361,7 @@ class ThreadController:
         self.moves += 1
         self._forget()
         self._since = self._clock()
+        self._paid = self._undisturbed = 0.0
 
 
 class _Trial:
@@ -348,13 +371,24 @@ class _Trial:
         base: the count before.
         before: what its passes cost, in its own undisturbed ones.
         earlier: why that count.
+        others: cores that other processes used when it began.
         lasted: seconds on it.
+        stay: what all of its passes in that time cost, in undisturbed ones.
         look: it is tried on an idle machine, to know.
     """
 
-    def __init__(self, base: int, before: float, earlier: str, lasted: float, look: bool) -> None:
-        self.base, self.before, self.lasted = base, before, lasted
-        self.earlier, self.look = earlier, look
+    def __init__(
+        self,
+        base: int,
+        before: float,
+        earlier: str,
+        others: float | None,
+        lasted: float,
+        stay: float,
+        look: bool,
+    ) -> None:
+        self.base, self.before, self.lasted, self.stay = base, before, lasted, stay
+        self.earlier, self.others, self.look = earlier, others, look
         self.passes: list[tuple[float, float]] = []
         self.unknown = 0
 

