@@ -20,7 +20,7 @@ PLAIN, LOCALSPEC = 0, 1
 NAMES = ("plain", "localspec")
 
 
-class Answer(Iterator[Chunk], Protocol):
+class ChunkStream(Iterator[Chunk], Protocol):
     """What a lane advances; `localspec.stream.Stream`."""
 
     stats: GenerationStats
@@ -53,7 +53,7 @@ class Lane:
         token_ids: of the answer so far.
     """
 
-    def __init__(self, number: int, answer: Answer, clock: Callable[[], float]) -> None:
+    def __init__(self, number: int, answer: ChunkStream, clock: Callable[[], float]) -> None:
         self.seconds = 0.0
         self.finished = False
         self.token_ids: list[int] = []
@@ -82,7 +82,7 @@ def take_turns(lanes: Sequence[Lane]) -> Iterator[Lap]:
             yield lap
 
 
-def lanes_of(answers: Sequence[Answer], clock: Callable[[], float] = perf_counter) -> list[Lane]:
+def lanes_of(answers: Sequence[ChunkStream], clock: Callable[[], float] = perf_counter) -> list[Lane]:
     """A lane for each answer, in their order."""
     return [Lane(number, answer, clock) for number, answer in enumerate(answers)]
 
