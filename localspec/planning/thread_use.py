@@ -42,6 +42,8 @@ class ThreadUse:
         self.controller = controller
         self._passes, self._fixed, self._profile = passes, fixed, profile
         self._measuring = False
+        # Of this step: whose, over how many tokens, behind how many, how long.
+        self._passed: list[tuple[str, int, int, float]] = []
         self._applied = 0
         self._apply()
 
@@ -60,6 +62,7 @@ class ThreadUse:
 
     def begin(self) -> None:
         """An answer begins."""
+        self._passed.clear()
         self.controller.begin()
         self._apply()
 
@@ -84,13 +87,25 @@ class ThreadUse:
     def chunk(self, user: str, context: int, most: int) -> int:
         if self._measuring:
             return most
+        self._observe()
         self.between()
         return self.controller.chunk(user, context, most)
 
     def passed(self, user: str, tokens: int, context: int, seconds: float) -> None:
-        # A count that was decided on in the middle of a step is not what this pass ran on.
-        if not self._measuring and self.controller.count == self._applied:
-            self.controller.observe(user, tokens, context, seconds)
+        if self._measuring or len(self.controller.counts) == 1:
+            return
+        self._passed.append((user, tokens, context, seconds))
+        if user == TARGET:
+            self._observe()
+
+    def _observe(self) -> None:
+        """Tell the controller of the passes of a step, all at once: each pass empties the
+        processor's caches, and thinking after each would take three times as long."""
+        for user, tokens, context, seconds in self._passed:
+            # A count that was decided on in the middle of a step is not what others ran on.
+            if self.controller.count == self._applied:
+                self.controller.observe(user, tokens, context, seconds)
+        self._passed.clear()
 
     def _apply(self) -> None:
         count = self._applied = self.controller.count

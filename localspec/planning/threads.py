@@ -131,11 +131,10 @@ class ThreadController:
         if len(self.counts) == 1 or seconds <= 0.0:
             return
         self._last = self._clock()
-        usual = self._usual.seconds(self.count, user, tokens, context)
         trial = self._trial
+        usual = self._usual.learn(self.count, user, tokens, context, seconds)
         if trial is not None:
             base = self._usual.seconds(trial.base, user, tokens, context)
-            self._usual.learn(self.count, user, tokens, context, seconds)
             self._stayed(seconds, usual)
             if base is not None:
                 trial.add(seconds, base)
@@ -146,7 +145,6 @@ class ThreadController:
         self._window.append((seconds, seconds if usual is None else usual))
         self._stayed(seconds, usual)
         self._kinds.append((user, tokens, context))
-        self._usual.learn(self.count, user, tokens, context, seconds)
         slowness = self._slowness()
         if slowness is not None and not self._go_down(slowness):
             self._go_up()
@@ -186,12 +184,14 @@ class ThreadController:
 
         Without the worst one: a single hiccup is no busy machine.
         """
-        passes = sorted(self._window, key=lambda one: one[0] / one[1])
-        if len(passes) >= ENOUGH:
-            return _ratio(passes[:-1])
-        if len(passes) >= 2 and sum(seconds for seconds, _ in passes) >= LONG:
-            return _ratio(passes)
-        return None
+        count, paid, usual, worst = len(self._window), 0.0, 0.0, (0.0, 1.0)
+        for seconds, known in self._window:
+            paid, usual = paid + seconds, usual + known
+            if seconds * worst[1] > worst[0] * known:
+                worst = seconds, known
+        if count >= ENOUGH:
+            return (paid - worst[0]) / (usual - worst[1])
+        return paid / usual if count >= 2 and paid >= LONG else None
 
     def _go_down(self, slowness: float) -> bool:
         """Try fewer threads if that promises something."""
