@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import exp
 from operator import mul
 from typing import Any
 
 LOWEST, HIGHEST = 0.005, 0.995
+_LOW = math.log(LOWEST / (1.0 - LOWEST))
 
 
 def logit(p: float) -> float:
@@ -51,7 +53,7 @@ class AcceptanceEstimator:
         z = self.bias + sum(map(mul, self._weights, features))
         if z > 5.3:
             return HIGHEST
-        return max(LOWEST, 1.0 / (1.0 + math.exp(-z))) if z > -5.3 else LOWEST
+        return 1.0 / (1.0 + exp(-z)) if z > _LOW else LOWEST
 
     def learn(self, features: Sequence[float], accepted: bool) -> None:
         """One tested token."""
