@@ -29,19 +29,25 @@ class DraftSampler:
         self._raw = session.constraint is None and not session.sampler.adjusts
         self.plain = self._raw and self.greedy
         """Whether the arg-max of each row is chosen, and nothing else is looked at."""
-        self._path = list(path)
+        self._path: list[int] = []
         self.open = True
         """False once a grammar does not allow the path: nothing can follow it."""
         self._constraint: Constraint | None = None
         if session.constraint is not None:
             self._constraint = session.constraint.fork()
         for token in path:
-            self._pass(token)
+            self.advance(token)
 
     def advance(self, token: int) -> None:
         """Move along the path by one token."""
         self._path.append(token)
-        self._pass(token)
+        if self._session.ends(token):
+            self.open = False
+        elif self._constraint is not None and self.open:
+            try:
+                self._constraint.advance(token)
+            except ValueError:
+                self.open = False
 
     def forked(self, token: int) -> DraftSampler:
         """One for the branch that goes on with a token, while this one stays where it is."""
@@ -52,15 +58,6 @@ class DraftSampler:
             further._constraint = self._constraint.fork()
         further.advance(token)
         return further
-
-    def _pass(self, token: int) -> None:
-        if self._session.ends(token):
-            self.open = False
-        if self._constraint is not None and self.open:
-            try:
-                self._constraint.advance(token)
-            except ValueError:
-                self.open = False
 
     def best(self, row: Row) -> int:
         """The most probable token."""

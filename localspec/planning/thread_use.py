@@ -101,10 +101,12 @@ class ThreadUse:
     def _observe(self) -> None:
         """Tell the controller of the passes of a step, all at once: each pass empties the
         processor's caches, and thinking after each would take three times as long."""
-        for user, tokens, context, seconds in self._passed:
-            # A count that was decided on in the middle of a step is not what others ran on.
-            if self.controller.count == self._applied:
-                self.controller.observe(user, tokens, context, seconds)
+        # A count that was decided on before is not what these ran on.
+        if self._passed and self.controller.count == self._applied:
+            *earlier, latest = self._passed
+            for one in earlier:
+                self.controller.learn(*one)
+            self.controller.observe(*latest)
         self._passed.clear()
 
     def _apply(self) -> None:

@@ -131,6 +131,18 @@ class ThreadController:
         if len(self.counts) == 1 or seconds <= 0.0:
             return
         self._last = self._clock()
+        self.learn(user, tokens, context, seconds)
+        if self._trial is not None:
+            self._judge(self._trial)
+            return
+        slowness = self._slowness()
+        if slowness is not None and not self._go_down(slowness):
+            self._go_up()
+
+    def learn(self, user: str, tokens: int, context: int, seconds: float) -> None:
+        """Learn from a pass that is followed by another one of the same step: see `observe`."""
+        if seconds <= 0.0:
+            return
         trial = self._trial
         usual = self._usual.learn(self.count, user, tokens, context, seconds)
         if trial is not None:
@@ -140,14 +152,10 @@ class ThreadController:
                 trial.add(seconds, base)
             else:
                 trial.unknown += 1
-            self._judge(trial)
             return
         self._window.append((seconds, seconds if usual is None else usual))
         self._stayed(seconds, usual)
         self._kinds.append((user, tokens, context))
-        slowness = self._slowness()
-        if slowness is not None and not self._go_down(slowness):
-            self._go_up()
 
     def chunk(self, user: str, context: int, most: int) -> int:
         """Tokens of the next chunk of a prompt: fewer where little is known of the present, so
