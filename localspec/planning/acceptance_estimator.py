@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from math import exp
+from math import exp, log
 from operator import mul
 from typing import Any
 
 LOWEST, HIGHEST = 0.005, 0.995
-_LOW = math.log(LOWEST / (1.0 - LOWEST))
+_LOW = log(LOWEST / (1.0 - LOWEST))
 
 
 def logit(p: float) -> float:
     """log(p / (1 − p)), for p kept off 0 and 1."""
-    p = min(max(p, 0.001), 0.999)
-    return math.log(p / (1.0 - p))
+    p = 0.001 if p < 0.001 else 0.999 if p > 0.999 else p
+    return log(p / (1.0 - p))
 
 
 class AcceptanceEstimator:

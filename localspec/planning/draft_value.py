@@ -84,7 +84,8 @@ class DraftValue:
         reaches.sort()
         reaches.reverse()
         # This runs for every pass that is thought of: no loop is spelled out.
-        return max(map(sub, accumulate(reaches, initial=1.0), self._prices))
+        best: float = max(map(sub, accumulate(reaches, initial=1.0), self._prices))
+        return best
 
     def grows(
         self,
