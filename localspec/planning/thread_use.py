@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from localspec.planning.pair_profile import PairProfile
@@ -121,10 +122,5 @@ class _Watch:
     """The passes of one model."""
 
     def __init__(self, use: ThreadUse, user: str) -> None:
-        self._use, self._user = use, user
-
-    def chunk(self, context: int, most: int) -> int:
-        return self._use.chunk(self._user, context, most)
-
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
-        self._use.passed(self._user, tokens, context, seconds)
+        self.chunk = partial(use.chunk, user)
+        self.passed = partial(use.passed, user)

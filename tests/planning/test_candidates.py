@@ -13,8 +13,10 @@ BELIEVES = AcceptanceEstimator((0.0, 1.0))
 """Says the chance whose logit is the second feature."""
 
 
-def put(candidates: Candidates, token: int, parent: int, chance: float, **kept: bool) -> int:
-    return candidates.add(token, parent, "toy", None, (), chance, **kept)
+def put(
+    candidates: Candidates, token: int, parent: int, chance: float, *, ends: bool = False
+) -> int:
+    return candidates.add(token, parent, "toy", None, (), chance, ends=ends)
 
 
 def expects(*chain: tuple[int, float]) -> list[Prediction]:
