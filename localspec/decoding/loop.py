@@ -49,10 +49,9 @@ def speculate(
         clock: tells seconds; steps are timed by it, and nothing is decided by it.
     """
     learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
-    native = drafter.native_seconds
     try:
         while session.finish is None:
-            started = clock() - learning
+            started, drafted = clock() - learning, drafter.native_seconds
             plan = PROMPT if session.at_prompt else planner.plan(session)
             # Draft tokens from q: algorithm 1, the first loop.
             draft = NOTHING if plan.drafter is None else drafter.draft(session, plan)
@@ -79,8 +78,7 @@ def speculate(
             hidden = _along(path[: len(tokens)], result.hidden) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
-            before, native = native, drafter.native_seconds
-            seconds = clock() - started, result.seconds, native - before
+            seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
             step = _step(session, tokens, plan, draft, verdict, seconds)
             observed = clock()
             planner.observe(step)
