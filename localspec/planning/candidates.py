@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
+from operator import itemgetter
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Prediction
@@ -58,9 +59,11 @@ class Candidates:
         Returns:
             Its number.
         """
-        number, left = len(self.all), self._left.get(parent, 1.0)
-        reach = 0.0 if ends else self.reach(parent) * left * chance
-        depth = self.depth(parent) + 1
+        number, left, above, depth = len(self.all), self._left.get(parent, 1.0), 1.0, 1
+        if parent != ROOT:
+            hung_from = self.all[parent]
+            above, depth = hung_from.reach, hung_from.depth + 1
+        reach = 0.0 if ends else above * left * chance
         self.all.append(
             Candidate(
                 token, parent, depth, source, estimator, features, chance, reach, proposal, first
@@ -126,7 +129,6 @@ class Candidates:
         for node in nodes:
             candidate = self.all[node]
             if candidate.reach > 0.0 and candidate.depth < most:
-                found.append(node)
-        if len(found) > 1:
-            found.sort(key=self.reach, reverse=True)
-        return found
+                found.append((candidate.reach, node))
+        found.sort(key=itemgetter(0), reverse=True)
+        return [node for _, node in found]

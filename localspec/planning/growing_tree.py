@@ -87,6 +87,7 @@ class GrowingTree:
         self._lessons: list[Lesson] = []
         self._reviewed: list[Lesson] = []
         self._asked: ModelSource | None = None
+        self._credit = ""
         self._first: AcceptanceEstimator | None = None
         self._asked_profile: SourceProfile | None = None
         self._offered: list[int] = []  # candidates of the latest level
@@ -109,7 +110,7 @@ class GrowingTree:
     def ask(self, source: ModelSource) -> None:
         """Grow the tree where the text is likeliest to go, for as long as asking the model source
         is worth it."""
-        self._asked = source
+        self._asked, self._credit = source, source.credit
         self._asked_profile = profile = self._profile.source(source)
         self._first = profile.estimators[source.kind(self.session)]
         candidates, most = self._candidates, min(self._plan.depth, source.room(self.session))
@@ -221,7 +222,7 @@ class GrowingTree:
         first = candidates.add(
             token,
             node,
-            self._asked.credit,
+            self._credit,
             self._first,
             features,
             self._first.predict(features),
@@ -253,7 +254,7 @@ class GrowingTree:
         estimator = self._asked_profile.estimators[SECOND]
         expected = -1 if hinted is None else hinted[1].token
         for token, features in further_choices(logits, expected):
-            source = self._asked.credit
+            source = self._credit
             if hinted is not None and token not in logits.tokens:
                 source = hinted[0].name
             number = self._candidates.add(
