@@ -52,7 +52,7 @@ class DraftSampler:
     def forked(self, token: int) -> DraftSampler:
         """One for the branch that goes on with a token, while this one stays where it is."""
         further = DraftSampler.__new__(DraftSampler)
-        further.__dict__.update(self.__dict__)  # as `copy` does, at a fifth of its time
+        further.__dict__.update(self.__dict__)  # as `copy` does, without its detours
         further._path = list(self._path)
         if self._constraint is not None:
             further._constraint = self._constraint.fork()
@@ -130,8 +130,8 @@ class DraftLogits:
         weights = np.exp(shifted)
         whole = float(np.add.reduce(weights))
         self._weights, self._whole = weights, whole
-        # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there. To look
-        # takes a tenth of the time that to bound them takes.
+        # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there. Few have,
+        # and to look takes a sixth of the time of bounding them.
         if shifted[shifted.argmin()] < -80.0:
             np.maximum(shifted, -80.0, out=shifted)
         inner = float(np.dot(weights, shifted))

@@ -100,9 +100,9 @@ class ThreadUse:
             self._observe()
 
     def _observe(self) -> None:
-        """Tell the controller of the passes of a step, all at once: each pass empties the
-        processor's caches, and thinking after each would take three times as long."""
-        # A count that was decided on before is not what these ran on.
+        """Tell the controller of the passes of a step, all at once: a pass leaves the processor's
+        caches without what is thought with, and it decides once."""
+        # A count that was decided on since the last step is not what these ran on.
         if self._passed and self.controller.count == self._applied:
             *earlier, latest = self._passed
             for one in earlier:
