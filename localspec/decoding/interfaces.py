@@ -412,7 +412,8 @@ class ModelSource(AutoSource, Protocol):
         ...
 
     def knows(self, growing: Growing, node: int) -> bool:
-        """Whether it can offer something behind a candidate without another pass."""
+        """Whether it can offer something behind a candidate without another pass. Asked of the
+        candidates that were offered last: what is known behind others was offered before."""
         ...
 
     def expand(self, growing: Growing, nodes: Sequence[int]) -> None:

@@ -97,7 +97,9 @@ class TreePasses:
     def knows(self, growing: Growing, node: int) -> bool:
         if node in self._rows:
             return True
-        primed = None if node == ROOT else self._primed.get(growing.parent(node))
+        if node == ROOT or not self._primed:
+            return False
+        primed = self._primed.get(growing.parent(node))
         if primed is None:
             return False
         # The parent's pass read on with what was expected behind it.
@@ -117,7 +119,8 @@ class TreePasses:
             rows = model.grow(primes, range(ROOT, len(primes) - 1), pending)
             growing.read(len(pending) + len(primes))
             self._rows[ROOT] = rows[0]
-            self._primed[ROOT] = rows[1:], primes, 0
+            if primes:
+                self._primed[ROOT] = rows[1:], primes, 0
             self._continued.update(range(ROOT, len(primes) - 1))
             return
         first, taken = model.grown, list[tuple[int, int]]()

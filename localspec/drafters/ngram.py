@@ -66,6 +66,10 @@ class NgramIndex:
         """See SuffixAutomaton.best."""
         return self._automaton.best(match, shortest)
 
+    def chain(self, match: Match, shortest: int) -> Iterator[tuple[int, int, int, int]]:
+        """See SuffixAutomaton.chain."""
+        return self._automaton.chain(match, shortest)
+
     def candidates(self, match: Match, most: int, shortest: int) -> list[tuple[int, int]]:
         """See SuffixAutomaton.continuations."""
         return self._automaton.continuations(match, most, shortest)
@@ -179,18 +183,15 @@ class NgramSource:
         return place.followed(token)
 
     def expected(self, place: _Place) -> Iterator[Prediction]:
-        index, match, streak = self._index, place.match, place.streak
-        best = place.best()
         said: list[int] = []
         if place.committed and self._said is None:
             self._said = said
-        while best is not None:
-            token, length, count, total = best
+        chain = self._index.chain(place.match, SHORTEST)
+        for streak, (token, length, count, total) in enumerate(chain, place.streak):
             said.append(token)
-            features = _features(min(length, 32), count, total, min(streak, 31))
-            yield Prediction(token, features, min(float(length.bit_length()), 4.0))
-            match, streak = index.follow(match, token), streak + 1
-            best = index.best(match, SHORTEST)
+            length = min(length, 32)
+            features = _features(length, count, total, min(streak, 31))
+            yield Prediction(token, features, _WEIGHT[length])
 
     def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
         best = place.best()
@@ -212,4 +213,5 @@ def _features(
     return 1.0, _LOG2[length], logit(count / (total + 1)), _LOG2[streak + 1]
 
 
+_WEIGHT = [min(float(length.bit_length()), 4.0) for length in range(33)]
 _LOG2 = [0.0, *(min(5.0, math.log2(n)) for n in range(1, 33))]

@@ -12,7 +12,7 @@ occurrence counts would have to walk all shorter endings, and predicts better be
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
@@ -133,17 +133,26 @@ class SuffixAutomaton:
             The token, the length of the ending it followed, how often it did, and how often
             anything did.
         """
+        return next(self.chain(match, shortest), None)
+
+    def chain(self, match: Match, shortest: int = 1) -> Iterator[tuple[int, int, int, int]]:
+        """What most likely follows a match, and what that, for as long as anything is known; see
+        `best`. Worked out as far as it is asked for."""
         state, length = match
         while length >= shortest and state != START:
             options = self._next[state]
-            if options:
-                follows = self._follows[state]
-                if follows is None:
-                    return next(iter(options)), length, 1, len(options)
-                return follows.best, length, follows.most, len(options) + follows.further
-            state = self._link[state]
-            length = self._length[state]
-        return None
+            if not options:
+                state = self._link[state]
+                length = self._length[state]
+                continue
+            follows = self._follows[state]
+            if follows is None:
+                token = next(iter(options))
+                yield token, length, 1, len(options)
+            else:
+                token = follows.best
+                yield token, length, follows.most, len(options) + follows.further
+            state, length = options[token], length + 1
 
     def _likeliest(self, state: int, most: int) -> list[tuple[int, int]]:
         """Up to so many of the tokens that followed a state, and how often, likeliest first. The

@@ -224,8 +224,9 @@ class Context:
             if self.restores:
                 self._saved.forget()
                 self._saved.save(len(self.tokens))
-            rows = self.extend([*pending, *tree.tokens], 1 + len(tree))
-            del self.tokens[len(self.tokens) - len(tree) :]
+            nodes = len(tree.tokens)
+            rows = self.extend([*pending, *tree.tokens], 1 + nodes)
+            del self.tokens[len(self.tokens) - nodes :]
             return rows
         if self._grown:
             self.settle()
@@ -248,7 +249,7 @@ class Context:
         kept = held + len(path)
         if tree.is_chain():
             self.tokens += tree.tokens[: len(path)]
-            if len(path) < len(tree):
+            if len(path) < len(tree.tokens):
                 if self.recurrent:
                     self.tokens += tree.tokens[len(path) :]
                     self.truncate(kept)

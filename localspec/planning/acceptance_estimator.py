@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from math import exp, log
 from operator import mul
 from typing import Any
 
 LOWEST, HIGHEST = 0.005, 0.995
+_LOW = log(LOWEST / (1.0 - LOWEST))
 
 
 def logit(p: float) -> float:
     """log(p / (1 − p)), for p kept off 0 and 1."""
-    p = min(max(p, 0.001), 0.999)
-    return math.log(p / (1.0 - p))
+    p = 0.001 if p < 0.001 else 0.999 if p > 0.999 else p
+    return log(p / (1.0 - p))
 
 
 class AcceptanceEstimator:
@@ -51,7 +53,7 @@ class AcceptanceEstimator:
         z = self.bias + sum(map(mul, self._weights, features))
         if z > 5.3:
             return HIGHEST
-        return max(LOWEST, 1.0 / (1.0 + math.exp(-z))) if z > -5.3 else LOWEST
+        return 1.0 / (1.0 + exp(-z)) if z > _LOW else LOWEST
 
     def learn(self, features: Sequence[float], accepted: bool) -> None:
         """One tested token."""

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
 
 from localspec.decoding.tree import ROOT
 from localspec.planning.plan import AdaptivePlan, Candidate
@@ -32,6 +34,7 @@ class DraftValue:
         "_limit",
         "_most",
         "_onward",
+        "_prices",
         "_rate",
         "_size",
         "_spare",
@@ -45,6 +48,8 @@ class DraftValue:
         self._rate = plan.rate
         self._most = self._limit = plan.depth
         self._spare = plan.spare
+        # Of verifying nothing, one, two … candidates, in tokens: as many as may be verified.
+        self._prices = [plan.rate * seconds for seconds in self.least[1 : plan.depth + 2]]
         self.spend(0.0)
         self._leaves = plan.leaves
         self._drawn = plan.drawn
@@ -56,6 +61,7 @@ class DraftValue:
         least = self.least
         if least[min(self._most, len(least) - 2) + 1] - least[1] > self._spare:
             self._most = max(0, bisect_right(least, least[1] + self._spare, 2) - 2)
+            del self._prices[self._most + 1 :]
 
     def affords(self, seconds: float, count: int) -> bool:
         """Whether so many candidates may still be verified after a pass of so many seconds, even
@@ -66,18 +72,19 @@ class DraftValue:
         return seconds + least[count + 1] - least[1] <= self._spare
 
     def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
-        """What is best verified of candidates, all of them where they were drawn."""
-        least, rate = self.least, self._rate
+        """What is best verified of candidates, all of them where they were drawn.
+
+        Args:
+            reaches: quickest if they ascend; `further` are a few more, in any order.
+        """
         reaches = [*reaches, *further]
         if self._drawn:
-            return 1.0 + sum(reaches) - rate * least[min(len(reaches), self._limit) + 1]
-        reaches.sort(reverse=True)
-        total, best = 1.0, 1.0 - rate * least[1]
-        for n, reach in enumerate(reaches[: self._most], 2):
-            total += reach
-            worth = total - rate * least[n]
-            if worth > best:
-                best = worth
+            size = min(len(reaches), self._limit) + 1
+            return 1.0 + sum(reaches) - self._rate * self.least[size]
+        reaches.sort()
+        reaches.reverse()
+        # This runs for every pass that is thought of: no loop is spelled out.
+        best: float = max(map(sub, accumulate(reaches, initial=1.0), self._prices))
         return best
 
     def grows(
@@ -123,18 +130,20 @@ class DraftValue:
     def select(self, candidates: Sequence[Candidate]) -> tuple[list[int], int]:
         """Which candidates are verified, in order, and how much padding makes the pass cheaper."""
         order: list[int] = list(range(len(candidates)))
-        if not self._drawn:
+        reaches = [candidate.reach for candidate in candidates]
+        best, most, firm = 1.0 - self._rate * self.least[1], self._most, 0
+        if self._drawn:
+            firm = sum(candidate.proposal is not None for candidate in candidates)
+            if firm:
+                best = float("-inf")  # what was drawn is verified
+            most = max(most, firm)  # it was only drawn where that was covered
+        else:
             # Parents are at least as likely as their children, and come first among equals.
-            order.sort(key=lambda number: -candidates[number].reach)
+            order.sort(key=reaches.__getitem__, reverse=True)
             order = self._fitting(candidates, order)
-        best, count, total = 1.0 - self._rate * self.least[1], 0, 1.0
-        firm = sum(candidate.proposal is not None for candidate in candidates)
-        if self._drawn and firm:
-            best = float("-inf")  # what was drawn is verified
-        # What was drawn is verified; it was only drawn where that was covered.
-        most = max(self._most, firm) if self._drawn else self._most
+        count, total = 0, 1.0
         for n, number in enumerate(order[:most], 1):
-            total += candidates[number].reach
+            total += reaches[number]
             if n < firm:
                 continue
             worth = total - self._rate * self.least[n + 1]

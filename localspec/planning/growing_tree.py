@@ -1,4 +1,4 @@
-"""The candidates of one step's draft tree, as the sources offer them."""
+"""The draft tree of one step while it grows: what is asked of the sources, and for how long."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
 from localspec.planning.answer_state import ModelState
+from localspec.planning.candidates import Candidates
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import AGREES, PairProfile, SourceProfile
-from localspec.planning.plan import AdaptivePlan, Candidate, Lesson, PlannedDraft
+from localspec.planning.plan import AdaptivePlan, Lesson, PlannedDraft
 
 SECOND = "second"
 """Kind of estimator that every model source has: of its second and further choices."""
 UNLIKELY = "the draft model was asked, and its tokens were too unlikely to be verified"
-LEAST_REACH = 0.01
-"""Candidates less likely than this are not worth keeping in mind."""
 PRIMES, FAINT = 7, 0.05
 """Most expected tokens that a draft model reads along, and how likely it has to be at least that
 it says the same up to there."""
@@ -80,10 +79,7 @@ class GrowingTree:
         self._profile = profile
         self._costs = plan.costs
         self._value = DraftValue(plan)
-        self._candidates: list[Candidate] = []
-        self._reaches: list[float] = []
-        self._children: dict[int, list[int]] = {}
-        self._left: dict[int, float] = {}  # probability that none of the children is accepted
+        self._candidates = Candidates()
         self._places: dict[int, list[Any]] = {}
         self._hints: dict[int, tuple[LookupSource, Prediction] | None] = {}
         self._sizes: list[int] = []
@@ -91,6 +87,7 @@ class GrowingTree:
         self._lessons: list[Lesson] = []
         self._reviewed: list[Lesson] = []
         self._asked: ModelSource | None = None
+        self._credit = ""
         self._first: AcceptanceEstimator | None = None
         self._asked_profile: SourceProfile | None = None
         self._offered: list[int] = []  # candidates of the latest level
@@ -102,41 +99,40 @@ class GrowingTree:
         """Everything that the lookup sources expect, and what else may come."""
         for lookup in self._lookups:
             self._hang(lookup, ROOT, self._plan.predictions.get(lookup.name, ()))
-        if not self.branching or not self._candidates:
+        candidates = self._candidates
+        if not self.branching or not candidates.all:
             return
         for lookup, place in zip(self._lookups, self._places_at(ROOT), strict=True):
             for token, chance in lookup.others(place, ALTERNATIVES):
-                if self._child(ROOT, token) is None:
-                    self._add(token, ROOT, lookup.name, None, (), chance=chance)
+                if candidates.child(ROOT, token) is None:
+                    candidates.add(token, ROOT, lookup.name, None, (), chance)
 
     def ask(self, source: ModelSource) -> None:
         """Grow the tree where the text is likeliest to go, for as long as asking the model source
         is worth it."""
-        self._asked = source
+        self._asked, self._credit = source, source.credit
         self._asked_profile = profile = self._profile.source(source)
         self._first = profile.estimators[source.kind(self.session)]
-        most = min(self._plan.depth, source.room(self.session))
+        candidates, most = self._candidates, min(self._plan.depth, source.room(self.session))
         # A chain is followed at its end; of a tree all ends are kept in mind.
         returns = self.branching and source.branches(self.session) > 1
-        ends = [ROOT] if most > 0 else []
+        ends, newest = [ROOT] if most > 0 else [], ROOT
         source.start(self)
         while ends:
-            known = [node for node in (ends if returns else ends[:1]) if source.knows(self, node)]
-            if known:
-                nodes = known
-            elif ends[0] != ROOT and not self._grows(
-                self._value.of(self._reaches), (), self._reach(ends[0]), ends[0]
-            ):
-                break
-            else:
+            # What was offered earlier was asked for then.
+            fresh = [node for node in (ends if returns else ends[:1]) if node >= newest]
+            nodes = [node for node in fresh if source.knows(self, node)]
+            if not nodes:
+                if ends[0] != ROOT and not self._goes_on(ends[0]):
+                    break
                 nodes = self._worth_reading(ends, source)
-            self._offered = []
+            self._offered, newest = [], len(candidates.all)
             source.expand(self, nodes)
             left = [node for node in ends if node not in nodes] if returns else []
-            ends = self._best_of([*left, *self._offered], most)
+            ends = candidates.likeliest([*left, *self._offered], most)
             if self._offered:
                 self._tip = ends[0] if ends else self._offered[0]
-        self._go_on(self._plan.depth - self._depth(self._tip))
+        self._go_on(self._plan.depth - candidates.depth(self._tip))
 
     def review(self, source: ModelSource) -> None:
         """See how a model source would have done lately."""
@@ -147,19 +143,13 @@ class GrowingTree:
     # What the model source sees.
 
     def token(self, node: int) -> int:
-        return self._candidates[node].token
+        return self._candidates.all[node].token
 
     def parent(self, node: int) -> int:
-        return self._candidates[node].parent
+        return self._candidates.all[node].parent
 
     def path(self, node: int) -> list[int]:
-        tokens = []
-        while node != ROOT:
-            candidate = self._candidates[node]
-            tokens.append(candidate.token)
-            node = candidate.parent
-        tokens.reverse()
-        return tokens
+        return self._candidates.path(node)
 
     def hint(self, node: int) -> Prediction | None:
         found = self._hint(node)
@@ -173,7 +163,7 @@ class GrowingTree:
             return []
         lookup = found[0]
         costs, held = self._asked_profile.costs, len(self.session.context)
-        most = min(self._plan.depth - self._depth(node) - 1, PRIMES)
+        most = min(self._plan.depth - self._candidates.depth(node) - 1, PRIMES)
         alone, one = costs.seconds(unread, held), costs.seconds(1, held)
         estimator = self._profile.source(lookup).estimators[AGREES]
         place = self._places_at(node)[self._lookups.index(lookup)]
@@ -204,11 +194,12 @@ class GrowingTree:
 
     def worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
         assert self._first is not None
-        if not self._value.affords(0.0, self._depth(node) + 1):
+        candidates, value = self._candidates, self._value
+        if not value.affords(0.0, candidates.depth(node) + 1):
             return False
-        reach = self._first.predict(features) * self._reach(node)
-        stop = self._value.of(self._reaches)
-        if self._value.of(self._reaches, (reach,)) > stop:
+        reach = self._first.predict(features) * candidates.reach(node)
+        stop = value.of(candidates.reaches)
+        if value.of(candidates.reaches, (reach,)) > stop:
             return True
         return self._grows(stop, (reach,), reach, node)
 
@@ -223,22 +214,20 @@ class GrowingTree:
     ) -> int:
         assert self._asked is not None
         assert self._first is not None
-        hinted = self._hint(node)
-        if hinted is not None and self._depth(node) < TAUGHT:
+        candidates, hinted = self._candidates, self._hint(node)
+        if hinted is not None and candidates.depth(node) < TAUGHT:
             lookup, hint = hinted
             agrees = self._profile.source(lookup).estimators[AGREES]
             self._lessons.append(Lesson(agrees, hint.features, hint.token == token))
-        ends = self.session.ends(token)
-        chance = self._first.predict(features)
-        first = self._add(
+        first = candidates.add(
             token,
             node,
-            self._asked.credit,
+            self._credit,
             self._first,
             features,
-            chance=chance,
+            self._first.predict(features),
             proposal=proposal,
-            ends=ends,
+            ends=self.session.ends(token),
             first=True,
         )
         self._offered.append(first)
@@ -248,63 +237,10 @@ class GrowingTree:
 
     # Candidates.
 
-    def _add(
-        self,
-        token: int,
-        parent: int,
-        source: str,
-        estimator: AcceptanceEstimator | None,
-        features: tuple[float, ...],
-        *,
-        chance: float,
-        proposal: Distribution | None = None,
-        ends: bool = False,
-        first: bool = False,
-    ) -> int:
-        """Put a candidate below another one, behind its elder siblings.
-
-        Args:
-            ends: whether it ends the answer: accepting it then brings nothing, as the target's
-                own token behind it is lost.
-        """
-        number, left = len(self._candidates), self._left.get(parent, 1.0)
-        reach = 0.0 if ends else self._reach(parent) * left * chance
-        depth = self._depth(parent) + 1
-        self._candidates.append(
-            Candidate(
-                token, parent, depth, source, estimator, features, chance, reach, proposal, first
-            )
-        )
-        self._reaches.append(reach)
-        self._left[parent] = left * (1.0 - chance)
-        self._children.setdefault(parent, []).append(number)
-        return number
-
-    def _child(self, node: int, token: int) -> int | None:
-        """The candidate below another one that is this token."""
-        children = self._children.get(node, ())
-        return next((n for n in children if self._candidates[n].token == token), None)
-
-    def _reach(self, node: int) -> float:
-        return 1.0 if node == ROOT else self._candidates[node].reach
-
-    def _depth(self, node: int) -> int:
-        return 0 if node == ROOT else self._candidates[node].depth
-
     def _hang(self, lookup: LookupSource, parent: int, predictions: Iterable[Prediction]) -> None:
-        """What a lookup source expects below a candidate, as far as it is likely enough."""
+        """What a lookup source expects below a candidate."""
         estimator = self._profile.source(lookup).estimators[lookup.kind(self.session)]
-        reach = self._reach(parent) * self._left.get(parent, 1.0)
-        for token, features, _ in predictions:
-            there = self._child(parent, token)
-            if there is not None:
-                parent, reach = there, self._reach(there)
-                continue
-            chance = estimator.predict(features)
-            reach *= chance
-            if reach < LEAST_REACH:
-                break
-            parent = self._add(token, parent, lookup.name, estimator, features, chance=chance)
+        self._candidates.hang(predictions, parent, lookup.name, estimator)
 
     def _siblings(
         self,
@@ -318,17 +254,16 @@ class GrowingTree:
         estimator = self._asked_profile.estimators[SECOND]
         expected = -1 if hinted is None else hinted[1].token
         for token, features in further_choices(logits, expected):
-            chance = estimator.predict(features)
-            source = self._asked.credit
+            source = self._credit
             if hinted is not None and token not in logits.tokens:
                 source = hinted[0].name
-            number = self._add(
+            number = self._candidates.add(
                 token,
                 node,
                 source,
                 estimator,
                 features,
-                chance=chance,
+                estimator.predict(features),
                 ends=self.session.ends(token),
             )
             self._offered.append(number)
@@ -337,7 +272,7 @@ class GrowingTree:
 
     def _go_on(self, room: int) -> None:
         """What the lookup sources expect behind the end of the likeliest branch."""
-        if room < 1 or (self._tip != ROOT and self._reach(self._tip) == 0.0):
+        if room < 1 or self._candidates.reach(self._tip) == 0.0:
             return
         if not self.branching:  # then there is room for one of them
             hinted = self._hint(self._tip)
@@ -356,7 +291,7 @@ class GrowingTree:
             if node == ROOT:
                 found = [lookup.place(self.session) for lookup in self._lookups]
             else:
-                candidate = self._candidates[node]
+                candidate = self._candidates.all[node]
                 above = self._places_at(candidate.parent)
                 pairs = zip(self._lookups, above, strict=True)
                 found = [lookup.follow(place, candidate.token) for lookup, place in pairs]
@@ -390,27 +325,31 @@ class GrowingTree:
         """Tokens that could be had in that time."""
         return self._plan.rate * self._pass_seconds(size)
 
+    def _goes_on(self, node: int) -> bool:
+        """Whether passes behind a candidate are worth more than what there is."""
+        reaches = self._candidates.reaches
+        return self._grows(self._value.of(reaches), (), self._candidates.reach(node), node)
+
     def _grows(self, now: float, known: tuple[float, ...], reach: float, node: int) -> bool:
-        depth = self._depth(node) + len(known)
-        if not self._value.affords(self._pass_seconds(1), depth + 1):
+        depth = self._candidates.depth(node)
+        if not self._value.affords(self._pass_seconds(1), depth + len(known) + 1):
             return False
-        room = self._plan.depth - self._depth(node)
-        one = self._pass_cost(1)
-        return self._value.grows(now, self._reaches, known, reach, one, room)
+        one, room = self._pass_cost(1), self._plan.depth - depth
+        return self._value.grows(now, self._candidates.reaches, known, reach, one, room)
 
     def _worth_reading(self, nodes: list[int], source: ModelSource) -> list[int]:
         """The best candidate, and those whose reading along in the same pass pays."""
         if len(nodes) == 1:
             return nodes
-        taken, onward = nodes[:1], self._plan.onward
-        reaches = [self._reach(nodes[0]) * onward]
+        candidates, onward = self._candidates, self._plan.onward
+        taken, reaches = nodes[:1], [candidates.reach(nodes[0]) * onward]
         cost, value = self._pass_cost(1), 0.0
         for node in nodes[1 : min(AT_ONCE, source.branches(self.session))]:
-            dearer, reach = self._pass_cost(len(taken) + 1), self._reach(node) * onward
+            dearer, reach = self._pass_cost(len(taken) + 1), candidates.reach(node) * onward
             if reach <= dearer - cost:
                 break
-            value = value or self._value.of(self._reaches, reaches)
-            with_it = self._value.of(self._reaches, [*reaches, reach])
+            value = value or self._value.of(candidates.reaches, reaches)
+            with_it = self._value.of(candidates.reaches, [*reaches, reach])
             if with_it - value <= dearer - cost:
                 break
             taken.append(node)
@@ -418,22 +357,15 @@ class GrowingTree:
             cost, value = dearer, with_it
         return taken
 
-    def _best_of(self, nodes: Sequence[int], most: int) -> list[int]:
-        """Candidates that the text may go on behind, within so many levels, likeliest first."""
-        candidates = self._candidates
-        live = [n for n in nodes if candidates[n].reach > 0.0 and candidates[n].depth < most]
-        if len(live) > 1:
-            live.sort(key=lambda n: -candidates[n].reach)
-        return live
-
     def finished(self) -> PlannedDraft:
         """The tree of what is worth verifying, and all there is to learn from."""
-        kept, padding = self._value.select(self._candidates)
+        candidates = self._candidates.all
+        kept, padding = self._value.select(candidates)
         tree, chances = TokenTree(), {}
         nodes = {ROOT: ROOT}
         tokens = 1.0
         for number in kept:
-            candidate = self._candidates[number]
+            candidate = candidates[number]
             node = tree.add(
                 candidate.token, nodes[candidate.parent], candidate.source, candidate.proposal
             )
@@ -449,8 +381,8 @@ class GrowingTree:
             tree,
             UNLIKELY if passes else "",
             Expectation(tokens, target_seconds + sum(passes) / self._plan.rate, chances),
-            self._candidates,
-            self._children,
+            candidates,
+            self._candidates.children,
             self._sizes,
             tokens - self._plan.rate * target_seconds - sum(passes[1:]) - self._plan.worth,
             self._lessons,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Protocol
 
 from localspec.planning.pair_profile import PairProfile
@@ -42,6 +43,8 @@ class ThreadUse:
         self.controller = controller
         self._passes, self._fixed, self._profile = passes, fixed, profile
         self._measuring = False
+        # Of this step: whose, over how many tokens, behind how many, how long.
+        self._passed: list[tuple[str, int, int, float]] = []
         self._applied = 0
         self._apply()
 
@@ -60,6 +63,7 @@ class ThreadUse:
 
     def begin(self) -> None:
         """An answer begins."""
+        self._passed.clear()
         self.controller.begin()
         self._apply()
 
@@ -84,13 +88,27 @@ class ThreadUse:
     def chunk(self, user: str, context: int, most: int) -> int:
         if self._measuring:
             return most
+        self._observe()
         self.between()
         return self.controller.chunk(user, context, most)
 
     def passed(self, user: str, tokens: int, context: int, seconds: float) -> None:
-        # A count that was decided on in the middle of a step is not what this pass ran on.
-        if not self._measuring and self.controller.count == self._applied:
-            self.controller.observe(user, tokens, context, seconds)
+        if self._measuring or len(self.controller.counts) == 1:
+            return
+        self._passed.append((user, tokens, context, seconds))
+        if user == TARGET:
+            self._observe()
+
+    def _observe(self) -> None:
+        """Tell the controller of the passes of a step, all at once: a pass leaves the processor's
+        caches without what is thought with, and it decides once."""
+        # A count that was decided on since the last step is not what these ran on.
+        if self._passed and self.controller.count == self._applied:
+            *earlier, latest = self._passed
+            for one in earlier:
+                self.controller.learn(*one)
+            self.controller.observe(*latest)
+        self._passed.clear()
 
     def _apply(self) -> None:
         count = self._applied = self.controller.count
@@ -104,10 +122,5 @@ class _Watch:
     """The passes of one model."""
 
     def __init__(self, use: ThreadUse, user: str) -> None:
-        self._use, self._user = use, user
-
-    def chunk(self, context: int, most: int) -> int:
-        return self._use.chunk(self._user, context, most)
-
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
-        self._use.passed(self._user, tokens, context, seconds)
+        self.chunk = partial(use.chunk, user)
+        self.passed = partial(use.passed, user)

@@ -131,25 +131,31 @@ class ThreadController:
         if len(self.counts) == 1 or seconds <= 0.0:
             return
         self._last = self._clock()
-        usual = self._usual.seconds(self.count, user, tokens, context)
+        self.learn(user, tokens, context, seconds)
+        if self._trial is not None:
+            self._judge(self._trial)
+            return
+        slowness = self._slowness()
+        if slowness is not None and not self._go_down(slowness):
+            self._go_up()
+
+    def learn(self, user: str, tokens: int, context: int, seconds: float) -> None:
+        """Learn from a pass that is followed by another one of the same step: see `observe`."""
+        if seconds <= 0.0:
+            return
         trial = self._trial
+        usual = self._usual.learn(self.count, user, tokens, context, seconds)
         if trial is not None:
             base = self._usual.seconds(trial.base, user, tokens, context)
-            self._usual.learn(self.count, user, tokens, context, seconds)
             self._stayed(seconds, usual)
             if base is not None:
                 trial.add(seconds, base)
             else:
                 trial.unknown += 1
-            self._judge(trial)
             return
         self._window.append((seconds, seconds if usual is None else usual))
         self._stayed(seconds, usual)
         self._kinds.append((user, tokens, context))
-        self._usual.learn(self.count, user, tokens, context, seconds)
-        slowness = self._slowness()
-        if slowness is not None and not self._go_down(slowness):
-            self._go_up()
 
     def chunk(self, user: str, context: int, most: int) -> int:
         """Tokens of the next chunk of a prompt: fewer where little is known of the present, so
@@ -186,12 +192,14 @@ class ThreadController:
 
         Without the worst one: a single hiccup is no busy machine.
         """
-        passes = sorted(self._window, key=lambda one: one[0] / one[1])
-        if len(passes) >= ENOUGH:
-            return _ratio(passes[:-1])
-        if len(passes) >= 2 and sum(seconds for seconds, _ in passes) >= LONG:
-            return _ratio(passes)
-        return None
+        count, paid, usual, worst = len(self._window), 0.0, 0.0, (0.0, 1.0)
+        for seconds, known in self._window:
+            paid, usual = paid + seconds, usual + known
+            if seconds * worst[1] > worst[0] * known:
+                worst = seconds, known
+        if count >= ENOUGH:
+            return (paid - worst[0]) / (usual - worst[1])
+        return paid / usual if count >= 2 and paid >= LONG else None
 
     def _go_down(self, slowness: float) -> bool:
         """Try fewer threads if that promises something."""

@@ -35,19 +35,23 @@ class UsualTimes:
         kinds = [k for k in self._known if k[:2] == (count, user) and k[2] > CHUNK]
         return self._near(max(kinds, default=(0, "", 0)), context // STRETCH)
 
-    def learn(self, count: int, user: str, tokens: int, context: int, seconds: float) -> None:
-        """Take a pass into account."""
-        kind, stretch = _kind(count, user, tokens), context // STRETCH
-        seconds /= _units(tokens)
+    def learn(
+        self, count: int, user: str, tokens: int, context: int, seconds: float
+    ) -> float | None:
+        """Take a pass into account; returns what `seconds` said of it before."""
+        kind, stretch, units = _kind(count, user, tokens), context // STRETCH, _units(tokens)
+        seconds /= units
         table = self._known.setdefault(kind, {})
         known = table.get(stretch)
         if known is None:
             near = self._near(kind, stretch)
             table[stretch] = seconds if near is None else min(seconds, near * GROWTH)
-        elif seconds < known:
+            return None if near is None else near * units
+        if seconds < known:
             table[stretch] = known + FALL * (seconds - known)
         else:
             table[stretch] = known + RISE * (min(seconds, MOST_RISE * known) - known)
+        return known * units
 
     def price(self, count: int, other: int) -> float | None:
         """Passes on one count in those on another, of the kinds that ran on both."""

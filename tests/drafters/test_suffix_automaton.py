@@ -65,6 +65,19 @@ def test_followed_match_is_the_longest_ending_of_what_was_imagined(
 
 
 @examples(200)
+@given(text=texts, shortest=st.integers(1, 4))
+def test_a_chain_is_the_best_one_followed_again_and_again(text: list[int], shortest: int) -> None:
+    automaton = automaton_of(text)
+    match, chain = automaton.match(), automaton.chain(automaton.match(), shortest)
+    for _ in range(12):
+        best = automaton.best(match, shortest)
+        assert next(chain, None) == best
+        if best is None:
+            break
+        match = automaton.follow(match, best[0])
+
+
+@examples(200)
 @given(
     text=texts,
     beyond=st.lists(st.integers(0, 2), max_size=4),

@@ -9,6 +9,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions, SamplingParams
 from localspec.llama import thread_counts
+from localspec.planning.pair_profile import PairProfile
 from localspec.planning.thread_use import ThreadUse
 from tests.support.sessions import make_drafts_cheap
 
@@ -33,6 +34,9 @@ class Restless:
     def observe(self, user: str, tokens: int, context: int, seconds: float) -> None:
         self.passes.append((user, self.count))
         self.count = 3 - self.count
+
+    def learn(self, user: str, tokens: int, context: int, seconds: float) -> None:
+        self.passes.append((user, self.count))
 
     def chunk(self, user: str, context: int, most: int) -> int:
         return most
@@ -77,18 +81,34 @@ def test_a_fixed_count_is_told_and_never_left() -> None:
         assert engine.profile.threads == 1
 
 
+class Passes:
+    """Of a model: on how many threads they are to run."""
+
+    def __init__(self) -> None:
+        self.counts: list[int] = []
+
+    def set_threads(self, count: int) -> None:
+        self.counts.append(count)
+
+
+def test_passes_of_a_draft_are_told_with_the_one_that_verifies_it() -> None:
+    restless = Restless()
+    use = ThreadUse(restless, {"target": Passes()}, PairProfile(), fixed={})  # type: ignore[arg-type]
+    draft, target = use.watch("draft"), use.watch("target")
+    draft.passed(1, 10, 0.001)
+    draft.passed(1, 11, 0.001)
+    assert restless.passes == []
+    target.passed(3, 10, 0.01)
+    assert restless.passes == [("draft", 2), ("draft", 2), ("target", 2)], "one decision for all"
+    use.between()
+    draft.passed(64, 0, 0.01)  # of a prompt, which is read in chunks
+    assert len(restless.passes) == 3
+    use.chunk("draft", 64, 64)
+    assert restless.passes[3:] == [("draft", 1)]
+
+
 def test_a_pass_within_a_step_whose_count_is_given_up_is_not_told() -> None:
     """It ran on the count before, which is set anew between two steps only."""
-
-    class Passes:
-        def __init__(self) -> None:
-            self.counts: list[int] = []
-
-        def set_threads(self, count: int) -> None:
-            self.counts.append(count)
-
-    from localspec.planning.pair_profile import PairProfile
-
     restless, passes, profile = Restless(), Passes(), PairProfile()
     use = ThreadUse(restless, {"target": passes}, profile, fixed={})  # type: ignore[arg-type]
     use.passed("target", 1, 0, 0.01)

@@ -27,6 +27,15 @@ def test_a_disturbance_moves_it_by_little_and_a_first_slow_pass_is_soon_forgotte
     assert times.seconds(2, "target", 1, 0) == pytest.approx(0.01, rel=0.1)
 
 
+@pytest.mark.parametrize("tokens", [1, 4, 100])
+def test_learning_tells_what_was_known_before(tokens: int) -> None:
+    times = UsualTimes()
+    assert times.learn(2, "target", tokens, 0, 0.01) is None
+    for context, seconds in ((0, 0.02), (0, 0.005), (5 * STRETCH, 0.03), (5 * STRETCH, 0.01)):
+        before = times.seconds(2, "target", tokens, context)
+        assert times.learn(2, "target", tokens, context, seconds) == before
+
+
 def test_chunks_are_known_by_the_token() -> None:
     times = UsualTimes()
     times.learn(2, "target", 64, 0, 0.64)
