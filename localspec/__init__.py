@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.async_engine import AsyncEngine, load_async
+    from localspec.async_stream import AsyncStream
     from localspec.decoding.params import SamplingParams
     from localspec.decoding.stats import DrafterStats, GenerationStats
     from localspec.drafters.options import Drafting
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncEngine",
+    "AsyncStream",
     "Cancelled",
     "Chunk",
     "Completion",
@@ -53,12 +57,15 @@ __all__ = [
     "Stream",
     "UsageError",
     "load",
+    "load_async",
 ]
 
 logging.getLogger("localspec").addHandler(logging.NullHandler())
 
 # Imported when first asked for: numpy and jinja2 take longer than all of `localspec --help`.
 _HOMES = {
+    "localspec.async_engine": ("AsyncEngine", "load_async"),
+    "localspec.async_stream": ("AsyncStream",),
     "localspec.decoding.params": ("SamplingParams",),
     "localspec.decoding.stats": (
         "DrafterStats",
