@@ -54,6 +54,7 @@ class ModelKeywords(TypedDict, total=False):
     requantize_draft: bool
     cross_vocabulary: str
     batch: int
+    prompt_cache: int
 
 
 class DraftingKeywords(TypedDict, total=False):

@@ -135,6 +135,7 @@ def load(
             why_no_draft=why_no_draft,
             why_draft=why_draft,
             notices=tuple(notice for one in found for notice in one.notices),
+            prompt_cache=options.prompt_cache,
         )
         opened.pop_all()
     return engine

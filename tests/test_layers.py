@@ -21,7 +21,7 @@ LAYERS = (
     ("gguf",),
     ("planning", "prompting"),
     ("drafters",),
-    ("stream", "keywords"),
+    ("stream", "keywords", "sessions"),
     ("async_stream",),
     ("engine",),
     ("settings",),
