@@ -27,10 +27,12 @@ if TYPE_CHECKING:
         ModelInvalid,
         ModelNotFound,
         NativeError,
+        SessionError,
         UsageError,
     )
     from localspec.llama.options import ModelOptions
     from localspec.loading import load
+    from localspec.sessions.sessions import OpenedSession
     from localspec.stream import Chunk, Completion, Stream
 
 __version__ = "0.1.0"
@@ -53,7 +55,9 @@ __all__ = [
     "ModelNotFound",
     "ModelOptions",
     "NativeError",
+    "OpenedSession",
     "SamplingParams",
+    "SessionError",
     "Stream",
     "UsageError",
     "load",
@@ -82,10 +86,12 @@ _HOMES = {
         "ModelInvalid",
         "ModelNotFound",
         "NativeError",
+        "SessionError",
         "UsageError",
     ),
     "localspec.llama.options": ("ModelOptions",),
     "localspec.loading": ("load",),
+    "localspec.sessions.sessions": ("OpenedSession",),
     "localspec.stream": (
         "Chunk",
         "Completion",

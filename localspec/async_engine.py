@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec.async_stream import Answer, AsyncStream
 from localspec.drafters.options import Drafting
@@ -17,8 +18,9 @@ from localspec.llama.options import ModelOptions
 from localspec.loading import Reference, load
 from localspec.prompting.prompt import Prompt
 from localspec.prompting.template import Message
+from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
-from localspec.worker_threads import WorkerThreads, call, off_the_loop
+from localspec.worker_threads import WorkerThreads, awaited, call, off_the_loop
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from localspec.decoding.params import SamplingParams
 
 Progress = Callable[[int, int], None]
+Result = TypeVar("Result")
 
 
 class AsyncEngine:
@@ -169,12 +172,31 @@ class AsyncEngine:
             drafting=drafting,
         ).completion()
 
+    async def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
+        """As `Engine.open_session`, when it is its turn."""
+        return await self._in_turn(lambda: self.engine.open_session(path))
+
+    async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+        """As `Engine.save_session`, when it is its turn."""
+        await self._in_turn(lambda: self.engine.save_session(path, conversation))
+
+    async def _in_turn(self, task: Callable[[], Result]) -> Result:
+        def begin(work: Callable[[], object]) -> None:
+            with self._state:
+                self._check_open()
+                self._threads.submit(work)
+
+        return await awaited(begin, task)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("The engine is closed. Load the model again.")
+
     def _begin(self, opening: Callable[[], Any], *, chunks: bool) -> Answer:
         """Put an answer into the queue."""
         task = asyncio.current_task()
         with self._state:
-            if self._closed:
-                raise UsageError("The engine is closed. Load the model again.")
+            self._check_open()
             self._answers = [one for one in self._answers if not (one.ended and one.over)]
             if sum(one.read_by(task) for one in self._answers) >= self.parallel:
                 raise EngineBusy(

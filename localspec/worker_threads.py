@@ -73,6 +73,23 @@ async def off_the_loop(name: str, task: Callable[[], Result]) -> Result:
 
     A cancellation is not waited for: the task goes on, and its result is dropped.
     """
+    threads: list[threading.Thread] = []
+
+    def begin(work: Task) -> None:
+        threads.append(threading.Thread(target=work, name=name, daemon=True))
+        threads[0].start()
+
+    result = await awaited(begin, task)
+    threads[0].join()  # telling was the last that it did
+    return result
+
+
+async def awaited(begin: Callable[[Task], object], task: Callable[[], Result]) -> Result:
+    """What a task returns or raises that another thread does.
+
+    Args:
+        begin: has something done there.
+    """
     loop = asyncio.get_running_loop()
     done: asyncio.Future[Result] = loop.create_future()
 
@@ -92,13 +109,11 @@ async def off_the_loop(name: str, task: Callable[[], Result]) -> Result:
             error = raised
         call(loop, tell, result, error)
 
-    thread = threading.Thread(target=work, name=name, daemon=True)
-    thread.start()
+    begin(work)
     try:
         await asyncio.wait([done])
     finally:
         done.cancel()  # unless it is done: nobody asks for what comes
-    thread.join()  # telling was the last that it did
     return done.result()
 
 

@@ -74,9 +74,12 @@ class RunSession:
 
 
 def _conversation(found: Any) -> Prompt | None:
-    """What was kept, if it is a conversation."""
+    """What was kept, if it is a conversation; `localspec chat` keeps more than the messages."""
     if isinstance(found, str):
         return found
+    if isinstance(found, dict):
+        system = found.get("system")
+        found = [*([{"role": "system", "content": system}] if system else []), *found["messages"]]
     if isinstance(found, Sequence) and found and all(isinstance(one, dict) for one in found):
         return [{"role": str(one["role"]), "content": str(one["content"])} for one in found]
     return None

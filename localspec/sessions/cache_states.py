@@ -62,6 +62,11 @@ class CacheStates:
         """What the target's cache holds."""
         return self._target.tokens
 
+    @property
+    def capacity(self) -> int:
+        """How many tokens it can hold."""
+        return self._target.capacity
+
     def save(self, path: Path, conversation: Any = None) -> None:
         """Write all of it into a file. A damaged session that is there is kept aside.
 

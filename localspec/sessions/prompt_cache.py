@@ -57,7 +57,9 @@ class PromptCache:
         best, most = None, here + LEAST - 1
         for path, tokens in self._entries():
             shared = _shared(tokens, wanted)
-            if shared > most and (shared == len(tokens) or not self._recurrent):
+            if self._recurrent and shared < len(tokens):
+                continue
+            if shared > most and len(tokens) <= self._states.capacity:
                 best, most = path, shared
         notes = []
         if best is not None or len(held) - here >= LEAST:
@@ -82,8 +84,9 @@ class PromptCache:
                 logger.info("%d MB of one conversation are more than is kept", size >> 20)
                 return []
             # A conversation that grew takes the place of its beginning.
+            worthless = 1 if self._recurrent else LEAST
             for path, known in self._entries():
-                if _shared(known, parts[f"{TARGET}.tokens"]) == len(known):
+                if len(known) - _shared(known, parts[f"{TARGET}.tokens"]) < worthless:
                     discard(path)
             self._trim(self._size - size)
             name = fingerprint({"tokens": tokens})[:16]

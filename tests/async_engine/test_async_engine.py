@@ -8,6 +8,7 @@ import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import aclosing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -368,6 +369,19 @@ async def test_closing_stops_what_runs_and_what_waits() -> None:
     with pytest.raises(UsageError, match="The engine is closed"):
         await engine.generate(PROMPT)
     assert threads() == []
+
+
+async def test_a_session_is_saved_in_its_turn(answering: AsyncEngine, tmp_path: Path) -> None:
+    path = tmp_path / "a.session"
+    answer = asyncio.ensure_future(answering.generate(PROMPT, max_tokens=60, sampling=GREEDY))
+    await asyncio.sleep(0)
+    await answering.save_session(path, ["said"])
+    assert answer.done(), "behind the answer"
+    opened = await answering.open_session(path)
+    assert opened.conversation == ["said"]
+    assert opened.tokens > 60
+    with pytest.raises(localspec.SessionError):
+        await answering.save_session(Path("/proc/a.session"))
 
 
 async def test_loading_leaves_the_loop_alone_and_tells_it_how_far_it_is() -> None:
