@@ -167,7 +167,8 @@ def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> Models:
             kv_type_k=settings.kv_type,
             kv_type_v=settings.kv_type,
             rpc=tuple(said.get("rpc") or ()) or None,
-            prompt_cache=_bytes(settings.prompt_cache),
+            # Not for verbs that measure, whose prompts are to be decoded.
+            prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in said else None,
         ),
     )
 

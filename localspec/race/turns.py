@@ -82,7 +82,9 @@ def take_turns(lanes: Sequence[Lane]) -> Iterator[Lap]:
             yield lap
 
 
-def lanes_of(answers: Sequence[ChunkStream], clock: Callable[[], float] = perf_counter) -> list[Lane]:
+def lanes_of(
+    answers: Sequence[ChunkStream], clock: Callable[[], float] = perf_counter
+) -> list[Lane]:
     """A lane for each answer, in their order."""
     return [Lane(number, answer, clock) for number, answer in enumerate(answers)]
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from localspec.cli.request import read_models
 from localspec.sessions import prompt_cache
 from localspec.sessions.session_file import SessionFile
 from localspec.settings import load_settings
@@ -109,6 +110,9 @@ def test_prompts_are_kept_by_themselves(
 def test_the_size_may_be_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSPEC_PROMPT_CACHE", "1.5 GB")
     assert load_settings().prompt_cache == "1.5 GB"
+    said = dict.fromkeys(("offline", "prompt_cache"))
+    assert read_models(said).options.prompt_cache == 1_500_000_000
+    assert read_models({"offline": None}).options.prompt_cache == 0, "a verb that measures"
 
 
 @pytest.mark.parametrize("size", ["much", "-1", "2 GBs", ""])
