@@ -1,6 +1,6 @@
 """What a conversation that was kept saves: opening it again, next to decoding it.
 
-    python -m tools.sessions [--scale A] [--tokens 8000]
+    python -m tools.sessions [--scale A] [--tokens 8000] [--folder FOLDER]
 
 A prompt of so many tokens is decoded, what was read is saved, and another engine opens it and goes
 on: once with the file out of the system's page cache, as after a restart of the machine, then with
@@ -13,13 +13,20 @@ Run it on a quiet machine.
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import sys
 import tempfile
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from time import perf_counter
 
 import localspec
 from localspec.bench.scale import scaled_pair
+from localspec.files import write_atomically
+from localspec.llama.library import default_threads
 
 GREEDY = localspec.SamplingParams(temperature=0)
 PLAIN = localspec.Drafting(drafter="none")
@@ -34,53 +41,80 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--scale", default="A", help="see localspec bench --help")
     parser.add_argument("--tokens", type=int, default=8000, help="of the conversation")
+    parser.add_argument("--folder", type=Path, help="where the session stays, for another run")
     said = parser.parse_args()
     target, draft = scaled_pair(said.scale)
-    options = localspec.ModelOptions(context=said.tokens + 512)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "kept.session"
-        with localspec.load(target, draft=draft, options=options) as engine:
-            prompt = _prompt(engine, said.tokens)
-            decoded, stats = _first_token(engine, prompt)
-            print(f"{stats.prompt_tokens} tokens, {options.context} of context, {engine.threads}")
-            began = perf_counter()
-            engine.save_session(path)
-            saving = perf_counter() - began
-            wanted = _answer(engine, prompt)
-        print(f"decoding            {decoded:9.3f} s")
-        print(f"saving              {saving:9.3f} s  ({path.stat().st_size / 1e6:.0f} MB)")
+    # A count that is fixed: trying others would take time on one side alone.
+    options = localspec.ModelOptions(context=said.tokens + 512, threads=default_threads())
+    load = partial(localspec.load, target, draft=draft, options=options)
+    with ExitStack() as opened:
+        folder = said.folder or Path(opened.enter_context(tempfile.TemporaryDirectory()))
+        path = folder / f"{said.scale}-{said.tokens}.session"
+        if not path.with_suffix(".json").exists():
+            _decode(load, path, said.tokens)
+        known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+        tell = partial(print, flush=True)
+        tell(f"{known['tokens']} tokens of {options.context}, {known['threads']}")
+        tell(f"decoding            {known['decoding']:9.3f} s")
+        tell(f"saving              {known['saving']:9.3f} s, {path.stat().st_size / 1e6:.0f} MB")
         for number in range(1 + TIMES):
             if not number:
                 _out_of_the_page_cache(path)
-            with localspec.load(target, draft=draft, options=options) as engine:
+            with load() as engine:
                 engine.calibrate()
                 began = perf_counter()
                 found = engine.open_session(path)
                 opening = perf_counter() - began
-                seconds, stats = _first_token(engine, prompt)
+                seconds, stats = _first_token(engine, known["prompt"])
                 seconds += opening
-                same = _answer(engine, prompt) == wanted
+                same = _answer(engine, known["prompt"]) == known["answer"]
             assert not found.notices, found.notices
             assert stats.cached_tokens == stats.prompt_tokens - 1, stats.notices
-            print(
-                f"opening, {'from disk' if not number else 'in memory'} {seconds:9.3f} s  "
-                f"{decoded / seconds:6.1f} x faster, "
+            tell(
+                f"opening, {'from disk' if not number else 'in memory'}  {seconds:9.3f} s, "
+                f"{known['decoding'] / seconds:.1f} x faster, "
                 f"{'the same answer' if same else 'ANOTHER ANSWER'}"
             )
 
 
+def _decode(load: Callable[[], localspec.Engine], path: Path, tokens: int) -> None:
+    """Decode a conversation, and keep it with what that took."""
+    with load() as engine:
+        prompt = _prompt(engine, tokens)
+        engine.calibrate()
+        decoding, stats = _first_token(engine, prompt)
+        began = perf_counter()
+        engine.save_session(path)
+        known = {
+            "tokens": stats.prompt_tokens,
+            "threads": engine.threads,
+            "decoding": decoding,
+            "saving": perf_counter() - began,
+            "prompt": prompt,
+            "answer": _answer(engine, prompt),
+        }
+    write_atomically(path.with_suffix(".json"), json.dumps(known))
+
+
 def _prompt(engine: localspec.Engine, count: int) -> str:
-    """A text of about so many tokens."""
+    """A text of so many tokens, or a few more."""
     text, number = "", 0
-    one = len(engine.tokenize(SENTENCE.format(*WORDS[:2])))
-    for number in range(count // one):
-        text += SENTENCE.format(WORDS[number % 11], WORDS[(number * 7 + number // 11) % 11])
+    while len(engine.tokenize(text)) < count:
+        for _ in range(5):
+            text += SENTENCE.format(WORDS[number % 11], WORDS[(number * 7 + number // 11) % 11])
+            number += 1
     return text
 
 
 def _first_token(engine: localspec.Engine, prompt: str) -> tuple[float, localspec.GenerationStats]:
     """Seconds until the first token, without those that measuring took."""
-    stats = engine.generate(prompt, max_tokens=1, sampling=GREEDY).stats
+    began = perf_counter()
+
+    def progress(done: int, total: int) -> None:
+        print(f"{done} of {total}: {perf_counter() - began:.1f} s", file=sys.stderr)
+
+    stream = engine.stream(prompt, max_tokens=1, sampling=GREEDY, progress=progress)
+    stats = stream.completion().stats
     return stats.prompt_seconds - stats.calibration_seconds, stats
 
 
