@@ -12,6 +12,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from localspec.async_engine import AsyncEngine, load_async
+    from localspec.async_stream import AsyncStream
     from localspec.decoding.params import SamplingParams
     from localspec.decoding.stats import DrafterStats, GenerationStats
     from localspec.drafters.options import Drafting
@@ -25,15 +27,19 @@ if TYPE_CHECKING:
         ModelInvalid,
         ModelNotFound,
         NativeError,
+        SessionError,
         UsageError,
     )
     from localspec.llama.options import ModelOptions
     from localspec.loading import load
+    from localspec.sessions.sessions import OpenedSession
     from localspec.stream import Chunk, Completion, Stream
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "AsyncEngine",
+    "AsyncStream",
     "Cancelled",
     "Chunk",
     "Completion",
@@ -49,16 +55,21 @@ __all__ = [
     "ModelNotFound",
     "ModelOptions",
     "NativeError",
+    "OpenedSession",
     "SamplingParams",
+    "SessionError",
     "Stream",
     "UsageError",
     "load",
+    "load_async",
 ]
 
 logging.getLogger("localspec").addHandler(logging.NullHandler())
 
 # Imported when first asked for: numpy and jinja2 take longer than all of `localspec --help`.
 _HOMES = {
+    "localspec.async_engine": ("AsyncEngine", "load_async"),
+    "localspec.async_stream": ("AsyncStream",),
     "localspec.decoding.params": ("SamplingParams",),
     "localspec.decoding.stats": (
         "DrafterStats",
@@ -75,10 +86,12 @@ _HOMES = {
         "ModelInvalid",
         "ModelNotFound",
         "NativeError",
+        "SessionError",
         "UsageError",
     ),
     "localspec.llama.options": ("ModelOptions",),
     "localspec.loading": ("load",),
+    "localspec.sessions.sessions": ("OpenedSession",),
     "localspec.stream": (
         "Chunk",
         "Completion",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import secrets
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -9,7 +10,7 @@ from contextlib import closing
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -48,6 +49,8 @@ from localspec.planning.threads import ThreadController
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
+from localspec.sessions.cache_states import CacheStates, identity
+from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Stream
 
 if TYPE_CHECKING:
@@ -95,6 +98,7 @@ class Engine:
         why_draft: str | None = None,
         notices: tuple[str, ...] = (),
         owns_models: bool = True,
+        prompt_cache: int = 0,
     ) -> None:
         from localspec.llama.target import LlamaTarget
 
@@ -130,6 +134,12 @@ class Engine:
         self._checked = not self._store.load(self.profile)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
+        between = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
+        self._sessions = Sessions(
+            CacheStates(target, draft, between, self.profile, identity(store.identity)),
+            prompt_cache,
+            recurrent=target.recurrent,
+        )
         self._owns_models = owns_models
         self._wait = wait
         self._lock = threading.Lock()  # held by the stream that generates
@@ -163,6 +173,7 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            self._sessions.close()
             if self.profile.target:
                 self._store.save(self.profile)
             if self._parts.reader is not None:
@@ -300,6 +311,7 @@ class Engine:
                 stats.calibration_seconds = self._calibrate(tokens)
                 stats.account = planner.statement
             self._target.progress = progress
+            stats.notices += self._sessions.recall(tokens)
             stats.cached_tokens = self._target.reuse(tokens)
             drafter.begin(tokens)
             if isinstance(planner, AdaptivePlanner):
@@ -361,6 +373,34 @@ class Engine:
             json_schema=json_schema,
             drafting=drafting,
         ).completion()
+
+    def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
+        """Take up what `save_session` kept, instead of decoding it again.
+
+        Whatever does not fit (other models, another version, a damaged file) is left out, and
+        `notices` of the result says so: the next answer then reads the conversation anew. Nothing
+        happens where there is no such file.
+
+        Raises:
+            SessionError: the file is something else, or cannot be read.
+        """
+        with self._lock:
+            self._check_open()
+            return self._sessions.open(Path(path))
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+        """Keep what the models have read and said: the KV caches of both, and what was learned of
+        this conversation. A file appears when it is complete, and replaces an older session.
+
+        Args:
+            conversation: JSON values to be kept with it, which `open_session` gives back.
+
+        Raises:
+            SessionError: it cannot be written, or would replace something else.
+        """
+        with self._lock:
+            self._check_open()
+            self._sessions.save(Path(path), conversation)
 
     def acquire(self, stream: Stream) -> None:
         """Called by a stream before its first step."""

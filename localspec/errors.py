@@ -8,6 +8,7 @@
     ├── ContextOverflow       exit code 6   the prompt does not fit the context
     ├── EngineBusy            exit code 1   another generation holds the engine
     ├── HistoryError          exit code 1   the history of chats cannot be read or written
+    ├── SessionError          exit code 1   a session's file cannot be read or written
     ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
     └── Cancelled             exit code 130 stopped on request
 
@@ -70,6 +71,10 @@ class EngineBusy(LocalspecError):
 
 class HistoryError(LocalspecError):
     """The file that keeps the chats cannot be read or written: locked, damaged, no room …"""
+
+
+class SessionError(LocalspecError):
+    """The file that a session is kept in cannot be read or written: damaged, no room …"""
 
 
 class NativeError(LocalspecError):

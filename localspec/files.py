@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
+
 
 @contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
@@ -37,6 +39,14 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[Path]:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
         raise
+
+
+def remove_abandoned(folder: Path, pattern: str = "*.partial") -> None:
+    """Remove what `replacing` left in a folder because its process was killed over it."""
+    for partial in folder.glob(pattern):
+        process = partial.suffixes[-2].removeprefix(".") if len(partial.suffixes) > 1 else ""
+        if process.isdigit() and not psutil.pid_exists(int(process)):
+            partial.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, content: str | bytes, *, private: bool = False) -> None:

@@ -16,6 +16,7 @@ from localspec.engine import Engine
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
+from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama.options import ModelOptions
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
@@ -25,6 +26,8 @@ from localspec.text import gibibytes
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from typing_extensions import Unpack  # of Python itself from 3.11 on
 
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
@@ -37,6 +40,9 @@ Reference = str | os.PathLike[str]
 """A model as people name it: a path, `user/repo:quant`, a name in the catalogue, "demo" for the
 embedded pair (see `localspec.hub.reference`)."""
 
+OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
+"""What `load` takes besides the fields of the options objects."""
+
 
 def load(
     model: Reference | None = None,
@@ -47,6 +53,7 @@ def load(
     wait: bool = True,
     progress: Callable[[float], None] | None = None,
     offline: bool | None = None,
+    **keywords: Unpack[LoadKeywords],
 ) -> Engine:
     """Open a model, and a draft model with it.
 
@@ -62,14 +69,17 @@ def load(
             loading and comes out here.
         offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE. Nothing
             is ever downloaded here: a model that is not in the cache is not found.
+        keywords: any field of ModelOptions and of Drafting by its name (`context=4096`,
+            `threads=8`, `drafter="model"`); it wins over that of `options` and `drafting`.
 
     Raises:
+        TypeError: a keyword that there is not; the message names the nearest.
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
-    options = options or ModelOptions()
+    options, drafting = with_keywords(options, drafting, keywords, OWN)
     controller, fixed_threads = _threads(options)  # watches the machine from now on
     found = [resolution.find(model, offline=offline)]
     path = found[0].path
@@ -120,11 +130,12 @@ def load(
             threads=controller,
             fixed_threads=fixed_threads,
             side_by_side=draft_context is not None and _side_by_side(options),
-            drafting=drafting or Drafting(),
+            drafting=drafting,
             wait=wait,
             why_no_draft=why_no_draft,
             why_draft=why_draft,
             notices=tuple(notice for one in found for notice in one.notices),
+            prompt_cache=options.prompt_cache,
         )
         opened.pop_all()
     return engine

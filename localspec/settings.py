@@ -20,6 +20,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
 from localspec.llama.options import ModelOptions, thread_count
+from localspec.text import size_in_bytes
 
 PREFIX = "LOCALSPEC_"
 """LOCALSPEC_MODEL sets `model`, and so on. An empty variable sets nothing."""
@@ -44,6 +45,14 @@ def _split(value: Any) -> Any:
 def _thread_count(value: Any) -> Any:
     """A number in a variable is written out."""
     return thread_count(value) if isinstance(value, str) else value
+
+
+def _size(value: Any) -> Any:
+    """A number in a file is bytes; whether it is a size is said here."""
+    value = str(value) if isinstance(value, int) else value
+    if isinstance(value, str):
+        size_in_bytes(value, "prompt-cache")
+    return value
 
 
 class Settings(BaseSettings):
@@ -71,6 +80,8 @@ class Settings(BaseSettings):
     """Element type of the KV cache, keys and values alike."""
     temperature: Annotated[float | None, _judged_by(SamplingParams, "temperature")] = None
     """Sampling temperature; 0 is greedy."""
+    prompt_cache: Annotated[str | None, BeforeValidator(_size)] = None
+    """Size on disk of what is kept of conversations, as "2GB"; "0" keeps nothing."""
     model_folders: Annotated[tuple[Path, ...], NoDecode, BeforeValidator(_split)] = ()
     """Folders to look for models in, besides the caches of the usual tools."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from localspec.errors import UsageError
@@ -9,6 +10,13 @@ from localspec.errors import UsageError
 # A model, or a file name, must not be able to steer the terminal it is shown on.
 _HARMLESS = dict.fromkeys([*range(0x20), 0x7F, *range(0x80, 0xA0)], "\ufffd")
 _HARMLESS |= {ord("\n"): "\n", ord("\t"): "\t", ord("\r"): ""}
+
+_SIZE = re.compile(r"(\d{1,9}(?:\.\d{1,9})?) ?([KMGT]?i?B?)", re.IGNORECASE)
+_UNITS = {
+    f"{prefix}{suffix}": (1024 if suffix.startswith("I") else 1000) ** power
+    for power, prefix in enumerate(("", "K", "M", "G", "T"))
+    for suffix in ("", "B", "I", "IB")
+}
 
 _MANY = 4
 """More names than this are counted, not listed."""
@@ -50,6 +58,18 @@ def gibibytes(size: int) -> str:
         if size >= unit:
             return f"{size / unit:.1f} {name}"
     return f"{size} bytes"
+
+
+def size_in_bytes(text: str, what: str) -> int:
+    """What people write for a size on disk: 500MB, 2 GB, 1.5GiB, 0.
+
+    Raises:
+        UsageError: it is none; `what` names it.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise UsageError(f"{what} is '{printable(text)}'. Give a size, as 500MB or 2GB, or 0.")
+    return int(float(found[1]) * _UNITS[found[2].upper()])
 
 
 def decoded(data: bytes, what: str) -> str:

@@ -41,8 +41,9 @@ def test_make_targets_exist() -> None:
 
 @pytest.mark.parametrize("line", ANSWERS)
 def test_commands_answer(
-    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    line: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # some make files
     arguments = shlex.split(line)[1:]
     if "--max-tokens" not in arguments and "--json-schema" not in arguments:
         arguments += ["--max-tokens", "12"]

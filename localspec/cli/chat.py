@@ -13,13 +13,16 @@ from localspec.cli import options as o
 from localspec.cli.answer_options import ANSWER, SAMPLING
 from localspec.cli.drafting_options import DRAFTING
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.output import Console
+from localspec.cli.session_options import SESSION
 from localspec.errors import LocalspecError, UsageError
 
 EXAMPLES = """\
 Examples:
   localspec chat
   localspec chat -m model.gguf -d draft.gguf
-  localspec chat --system "Answer in one sentence." --temp 0"""
+  localspec chat --system "Answer in one sentence." --temp 0
+  localspec chat --session fox.session"""
 
 
 @o.takes(
@@ -28,6 +31,7 @@ Examples:
     DRAFT_MODEL,
     DRAFTING,
     o.without(SAMPLING, "logit_bias"),
+    SESSION,
 )
 def chat(context: typer.Context) -> int:
     """Chat in the terminal.
@@ -45,19 +49,21 @@ def chat(context: typer.Context) -> int:
     # first paint, which puts an end to this.
     gc.disable()
     try:
-        return _shown(context.params)
+        return _shown(context.obj, context.params)
     finally:
         gc.enable()
 
 
-def _shown(said: dict[str, Any]) -> int:
+def _shown(console: Console, said: dict[str, Any]) -> int:
     """The chat until the user leaves it; the exit code."""
     from localspec.cli.request import read_opening, read_system
     from localspec.tui.app import ChatApp
+    from localspec.tui.session import kept_session
     from localspec.tui.session.events import PairReference
     from localspec.tui.terminal import log_file, running_in_terminal
 
     opening = read_opening(said)
+    session = None if said["session"] is None else kept_session.read(said["session"])
     asked = opening.model is not None or opening.draft != "auto"
     with running_in_terminal() as notices:
         app = ChatApp(
@@ -69,8 +75,11 @@ def _shown(said: dict[str, Any]) -> int:
             max_tokens=opening.max_tokens,
             system=read_system(said),
             notices=notices,
+            session=session,
         )
         app.run()
+    if app.trouble is not None:
+        console.notice(app.trouble)
     if app.return_code == 1:
         raise LocalspecError(
             f"The chat ended with an internal error, told in {log_file()}. Everything said is in "

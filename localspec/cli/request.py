@@ -7,12 +7,14 @@ import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.cli import prompt
 from localspec.errors import UsageError
 from localspec.llama.options import thread_count
+from localspec.text import size_in_bytes
 
 if TYPE_CHECKING:
     from localspec.settings import Settings
@@ -32,6 +34,7 @@ class _Flags:
     gpu_layers: int | None = None
     kv_type: str | None = None
     temperature: float | None = None
+    prompt_cache: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +72,7 @@ class Request:
     stop: tuple[str, ...]
     grammar: str | None
     json_schema: str | None
+    session: Path | None = None
 
 
 def read_request(said: Mapping[str, Any]) -> Request:
@@ -93,6 +97,7 @@ def read_request(said: Mapping[str, Any]) -> Request:
         stop=prompt.require_texts(said["stop"], "--stop"),
         grammar=prompt.read_grammar(said["grammar"]),
         json_schema=prompt.read_json_schema(said["json_schema"]),
+        session=said.get("session"),
         # Last, so that whatever else is wrong is told before standard input is waited for.
         prompt=prompt.read_prompt(said["prompt"], prompt.standard_input()),
     )
@@ -162,8 +167,14 @@ def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> Models:
             kv_type_k=settings.kv_type,
             kv_type_v=settings.kv_type,
             rpc=tuple(said.get("rpc") or ()) or None,
+            # Not for verbs that measure, whose prompts are to be decoded.
+            prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in said else None,
         ),
     )
+
+
+def _bytes(size: str | None) -> int | None:
+    return None if size is None else size_in_bytes(size, "prompt-cache")
 
 
 def _record(kind: type[Record], said: Mapping[str, Any], **instead: Any) -> Record:

@@ -12,6 +12,7 @@ from localspec.cli.answer_options import ANSWER, SAMPLING
 from localspec.cli.drafting_options import DRAFTING
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console, OutputLost, ReaderGone
+from localspec.cli.session_options import SESSION
 from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -25,7 +26,8 @@ Examples:
   localspec run "Tell me a story about a fox."
   git diff | localspec run -n 200 --stats "Describe this change."
   localspec run "Invent a person." --json-schema @person.json --json
-  localspec run -m model.gguf -d draft.gguf --temp 0 < prompt.txt"""
+  localspec run -m model.gguf -d draft.gguf --temp 0 < prompt.txt
+  localspec run --session fox.session "And what did the fox do then?" -n 80"""
 
 
 Prompt = Annotated[
@@ -45,7 +47,7 @@ OUTPUT = {
 }
 
 
-@o.takes(ANSWER, MODEL, DRAFT_MODEL, DRAFTING, SAMPLING, OUTPUT)
+@o.takes(ANSWER, MODEL, DRAFT_MODEL, DRAFTING, SAMPLING, SESSION, OUTPUT)
 def run(
     context: typer.Context,
     prompt: Prompt = None,

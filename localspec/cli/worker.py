@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
 from localspec.cli.request import OpeningOptions, Request, uses_model
+from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
 from localspec.errors import NativeError, UsageError
 
@@ -235,10 +236,16 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
     def _answer(self, engine: Engine) -> None:
         self._thread.require_going_on(INTERRUPTED)
         prompt, notices = self._prompt(engine)
+        session = None
+        if self._request.session is not None:
+            session = RunSession(engine, self._request.session)
+            prompt, notices = session.behind(prompt), [*notices, *session.notices]
         stream = self._stream(engine, prompt, self._reading)
         self._queue.put(self._ready(engine, stream.stats, notices))
         with self._thread.cancels(stream):
             for chunk in stream:
                 self._queue.put(chunk)
         assert stream.finish_reason is not None
+        if session is not None:
+            stream.stats.notices += session.keep(prompt, stream.text)
         self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))

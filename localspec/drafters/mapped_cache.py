@@ -119,6 +119,22 @@ class MappedCache:
         self._full = False
         self._cut(0)
 
+    def alignment(self) -> tuple[list[int], list[int]]:
+        """The tokens, and where in their text each of `inner.tokens` ends: for `align`."""
+        self._settle()
+        return list(self.tokens), list(self._stops)
+
+    def align(self, tokens: Sequence[int], stops: Sequence[int]) -> None:
+        """Hold these tokens: `inner` was given what it held when `alignment` said so. Its rows are
+        lost, and the token that one is wanted behind is read once more."""
+        self._forget(0)
+        self._kept.clear()
+        for token in tokens:
+            self._text += self.mapping.written(token)
+            self._ends.append(len(self._text))
+        self.tokens += tokens
+        self._stops[:] = stops
+
     def _extend(self, tokens: Sequence[int], outputs: int) -> Rows:
         self._settle()
         before = len(self._text)

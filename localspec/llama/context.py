@@ -13,7 +13,7 @@ import numpy as np
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, ModelInvalid, NativeError
-from localspec.llama import library
+from localspec.llama import library, sequence_state
 from localspec.llama.batch import Batch
 from localspec.llama.context_params import (
     MAX_LEAVES,
@@ -25,6 +25,7 @@ from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.saved_states import SavedStates
+from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
 
 _ABORTED = 2
@@ -374,6 +375,28 @@ class Context:
             self._sequences.cut(len(self.tokens))
         elif llama_cpp.llama_memory_seq_pos_max(self._memory, 0) != len(self.tokens) - 1:
             self._restore(len(self.tokens))
+
+    def state(self) -> State:
+        """The memory of `tokens` as bytes, for `set_state` of another context.
+
+        Raises:
+            NativeError: llama.cpp does not give it out.
+            MemoryError: there is no room for a copy.
+        """
+        self.discard_branches()
+        return sequence_state.copied(self._handle)
+
+    def set_state(self, tokens: Sequence[int], state: State) -> None:
+        """Hold these tokens instead, whose memory `state` gave.
+
+        Raises:
+            NativeError: it does not fit; the cache is empty then.
+        """
+        self.clear()
+        if len(tokens) > self.capacity or not sequence_state.put(self._handle, state):
+            self.clear()
+            raise NativeError("llama.cpp does not take the memory of another session.")
+        self.tokens += tokens
 
     def clear(self) -> None:
         """Forget everything."""

@@ -39,6 +39,8 @@ class ModelOptions:
             would write, "shared" drafts the tokens that both have, "auto" takes the better of the
             two, "off" refuses it. Never changes an answer; see `localspec.drafters.heterogeneous`.
         batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
+        prompt_cache: bytes on disk for what was read of conversations, so that one that comes back
+            is not decoded again; 0 keeps nothing. See `localspec.sessions.prompt_cache`.
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -58,6 +60,7 @@ class ModelOptions:
     requantize_draft: bool = True
     cross_vocabulary: str = "auto"
     batch: int = 512
+    prompt_cache: int = 0
 
     def __post_init__(self) -> None:
         if self.context < 0 or 0 < self.context < 8:
@@ -79,6 +82,8 @@ class ModelOptions:
             raise UsageError(
                 f"A prompt chunk of {self.batch} tokens is too short. Give 128 or more."
             )
+        if self.prompt_cache < 0:
+            raise UsageError(f"prompt-cache is {self.prompt_cache}. Give 0 (nothing) or more.")
         if self.flash_attention not in FLASH_ATTENTION:
             raise UsageError(
                 f"flash-attention is '{self.flash_attention}'. "

@@ -18,11 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import llama_cpp
-import psutil
 
 from localspec import paths
 from localspec.errors import LocalspecError
-from localspec.files import replacing, write_atomically
+from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import file_identity, fingerprint, machine
 from localspec.llama import library
 from localspec.llama.context import Context
@@ -112,10 +111,7 @@ def _remove_older(path: Path, copy: Path) -> None:
         if record.stem != copy.stem and _record(record).get("source") == source:
             logger.info("removing an older copy of the draft model %s", path.name)
             _remove(record.with_suffix(".gguf"))
-    for partial in copy.parent.glob("*.partial"):
-        process = partial.suffixes[-2].removeprefix(".") if len(partial.suffixes) > 1 else ""
-        if process.isdigit() and not psutil.pid_exists(int(process)):
-            partial.unlink(missing_ok=True)  # its process was killed over it
+    remove_abandoned(copy.parent)
 
 
 def _source(path: Path) -> str:

@@ -86,6 +86,18 @@ class SourceProfile:
         """
         try:
             ThreadCurves().restore(stored["costs"])
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
+            raise ValueError(f"no such record: {error}") from None
+        self.restore_estimates(stored)
+        self.curves.restore(stored["costs"])
+
+    def restore_estimates(self, stored: Any) -> None:
+        """The same of what was learned from answers alone.
+
+        Raises:
+            ValueError: not such a record.
+        """
+        try:
             gains = [float(gain) for gain in stored["gains"]]
             asked = [int(count) for count in stored["asked"]]
             kinds = stored["estimators"]
@@ -99,7 +111,6 @@ class SourceProfile:
             raise ValueError("a number out of its range")
         if not len(gains) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
-        self.curves.restore(stored["costs"])
         self.estimators, self.gains, self.asked = estimators, gains, asked
 
 
@@ -225,6 +236,26 @@ class PairProfile:
             "row_overhead": self.row_overhead,
             "sources": self._stored | {name: s.as_dict() for name, s in self._sources.items()},
         }
+
+    def learned(self) -> dict[str, Any]:
+        """What answers have taught, by source: how often drafts are right, and what they bring. Not
+        what passes cost, which another session may know better."""
+        return {
+            name: {k: v for k, v in source.as_dict().items() if k != "costs"}
+            for name, source in self._sources.items()
+        }
+
+    def relearn(self, stored: Any) -> None:
+        """Take over what `learned` gave, of the sources that there are.
+
+        Raises:
+            ValueError: not such a record; the sources before that one are changed.
+        """
+        if not isinstance(stored, dict):
+            raise ValueError("no such record")
+        for name, source in self._sources.items():
+            if name in stored:
+                source.restore_estimates(stored[name])
 
     def restore(self, stored: Any) -> None:
         """Take over what `as_dict` gave; all of it or nothing. What it says of sources that are

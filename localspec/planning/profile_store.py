@@ -26,14 +26,14 @@ class ProfileStore:
     """
 
     def __init__(self, identity: dict[str, Any]) -> None:
-        self._identity = identity = identity | {"format": FORMAT}
+        self.identity = identity = identity | {"format": FORMAT}
         self.path = folder() / f"{fingerprint(identity)[:24]}.json"
 
     def load(self, profile: PairProfile) -> bool:
         """Fill in what an earlier session measured; False where there is nothing (valid)."""
         try:
             stored = json.loads(self.path.read_text(encoding="utf-8"))
-            if stored["identity"] != self._identity:
+            if stored["identity"] != self.identity:
                 return False
             profile.restore(stored["profile"])
         except FileNotFoundError:
@@ -47,7 +47,7 @@ class ProfileStore:
 
     def save(self, profile: PairProfile) -> None:
         """Replace the file in one go: a reader, or a crash, finds the old one or the new one."""
-        record = {"identity": self._identity, "profile": profile.as_dict()}
+        record = {"identity": self.identity, "profile": profile.as_dict()}
         try:
             write_atomically(self.path, json.dumps(record))
         except OSError as error:

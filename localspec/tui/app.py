@@ -34,6 +34,7 @@ from localspec.tui.session.background_engine import BackgroundEngine, Loader
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import Event, Opened, PairReference, event_id
 from localspec.tui.session.history_access import HistoryAccess
+from localspec.tui.session.kept_session import KeptSession, kept
 from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
 from localspec.tui.widgets.figures_panel import FiguresPanel
@@ -68,6 +69,10 @@ class ChatApp(App[None]):
         sampling, max_tokens, system: for new conversations, over what the preferences say.
         loader: `localspec.load`, or what a test puts in its place.
         notices: sentences to begin with.
+        session: the conversation to begin with, and the file that it is kept in at the end.
+
+    Attributes:
+        trouble: what went wrong at the very end, a sentence.
     """
 
     CSS_PATH = "styles.tcss"
@@ -114,6 +119,7 @@ class ChatApp(App[None]):
         system: str | None = None,
         loader: Loader | None = None,
         notices: Iterable[str] = (),
+        session: KeptSession | None = None,
     ) -> None:
         super().__init__()
         self.preferences, trouble = preferences.load()
@@ -134,9 +140,16 @@ class ChatApp(App[None]):
             drafting=drafting,
             offline=offline,
             loader=loader,
+            session=session.path if session else None,
         )
+        self.trouble: str | None = None
+        self._kept = session.conversation if session else None
+        begun = self.new_conversation()
         self.conversing = Conversing(
-            self.conversation_display, self.history, self.engine, self.new_conversation()
+            self.conversation_display,
+            self.history,
+            self.engine,
+            session.begun(begun) if session else begun,
         )
         self._chosen: PairReference | None = None
         self._commands = CommandActions(
@@ -175,7 +188,7 @@ class ChatApp(App[None]):
         self.engine.open(
             self._pair or PairReference(self.preferences.model, self.preferences.draft or "auto")
         )
-        self.conversation_list.open()
+        self.conversation_list.open(self._kept)
         # While the model loads; at once it would hold up the first paint.
         self.set_timer(PREPARE_AFTER, self._prepare)
 
@@ -183,7 +196,11 @@ class ChatApp(App[None]):
         self.run_worker(partial(prepare, Palette.of(self)), thread=True, group="prepare")
 
     async def on_unmount(self) -> None:
-        self.engine.close(timeout=10.0, last=self.conversing.leave)
+        self.trouble = self.engine.close(
+            timeout=10.0,
+            last=self.conversing.leave,
+            said=lambda: kept(self.conversing.conversation),
+        )
         self.history.close()
 
     # From the engine's thread

@@ -43,9 +43,14 @@ class ConversationList:
         self._parts = parts
         self._history = history
 
-    def open(self) -> None:
-        """Open the history; what it holds is listed then."""
-        self._in_thread("open", self._open)
+    def open(self, kept: Conversation | None = None) -> None:
+        """Open the history; what it holds is listed then.
+
+        Args:
+            kept: a conversation from elsewhere that is shown: the history's own takes its place,
+                or it is taken into the history.
+        """
+        self._in_thread("open", partial(self._open, kept))
 
     def list(self, offset: int = 0) -> None:
         """Show the conversations anew, or further ones."""
@@ -79,10 +84,29 @@ class ConversationList:
 
         self._in_thread("take", ask)
 
-    def _open(self) -> None:
+    def _open(self, kept: Conversation | None) -> None:
         self._history.open()
+        if kept is not None:
+            self._find(kept)
         self._back(partial(self._parts.prompt.remember, self._history.sent_before()))
         self._back(self.list)
+
+    def _find(self, kept: Conversation) -> None:
+        try:
+            found = self._history.load(kept.id)
+        except LocalspecError:
+            for message in kept.path():
+                self._history.sent(kept, message)
+            return
+        if kept.tip in found.messages:
+            found.tip = kept.tip
+            self._back(partial(self._replace, kept, found))
+
+    def _replace(self, kept: Conversation, found: Conversation) -> None:
+        """Show what the history knows of it, unless something was done already."""
+        conversing = self._host.conversing
+        if conversing.conversation is kept and conversing.running is None:
+            self._host.show(found, None)
 
     def _list(self, found: Sequence[ConversationSummary], offset: int) -> None:
         sidebar = self._parts.sidebar

@@ -55,6 +55,7 @@ class BackgroundEngine:
         tell: called in that thread with each event.
         options, drafting, offline: as for `localspec.load`.
         loader: `localspec.load`, or what a test puts in its place.
+        session: what the models have read is taken from this file, and kept there at the end.
     """
 
     def __init__(
@@ -65,8 +66,10 @@ class BackgroundEngine:
         drafting: Drafting | None = None,
         offline: bool | None = None,
         loader: Loader | None = None,
+        session: Path | None = None,
     ) -> None:
         self._tell = tell
+        self._session = session
         self._offline = offline
         self._options, self._drafting = options, drafting
         self._loader = loader
@@ -91,21 +94,41 @@ class BackgroundEngine:
         self._thread.cancel()
 
     def close(
-        self, timeout: float | None = None, *, last: Callable[[], object] = lambda: None
-    ) -> None:
+        self,
+        timeout: float | None = None,
+        *,
+        last: Callable[[], object] = lambda: None,
+        said: Callable[[], object] = lambda: None,
+    ) -> str | None:
         """Stop, end the thread, free the models.
 
         Args:
             timeout: seconds to wait for the thread.
             last: called when no more is generated, but the tokens can still be told.
+            said: what goes into the session's file besides; called after `last`.
+
+        Returns:
+            Why the session could not be kept, a sentence; None if it was.
         """
+        trouble = None
         self._thread.finish()
         self.stop()
         self._thread.join(timeout)
         last()
         if self._engine is not None and not self._thread.is_alive():
+            trouble = self._keep_session(said)
             self._engine.close()
             self._engine = None
+        return trouble
+
+    def _keep_session(self, said: Callable[[], object]) -> str | None:
+        if self._session is None or self._engine is None:
+            return None
+        try:
+            self._engine.save_session(self._session, said())
+        except LocalspecError as error:
+            return str(error)
+        return None
 
     def _open(self, pair: PairReference) -> None:
         before = self._opened
@@ -159,6 +182,9 @@ class BackgroundEngine:
         model, draft = engine.model, engine.draft
         chosen = engine.why_draft if pair.draft == "auto" else None
         self._engine = engine
+        notices = list(engine.notices)
+        if self._session is not None:
+            notices += engine.open_session(self._session).notices
         self._opened = Opened(
             pair,
             model.name,
@@ -169,7 +195,7 @@ class BackgroundEngine:
             0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
             engine.why_no_draft,
             engine.context_length,
-            engine.notices if chosen is None else (*engine.notices, f"-d auto: {chosen}."),
+            tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
 
     def _memory(self, path: Path, weights: int, context: int) -> int:

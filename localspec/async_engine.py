@@ -1,0 +1,306 @@
+"""The engine for programs that live in an event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable, Generator, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from localspec.async_stream import Answer, AsyncStream
+from localspec.drafters.options import Drafting
+from localspec.engine import Engine
+from localspec.errors import Cancelled, EngineBusy, UsageError
+from localspec.keywords import LoadKeywords
+from localspec.llama.options import ModelOptions
+from localspec.loading import Reference, load
+from localspec.prompting.prompt import Prompt
+from localspec.prompting.template import Message
+from localspec.sessions.sessions import OpenedSession
+from localspec.stream import Completion
+from localspec.worker_threads import WorkerThreads, awaited, call, off_the_loop
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of Python itself from 3.11 on
+
+    from localspec.decoding.params import SamplingParams
+
+Progress = Callable[[int, int], None]
+Result = TypeVar("Result")
+
+
+class AsyncEngine:
+    """An open engine whose answers are awaited. Made by `localspec.load_async`, or of an engine.
+
+    Answers begin in the order in which they are first awaited, as many at a time as the engine
+    gives (`Engine.parallel`, one where it has no such thing), each in a thread that generates while
+    the event loop goes on. It may be used by several event loops, in whatever threads these run;
+    one answer belongs to the loop that began it. Close it, or use it with `async with`.
+
+    Args:
+        engine: what answers. It may be used directly besides, and is closed with this.
+
+    Attributes:
+        engine: the same: for its figures and names (`engine.model.name`, `engine.tokenize`).
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.parallel: int = max(1, int(getattr(engine, "parallel", 1)))
+        self._threads = WorkerThreads("localspec-async", self.parallel)
+        self._state = threading.Lock()
+        self._answers: list[Answer] = []
+        self._closed = False
+
+    async def __aenter__(self) -> AsyncEngine:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Stop all answers, those that wait included, and free models and caches."""
+        with self._state:
+            self._closed = True
+            answers = list(self._answers)
+        for answer in answers:
+            answer.stop()
+        # Not given up half way by a cancellation, which would leave threads behind.
+        await off_the_loop("localspec-close", self._close)
+
+    def _close(self) -> None:
+        self._threads.close()
+        self.engine.close()
+
+    def stream(
+        self,
+        prompt: Prompt,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+        progress: Progress | None = None,
+    ) -> AsyncStream:
+        """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
+
+        Nothing happens before it is iterated, so what is wrong with the arguments is raised by the
+        first step. `progress` is called in the event loop.
+
+        Raises:
+            EngineBusy: raised by the first step where the same task is in the middle of reading as
+                many answers as the engine gives at a time: it would wait for itself.
+        """
+
+        def begin(chunks: bool) -> Answer:
+            loop = asyncio.get_running_loop()
+
+            def report(done: int, total: int) -> None:
+                assert progress is not None
+                call(loop, progress, done, total)
+
+            return self._begin(
+                lambda: self.engine.stream(
+                    prompt,
+                    max_tokens=max_tokens,
+                    stop=stop,
+                    sampling=sampling,
+                    grammar=grammar,
+                    json_schema=json_schema,
+                    drafting=drafting,
+                    overflow=overflow,
+                    progress=None if progress is None else report,
+                ),
+                chunks=chunks,
+            )
+
+        return AsyncStream(begin)
+
+    async def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+    ) -> Completion:
+        """Answer chat messages; see `stream`. A cancelled task ends the answer within a step."""
+        return await self.stream(
+            messages,
+            max_tokens=max_tokens,
+            stop=stop,
+            sampling=sampling,
+            grammar=grammar,
+            json_schema=json_schema,
+            drafting=drafting,
+            overflow=overflow,
+        ).completion()
+
+    async def generate(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+    ) -> Completion:
+        """Continue raw text, without a chat template; see `chat`."""
+        return await self.stream(
+            text,
+            max_tokens=max_tokens,
+            stop=stop,
+            sampling=sampling,
+            grammar=grammar,
+            json_schema=json_schema,
+            drafting=drafting,
+        ).completion()
+
+    async def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
+        """As `Engine.open_session`, when it is its turn."""
+        return await self._in_turn(lambda: self.engine.open_session(path))
+
+    async def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+        """As `Engine.save_session`, when it is its turn."""
+        await self._in_turn(lambda: self.engine.save_session(path, conversation))
+
+    async def _in_turn(self, task: Callable[[], Result]) -> Result:
+        def begin(work: Callable[[], object]) -> None:
+            with self._state:
+                self._check_open()
+                self._threads.submit(work)
+
+        return await awaited(begin, task)
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UsageError("The engine is closed. Load the model again.")
+
+    def _begin(self, opening: Callable[[], Any], *, chunks: bool) -> Answer:
+        """Put an answer into the queue."""
+        task = asyncio.current_task()
+        with self._state:
+            self._check_open()
+            self._answers = [one for one in self._answers if not (one.ended and one.over)]
+            if sum(one.read_by(task) for one in self._answers) >= self.parallel:
+                raise EngineBusy(
+                    "This task is reading another answer. Finish or leave that one first, or ask "
+                    "in a task of its own."
+                )
+            answer = Answer(opening, chunks=chunks)
+            self._answers.append(answer)
+            self._threads.submit(answer.run)
+        return answer
+
+
+class Loading:
+    """An engine that is being opened: await it, or enter it with `async with`."""
+
+    def __init__(
+        self,
+        opening: Callable[[Callable[[float], None]], Engine],
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        """`opening` loads; it is given what to report progress to."""
+        self._opening, self._progress = opening, progress
+        self._state = threading.Lock()
+        self._given_up = False
+        self._loaded: Engine | None = None
+        self._engine: AsyncEngine | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncEngine]:
+        return self._opened().__await__()
+
+    async def __aenter__(self) -> AsyncEngine:
+        self._engine = await self._opened()
+        return self._engine
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._engine is not None
+        await self._engine.aclose()
+
+    async def _opened(self) -> AsyncEngine:
+        loop = asyncio.get_running_loop()
+
+        def report(fraction: float) -> None:
+            if self._given_up:
+                raise Cancelled("Stopped while the model was loading.")
+            if self._progress is not None:
+                call(loop, self._progress, fraction)
+
+        def work() -> Engine:
+            engine = self._opening(report)
+            with self._state:
+                self._loaded = engine
+            if self._given_up:
+                self._drop()
+            return engine
+
+        try:
+            return AsyncEngine(await off_the_loop("localspec-load", work))
+        except asyncio.CancelledError:
+            self._given_up = True
+            if self._loaded is not None:
+                threading.Thread(target=self._drop, name="localspec-close").start()
+            raise
+
+    def _drop(self) -> None:
+        """Free what was loaded for nobody."""
+        with self._state:
+            engine, self._loaded = self._loaded, None
+        if engine is not None:
+            engine.close()
+
+
+def load_async(
+    model: Reference | None = None,
+    *,
+    draft: Reference | None = "auto",
+    options: ModelOptions | None = None,
+    drafting: Drafting | None = None,
+    wait: bool = True,
+    progress: Callable[[float], None] | None = None,
+    offline: bool | None = None,
+    **keywords: Unpack[LoadKeywords],
+) -> Loading:
+    """Open a model in a thread of its own: `engine = await load_async(…)`, or
+    `async with load_async(…) as engine`.
+
+    Arguments and errors are those of `localspec.load`; `progress` is called in the event loop. A
+    task that is cancelled is not kept waiting: the loading stops at its next report of progress.
+    """
+
+    def opening(report: Callable[[float], None]) -> Engine:
+        return load(
+            model,
+            draft=draft,
+            options=options,
+            drafting=drafting,
+            wait=wait,
+            progress=report,
+            offline=offline,
+            **keywords,
+        )
+
+    return Loading(opening, progress)

@@ -1,0 +1,124 @@
+"""The fields of the options objects as keywords: `load("model.gguf", context=4096, threads=8)`.
+
+Declared as a `TypedDict`, so that type checkers and editors know every name and its type. A test
+holds that they are those of `ModelOptions` and `Drafting`, which say what they mean.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Any, TypedDict, TypeVar
+
+from localspec.decoding.params import SamplingParams
+from localspec.drafters.options import Drafting
+from localspec.llama.options import ModelOptions
+
+Record = TypeVar("Record", ModelOptions, Drafting)
+
+ELSEWHERE = {
+    "n_ctx": "context",
+    "ctx": "context",
+    "ctx_size": "context",
+    "max_seq_len": "context",
+    "ngl": "gpu_layers",
+    "flash_attn": "flash_attention",
+    "kv_type": "kv_type_k",
+    "cache_type_k": "kv_type_k",
+    "cache_type_v": "kv_type_v",
+    "type_k": "kv_type_k",
+    "type_v": "kv_type_v",
+    "n_ubatch": "batch",
+    "num_draft_tokens": "depth",
+    "draft_model": "draft",
+    "model_path": "model",
+}
+"""What other tools call it, where the spelling does not tell."""
+
+
+class ModelKeywords(TypedDict, total=False):
+    """The fields of `ModelOptions`."""
+
+    context: int
+    threads: int | str
+    draft_threads: int | None
+    gpu_layers: int
+    draft_gpu_layers: int | None
+    flash_attention: str
+    kv_type_k: str
+    kv_type_v: str
+    mmap: bool
+    mlock: bool
+    rpc: tuple[str, ...]
+    requantize_draft: bool
+    cross_vocabulary: str
+    batch: int
+    prompt_cache: int
+
+
+class DraftingKeywords(TypedDict, total=False):
+    """The fields of `Drafting`."""
+
+    drafter: str
+    depth: int | None
+    width: int
+    sampled: bool
+    min_confidence: float
+    min_likelihood: float
+    overlap: str
+    rule: str
+    threshold: float | None
+
+
+class LoadKeywords(ModelKeywords, DraftingKeywords, total=False):
+    """What `localspec.load` takes besides its own parameters."""
+
+
+def with_keywords(
+    options: ModelOptions | None,
+    drafting: Drafting | None,
+    said: Mapping[str, Any],
+    own: tuple[str, ...],
+) -> tuple[ModelOptions, Drafting]:
+    """The options objects with some fields changed; what is said by keyword wins.
+
+    Args:
+        options, drafting: objects to begin with, None for the defaults.
+        said: keywords.
+        own: names that whoever was called takes besides, to suggest.
+
+    Raises:
+        TypeError: a name that is none; it says which was meant.
+        UsageError: a value out of its range.
+    """
+    model, draft = _names(ModelOptions), _names(Drafting)
+    for name in said:
+        if name not in model and name not in draft:
+            raise TypeError(_unknown(name, (*own, *model, *draft)))
+    return (
+        _changed(options or ModelOptions(), {n: said[n] for n in model if n in said}),
+        _changed(drafting or Drafting(), {n: said[n] for n in draft if n in said}),
+    )
+
+
+def _names(record: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(record))
+
+
+def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
+    # Unchanged it stays the object it was, which has been checked.
+    return dataclasses.replace(record, **fields) if fields else record
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    """What is wrong with a keyword, and what was probably meant."""
+    if name in _names(SamplingParams):
+        return (
+            f"load() got an unexpected keyword argument {name!r}. How tokens are picked is said of "
+            f"each answer: engine.stream(…, sampling=SamplingParams({name}=…))."
+        )
+    near = get_close_matches(name, known, 1, cutoff=0.5)
+    meant = ELSEWHERE.get(name) or (near[0] if near else None)
+    advice = f"Did you mean {meant!r}?" if meant else f"It takes {', '.join(known)}."
+    return f"load() got an unexpected keyword argument {name!r}. {advice}"

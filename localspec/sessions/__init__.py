@@ -1,0 +1,1 @@
+"""What the models have read of a conversation, kept on disk."""

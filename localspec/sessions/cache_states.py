@@ -1,0 +1,211 @@
+"""What an engine holds of a conversation: taken out of its caches, and put back into them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from localspec.drafters.mapped_cache import MappedCache
+from localspec.errors import NativeError, SessionError
+from localspec.llama.sequence_state import State
+from localspec.planning.pair_profile import PairProfile
+from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
+
+TARGET, DRAFT = "target", "draft"
+
+
+class StatefulCache(Protocol):
+    """A cache whose memory can be had as bytes; `localspec.llama.context.Context` is one."""
+
+    tokens: list[int]
+
+    @property
+    def capacity(self) -> int: ...
+
+    def state(self) -> State: ...
+
+    def set_state(self, tokens: Sequence[int], state: State) -> None: ...
+
+    def clear(self) -> None: ...
+
+
+class CacheStates:
+    """The caches of a pair, and what else belongs to a conversation.
+
+    The n-gram index is made of the tokens again, which takes no time worth mentioning.
+
+    Args:
+        target, draft: the caches; no draft without a draft model.
+        mapped: what stands between, where the draft model has another vocabulary.
+        profile: whose estimates are kept as well: how often drafts are right in this conversation.
+        identity: what the states depend on, by what; see `identity`.
+    """
+
+    def __init__(
+        self,
+        target: StatefulCache,
+        draft: StatefulCache | None,
+        mapped: MappedCache | None,
+        profile: PairProfile,
+        identity: Mapping[str, Any],
+    ) -> None:
+        self._target, self._draft, self._mapped = target, draft, mapped
+        self._profile = profile
+        self.identity = dict(identity) | {"format": FORMAT}
+
+    @property
+    def tokens(self) -> list[int]:
+        """What the target's cache holds."""
+        return self._target.tokens
+
+    @property
+    def capacity(self) -> int:
+        """How many tokens it can hold."""
+        return self._target.capacity
+
+    def save(self, path: Path, conversation: Any = None) -> None:
+        """Write all of it into a file. A damaged session that is there is kept aside.
+
+        Args:
+            conversation: JSON values, to be kept with it.
+
+        Raises:
+            SessionError: it cannot be written, or would replace something that is no session.
+        """
+        facts, parts = self.collect(conversation)
+        with suppress(FileNotFoundError):
+            try:
+                SessionFile(path)
+            except Damaged:
+                with suppress(OSError):
+                    path.replace(path.with_name(f"{path.name}.damaged"))
+        write(path, facts, parts)
+
+    def collect(self, conversation: Any = None) -> tuple[dict[str, Any], dict[str, Part]]:
+        """What is to be written: facts, and parts.
+
+        Raises:
+            SessionError: it cannot be had.
+        """
+        try:
+            parts: dict[str, Part] = {f"{TARGET}.tokens": _numbers(self._target.tokens)}
+            if self._target.tokens:
+                parts[TARGET] = self._target.state()
+            if self._draft is not None and self._draft.tokens:
+                parts[f"{DRAFT}.tokens"] = _numbers(self._draft.tokens)
+                if self._mapped is not None:
+                    held, stops = self._mapped.alignment()
+                    parts[f"{DRAFT}.held"] = _numbers(held)
+                    parts[f"{DRAFT}.stops"] = _numbers(stops)
+                parts[DRAFT] = self._draft.state()
+        except (NativeError, MemoryError) as error:
+            raise SessionError(
+                f"The session cannot be kept: {str(error) or 'there is not enough memory'}"
+            ) from None
+        draft = 0 if self._draft is None else len(self._draft.tokens)
+        facts = {
+            "identity": self.identity,
+            "lengths": {TARGET: len(self._target.tokens), DRAFT: draft},
+            "learned": self._profile.learned(),
+            "conversation": conversation,
+        }
+        return facts, parts
+
+    def misfits(self, file: SessionFile) -> dict[str, str]:
+        """Which parts of a file cannot serve here, and why, as parts of a sentence: TARGET, without
+        which none can, and DRAFT. What is damaged shows only in `restore`."""
+        found = self._differs(file, TARGET)
+        if found is None and file.facts["lengths"][TARGET] > self._target.capacity:
+            found = (
+                f"it has {file.facts['lengths'][TARGET]} tokens, and the context "
+                f"{self._target.capacity} (--ctx)"
+            )
+        if found is not None:
+            return {TARGET: found}
+        if self._draft is None:
+            return {}
+        found = self._differs(file, DRAFT)
+        if found is None and file.facts["lengths"][DRAFT] > self._draft.capacity:
+            found = "the draft model's context is shorter (--ctx)"
+        return {} if found is None else {DRAFT: found}
+
+    def restore(self, file: SessionFile) -> list[str]:
+        """Put what a file has into the caches, as far as it fits.
+
+        Returns:
+            Why some of what fits was left out, as parts of a sentence; empty if all of it was used.
+            What is left out is read anew by the next answer: it costs time, nothing else.
+        """
+        misfits, notes = self.misfits(file), []
+        try:
+            if TARGET not in misfits:
+                self._put(file, TARGET, self._target)
+                if self._draft is not None and DRAFT not in misfits and DRAFT in file:
+                    self._put(file, DRAFT, self._draft)
+        except (SessionError, NativeError) as error:
+            notes.append(str(error).rstrip("."))
+        try:
+            self._profile.relearn(file.facts.get("learned"))
+        except ValueError as error:
+            notes.append(f"what was learned is damaged ({error})")
+        return notes
+
+    def _differs(self, file: SessionFile, of: str) -> str | None:
+        """Why a file's part cannot serve here."""
+        theirs = file.facts.get("identity")
+        if not isinstance(theirs, dict) or theirs.get("format") != FORMAT:
+            return "it was written by another version of localspec"
+        if theirs.get("library") != self.identity.get("library"):
+            return "it was written with another version of llama.cpp"
+        if theirs.get("kv") != self.identity.get("kv"):
+            return "the KV cache has other types (--kv-type, --flash-attention)"
+        if theirs.get(of) != self.identity.get(of):
+            name = (theirs.get(of) or {}).get("name")
+            ours = (self.identity.get(of) or {}).get("name")
+            if name is None:
+                return "it was written without a draft model"
+            if name == ours:
+                return f"{name} is another file than it was"
+            return f"it is of {name}"
+        if of == DRAFT and theirs.get("way") != self.identity.get("way"):
+            return "the draft model's vocabulary is treated otherwise (--cross-vocabulary)"
+        return None
+
+    def _put(self, file: SessionFile, of: str, cache: StatefulCache) -> None:
+        """Put a part into a cache.
+
+        Raises:
+            SessionError, NativeError: it is damaged, or llama.cpp does not take it.
+        """
+        tokens = file.part(f"{of}.tokens").tolist()
+        state = file.part(of) if tokens else None
+        mapped = self._mapped if of == DRAFT else None
+        if mapped is not None:
+            held, stops = (file.part(f"{DRAFT}.{what}").tolist() for what in ("held", "stops"))
+            mapped.clear()
+        if state is None:
+            cache.clear()
+        else:
+            cache.set_state(tokens, state)
+        if mapped is not None:
+            mapped.align(held, stops)
+
+
+def identity(known: Mapping[str, Any]) -> dict[str, Any]:
+    """What the states of caches depend on, of all that the cost of a pass does."""
+    target, draft = [*known["models"], None][:2]
+    return {
+        "library": known["library"],
+        "kv": [*known["kv"], known["flash_attention"]],
+        TARGET: target,
+        DRAFT: draft,
+        "way": known.get("vocabulary"),
+    }
+
+
+def _numbers(tokens: Sequence[int]) -> Part:
+    return np.array(tokens, np.int32)

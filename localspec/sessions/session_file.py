@@ -1,0 +1,166 @@
+"""The file of a session: facts as JSON, then the parts, each with its checksum.
+
+    magic       8 bytes
+    length      of the facts, 8 bytes, little endian
+    checksum    of length and facts, 4 bytes
+    facts       UTF-8 JSON; says of each part its name, type, number of bytes and checksum
+    parts       one behind the other, each from a multiple of 64 on
+
+llama.cpp reads the states of its memory as it finds them, so nothing is given to it whose checksum
+is not right. The facts can be read by themselves: the conversation is still there where a part is
+damaged.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.errors import SessionError
+from localspec.files import remove_abandoned, replacing
+
+MAGIC = b"lspecSES"
+FORMAT = 1
+"""Counts up when a file means something else; the parts of older ones are not used then."""
+_HEAD = struct.Struct("<8sQI")
+_ALIGNED = 64
+_PIECE = 1 << 24
+_MOST_FACTS = 1 << 30
+_TYPES = ("uint8", "int32")
+
+Part = npt.NDArray[Any]
+
+
+class SessionFile:
+    """A file as it was found.
+
+    Args:
+        path: it.
+
+    Attributes:
+        facts: what it says besides its parts.
+
+    Raises:
+        FileNotFoundError: there is none.
+        SessionError: it cannot be read, is none of ours, or its facts are damaged.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            with path.open("rb") as file:
+                head = file.read(_HEAD.size)
+                if len(head) < _HEAD.size or head[:8] != MAGIC:
+                    raise SessionError(f"{path} is no session of localspec. Give another file.")
+                _, length, checksum = _HEAD.unpack(head)
+                facts = file.read(min(length, _MOST_FACTS))
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise SessionError(
+                f"The session in {path} cannot be read: {error.strerror or error}. Check the file, "
+                "or give another one."
+            ) from None
+        if zlib.crc32(facts, zlib.crc32(head[8:16])) != checksum:
+            raise Damaged(f"The session in {path} is damaged. Remove it, or give another file.")
+        found: dict[str, Any] = json.loads(facts)
+        self._parts: dict[str, Any] = found.pop("parts")
+        self.facts = found
+        self._start = _aligned(_HEAD.size + length)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._parts
+
+    def part(self, name: str) -> Part:
+        """A part, its checksum compared. It is read when it is used, and must not be kept longer
+        than the file is there.
+
+        Raises:
+            SessionError: it is not there, or damaged.
+        """
+        try:
+            said = self._parts[name]
+            kind, size = said["type"], int(said["size"])
+            count = size // np.dtype(kind).itemsize
+            if not count:
+                return np.empty(0, kind)
+            at = self._start + int(said["offset"])
+            found = np.memmap(self.path, kind, "r", at, (count,))
+            checksum = 0
+            data = found.data.cast("B")
+            for begin in range(0, size, _PIECE):
+                checksum = zlib.crc32(data[begin : begin + _PIECE], checksum)
+        except (KeyError, ValueError, OSError) as error:
+            raise Damaged(f"a part of {self.path.name} is missing: {error}") from None
+        if checksum != said["checksum"]:
+            raise Damaged(f"a part of {self.path.name} is damaged")
+        return found
+
+
+class Damaged(SessionError):
+    """What was written is not what is there."""
+
+
+def write(path: Path, facts: Mapping[str, Any], parts: Mapping[str, Part]) -> None:
+    """Write a session; whoever reads, at whatever moment this process is killed, finds the old file
+    or the new one.
+
+    Args:
+        path: the file; another session there is replaced.
+        facts: JSON values.
+        parts: one-dimensional arrays, uint8 or int32.
+
+    Raises:
+        SessionError: no room, no permission …; what was there stays.
+    """
+    described, offsets, offset = {}, {}, 0
+    for name, part in parts.items():
+        assert part.dtype.name in _TYPES
+        offsets[name] = offset
+        described[name] = {
+            "type": part.dtype.name,
+            "size": part.nbytes,
+            "offset": offset,
+            "checksum": zlib.crc32(part.data),
+        }
+        offset = _aligned(offset + part.nbytes)
+    text = json.dumps({**facts, "parts": described}).encode()
+    length = struct.pack("<Q", len(text))
+    checksum = zlib.crc32(text, zlib.crc32(length))
+    try:
+        remove_abandoned(path.parent, f"{glob.escape(path.name)}.*.partial")
+        with replacing(path, private=True) as partial, partial.open("wb") as file:
+            file.write(_HEAD.pack(MAGIC, len(text), checksum) + text)
+            start = _aligned(file.tell())
+            for name, part in parts.items():
+                file.seek(start + offsets[name])
+                file.write(part.data)
+            file.truncate(start + offset)
+    except OSError as error:
+        raise SessionError(
+            f"The session cannot be kept in {path}: {error.strerror or error}. Free some space "
+            f"({_megabytes(offset)} MB are needed), or give another file."
+        ) from None
+
+
+def discard(path: Path) -> None:
+    """Remove a file, if that is possible."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _aligned(offset: int) -> int:
+    return -(-offset // _ALIGNED) * _ALIGNED
+
+
+def _megabytes(size: int) -> int:
+    return -(-size // 1_000_000)

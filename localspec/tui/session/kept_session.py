@@ -1,0 +1,111 @@
+"""The conversation of `localspec chat --session FILE`.
+
+The file has the branch that was shown, besides what the models have read of it; the whole
+conversation, with all branches and figures, is in the history, under the same id.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.chat.conversation import (
+    ASSISTANT,
+    STATES,
+    STOPPED,
+    USER,
+    Attachment,
+    Conversation,
+    Message,
+    new_id,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class KeptSession:
+    """A file, and the conversation in it.
+
+    Attributes:
+        path: the file.
+        conversation: None where there is no file yet, or it is damaged.
+    """
+
+    path: Path
+    conversation: Conversation | None
+
+    def begun(self, new: Conversation) -> Conversation:
+        """The conversation to begin with: `new`, or the one that was kept, with its settings."""
+        kept = self.conversation
+        if kept is None:
+            return new
+        kept.sampling, kept.max_tokens = new.sampling, new.max_tokens
+        kept.system = kept.system or new.system
+        return kept
+
+
+def read(path: Path) -> KeptSession:
+    """What is in a file.
+
+    Raises:
+        SessionError: the file is something else, or cannot be read.
+    """
+    from localspec.sessions.session_file import Damaged, SessionFile
+
+    try:
+        found = SessionFile(path).facts.get("conversation")
+    except (FileNotFoundError, Damaged):
+        found = None
+    return KeptSession(path, _conversation(found))
+
+
+def kept(conversation: Conversation) -> dict[str, Any]:
+    """The branch that is shown, as JSON values for `read`."""
+    return {
+        "id": conversation.id,
+        "title": conversation.title,
+        "system": conversation.system,
+        "messages": [
+            {
+                "id": message.id,
+                "role": message.role,
+                "content": message.content,
+                "state": message.state,
+                "created": message.created,
+                "attachments": [[one.name, one.text] for one in message.attachments],
+            }
+            for message in conversation.path()
+        ],
+    }
+
+
+def _conversation(found: Any) -> Conversation | None:
+    """What `kept` gave, or the messages that `localspec run` keeps."""
+    if isinstance(found, list):
+        found = {"messages": found}
+    if not isinstance(found, dict) or not found.get("messages"):
+        return None
+    messages = [one for one in found["messages"] if one["role"] in (USER, ASSISTANT)]
+    said = [one["content"] for one in found["messages"] if one["role"] == "system"]
+    conversation = Conversation(
+        id=found.get("id") or new_id(), system=found.get("system") or (said[0] if said else None)
+    )
+    if found.get("title"):
+        conversation.title = found["title"]
+    for one in messages:
+        if "id" not in one:
+            conversation.add(one["role"], one["content"])
+            continue
+        message = Message(
+            one["id"],
+            conversation.tip,
+            one["role"],
+            one["content"],
+            one.get("created", time.time()),
+            one["state"] if one.get("state") in STATES else STOPPED,
+            attachments=[Attachment(*each) for each in one.get("attachments", ())],
+        )
+        conversation.insert(message)
+        conversation.tip = message.id
+    return conversation

@@ -1,0 +1,433 @@
+"""Answers in event loops, over the embedded pair."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import inspect
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import aclosing, suppress
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import (
+    AsyncEngine,
+    Completion,
+    ContextOverflow,
+    Drafting,
+    Engine,
+    EngineBusy,
+    ModelNotFound,
+    SamplingParams,
+    UsageError,
+    load_async,
+)
+from localspec.async_engine import Loading
+from localspec.async_stream import AHEAD
+from tests.support.sessions import make_drafts_cheap
+
+GREEDY = SamplingParams(temperature=0)
+PLAIN = Drafting(drafter="none")  # where texts are compared: a near-tie may fall either way
+PROMPT = "Once upon a time"
+OTHERS = ("The cat", "One day", "A bear", "Tom and", "It was")
+LONG = "The fox and the bird and the bear went to the river. " * 60
+PATIENCE = 30.0
+
+
+@pytest.fixture
+async def answering(engine: Engine) -> AsyncIterator[AsyncEngine]:
+    """An `AsyncEngine` over the module's engine, which outlives it."""
+    found = AsyncEngine(engine)
+    yield found
+    found._threads.close()
+    assert not threads()
+
+
+@pytest.fixture(scope="module")
+def alone(engine: Engine) -> Callable[[str, int], str]:
+    """What the engine says without an event loop."""
+    known: dict[tuple[str, int], str] = {}
+
+    def answer(prompt: str, count: int) -> str:
+        if (prompt, count) not in known:
+            found = engine.generate(prompt, max_tokens=count, sampling=GREEDY, drafting=PLAIN)
+            known[prompt, count] = found.text
+        return known[prompt, count]
+
+    return answer
+
+
+@pytest.fixture(autouse=True)
+def _known_costs(engine: Engine, caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    make_drafts_cheap(engine)
+    yield
+    assert not engine._lock.locked()
+    gc.collect()  # asyncio complains of what was forgotten when that is collected
+    assert not [record for record in caplog.records if record.name == "asyncio"]
+
+
+def threads() -> list[str]:
+    """Threads of ours that are there."""
+    return [t.name for t in threading.enumerate() if t.name.startswith("localspec-")]
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Let the loop go on until something is so."""
+
+    async def wait() -> None:
+        while not condition():
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(wait(), PATIENCE)
+
+
+async def said(engine: AsyncEngine, prompt: str, count: int) -> str:
+    text = ""
+    stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=PLAIN)
+    async for chunk in stream:
+        text += chunk.text
+    return text
+
+
+def test_it_takes_what_the_engine_takes() -> None:
+    for name in ("stream", "chat", "generate"):
+        ours, theirs = (
+            inspect.signature(getattr(kind, name)).parameters for kind in (AsyncEngine, Engine)
+        )
+        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
+            (p.name, p.kind, p.default) for p in theirs.values()
+        ]
+    ours, theirs = (inspect.signature(f).parameters for f in (load_async, localspec.load))
+    assert list(ours.values()) == list(theirs.values())
+
+
+async def test_an_answer_is_that_of_the_engine(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    stream = answering.stream(PROMPT, max_tokens=60, sampling=GREEDY, drafting=PLAIN)
+    assert (stream.text, stream.finish_reason) == ("", None)
+    chunks = [chunk async for chunk in stream]
+    assert "".join(chunk.text for chunk in chunks) == stream.text == alone(PROMPT, 60)
+    assert stream.finish_reason == "length"
+    assert stream.stats.generated_tokens == 60
+    assert [chunk async for chunk in stream] == [], "it is over"
+
+
+async def test_chat_and_generate_give_completions(answering: AsyncEngine, engine: Engine) -> None:
+    fox = [{"role": "user", "content": "Tell me a story about a fox."}]
+    told = await answering.chat(fox, max_tokens=24, sampling=GREEDY, drafting=PLAIN)
+    assert isinstance(told, Completion)
+    assert told.text == engine.chat(fox, max_tokens=24, sampling=GREEDY, drafting=PLAIN).text
+    answer = await answering.generate(PROMPT, max_tokens=30, sampling=GREEDY)
+    assert answer.finish_reason == "length"
+
+
+async def test_the_loop_goes_on_meanwhile(answering: AsyncEngine) -> None:
+    """Also while a long prompt is read, of which it is told."""
+    told: list[tuple[int, int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        told.append((done, total, threading.get_ident()))
+
+    stream = answering.stream(LONG, max_tokens=20, sampling=GREEDY, progress=progress)
+    turns = 0
+    reading = asyncio.ensure_future(stream.completion())
+    while not reading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns > 100
+    assert {thread for _, _, thread in told} == {threading.get_ident()}
+    assert told[-1][0] == told[-1][1]
+
+
+async def test_answers_come_in_the_order_in_which_they_were_asked_for(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    order: list[str] = []
+
+    async def ask(prompt: str) -> str:
+        text = ""
+        stream = answering.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=PLAIN)
+        async for chunk in stream:
+            if not text:
+                order.append(prompt)
+            text += chunk.text
+        return text
+
+    texts = await asyncio.gather(*(ask(prompt) for prompt in OTHERS))
+    assert order == list(OTHERS)
+    assert texts == [alone(prompt, 20) for prompt in OTHERS]
+
+
+async def test_one_that_is_not_read_stands_still(answering: AsyncEngine) -> None:
+    async with answering.stream(PROMPT, max_tokens=200, sampling=GREEDY) as stream:
+        async for _ in stream:
+            assert stream._answer is not None
+            room = stream._answer._room
+            await until(room.empty)
+            await asyncio.sleep(0.1)  # would it go on?
+            assert stream.stats.target_passes <= AHEAD + 2
+            break
+
+
+async def steps_after(answering: AsyncEngine, stream: localspec.AsyncStream, before: int) -> None:
+    """At most one step was made since, and the engine is free."""
+    await until(lambda: not answering.engine._lock.locked())
+    assert stream.stats.target_passes <= before + 1
+    assert stream.finish_reason == "cancelled"
+
+
+@pytest.mark.parametrize("way", ["break", "exception", "return", "cancelled", "closed"])
+async def test_leaving_frees_the_engine_within_a_step(
+    answering: AsyncEngine, alone: Callable[[str, int], str], way: str
+) -> None:
+    stream = answering.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+    seen: list[int] = []
+
+    async def read() -> None:
+        async for _ in stream:
+            if len(seen) < 5:
+                seen.append(stream.stats.target_passes)
+            elif way == "break":
+                break
+            elif way == "exception":
+                raise ZeroDivisionError
+            elif way == "return":
+                return
+            elif way == "cancelled":
+                asyncio.current_task().cancel()  # type: ignore[union-attr]
+            else:
+                await stream.aclose()
+                return
+
+    reading = asyncio.ensure_future(read())
+    with suppress(ZeroDivisionError, asyncio.CancelledError):
+        await reading
+    await steps_after(answering, stream, stream.stats.target_passes)
+    assert 0 < stream.stats.generated_tokens < 900
+    assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
+
+
+async def test_a_cancelled_task_that_waits_for_a_chunk(answering: AsyncEngine) -> None:
+    """In the middle of the prompt, whose reading takes several passes."""
+    stream = answering.stream(LONG, max_tokens=20, sampling=GREEDY)
+    reading = asyncio.ensure_future(stream.completion())
+    await until(answering.engine._lock.locked)
+    reading.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await until(lambda: not answering.engine._lock.locked())
+    assert stream.finish_reason == "cancelled"
+    assert stream.text == ""
+
+
+async def test_a_time_limit(answering: AsyncEngine) -> None:
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(
+            answering.generate(PROMPT * 50, max_tokens=800, sampling=GREEDY), 0.05
+        )
+    await until(lambda: not answering.engine._lock.locked())
+
+
+async def test_cancelled_while_it_waits_its_turn(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    async with answering.stream(PROMPT, max_tokens=900, sampling=GREEDY) as first:
+        async for _ in first:
+            second = asyncio.ensure_future(said(answering, "The cat", 20))
+            third = asyncio.ensure_future(said(answering, "One day", 20))
+            await asyncio.sleep(0.01)
+            second.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await second
+            break
+    assert await third == alone("One day", 20)
+
+
+async def test_a_stop_button(answering: AsyncEngine) -> None:
+    """`cancel` ends the iteration without an exception; what there is can be read."""
+    stream = answering.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+    text = ""
+    async for chunk in stream:
+        text += chunk.text
+        if len(text) > 40:
+            stream.cancel()
+    assert text == stream.text
+    assert stream.finish_reason == "cancelled"
+
+
+async def test_a_stop_button_for_one_that_waits(answering: AsyncEngine) -> None:
+    async with answering.stream(PROMPT, max_tokens=900, sampling=GREEDY) as running:
+        async for _ in running:
+            waiting = answering.stream("The cat", max_tokens=20)
+            reading = asyncio.ensure_future(waiting.completion())
+            await asyncio.sleep(0.01)
+            waiting.cancel()
+            assert (await asyncio.wait_for(reading, PATIENCE)).finish_reason == "cancelled"
+            assert running.finish_reason is None, "the other one goes on"
+            break
+    never = answering.stream("The cat")
+    never.cancel()
+    assert [chunk async for chunk in never] == []
+    assert never.finish_reason == "cancelled"
+
+
+async def test_a_hundred_that_are_left_leave_nothing_behind(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    for count in range(100):
+        stream = answering.stream(OTHERS[count % 5], max_tokens=50, sampling=GREEDY)
+        if count % 4 == 0:
+            reading = asyncio.ensure_future(stream.completion())
+            await asyncio.sleep(0.0005 * (count % 7))
+            reading.cancel()
+        elif count % 4 == 1:
+            async for _ in stream:
+                break
+        elif count % 4 == 2:
+            iteration = aiter(stream)
+            await anext(iteration)
+            del iteration
+        else:
+            async with aclosing(stream):
+                await anext(aiter(stream))
+    assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
+    assert threads() == ["localspec-async"]
+    assert len(answering._answers) < 5
+
+
+async def test_errors_come_out_of_the_first_step(answering: AsyncEngine) -> None:
+    with pytest.raises(UsageError, match="max-tokens is 0"):
+        await answering.generate(PROMPT, max_tokens=0)
+    with pytest.raises(ContextOverflow):
+        await anext(aiter(answering.stream(LONG * 10)))
+    assert (await answering.generate(PROMPT, max_tokens=3)).stats.generated_tokens == 3
+
+
+async def test_a_task_that_would_wait_for_itself_is_told(answering: AsyncEngine) -> None:
+    async for _ in answering.stream(PROMPT, max_tokens=900, sampling=GREEDY):
+        with pytest.raises(EngineBusy, match="This task is reading another answer"):
+            await answering.generate("The cat")
+        break
+    assert (await answering.generate("The cat", max_tokens=3)).stats.generated_tokens == 3
+
+
+async def test_several_event_loops_at_once(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    wanted = {prompt: alone(prompt, 20) for prompt in OTHERS}
+    got: dict[str, str] = {}
+
+    def another(prompt: str) -> None:
+        got[prompt] = asyncio.run(said(answering, prompt, 20))
+
+    loops = [threading.Thread(target=another, args=(prompt,)) for prompt in OTHERS]
+    for thread in loops:
+        thread.start()
+    await until(lambda: not any(thread.is_alive() for thread in loops))
+    assert got == wanted
+
+
+async def test_a_loop_that_ends_in_the_middle_frees_the_engine(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    kept = []
+
+    async def begin() -> None:
+        stream = answering.stream(PROMPT, max_tokens=900, sampling=GREEDY)
+        iteration = aiter(stream)
+        await anext(iteration)
+        kept.append(iteration)
+
+    await asyncio.to_thread(lambda: asyncio.run(begin()))
+    assert answering.engine._lock.locked(), "somebody may still read it"
+    kept.clear()
+    assert await said(answering, PROMPT, 24) == alone(PROMPT, 24)
+
+
+async def test_two_at_a_time_where_the_engine_gives_that(
+    engine: Engine, alone: Callable[[str, int], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(engine, "parallel", 2, raising=False)
+    answering = AsyncEngine(engine)
+    texts = await asyncio.gather(*(said(answering, prompt, 20) for prompt in OTHERS))
+    assert texts == [alone(prompt, 20) for prompt in OTHERS]
+    assert threads() == ["localspec-async"] * 2
+    answering._threads.close()
+
+
+async def test_closing_stops_what_runs_and_what_waits() -> None:
+    async with load_async(context=1024) as engine:
+        running = asyncio.ensure_future(engine.generate(PROMPT, max_tokens=900, sampling=GREEDY))
+        waiting = asyncio.ensure_future(engine.generate("The cat", sampling=GREEDY))
+        await until(engine.engine._lock.locked)
+    assert (await running).finish_reason == "cancelled"
+    assert (await waiting).finish_reason == "cancelled"
+    with pytest.raises(UsageError, match="The engine is closed"):
+        await engine.generate(PROMPT)
+    assert threads() == []
+
+
+async def test_a_session_is_saved_in_its_turn(answering: AsyncEngine, tmp_path: Path) -> None:
+    path = tmp_path / "a.session"
+    answer = asyncio.ensure_future(answering.generate(PROMPT, max_tokens=60, sampling=GREEDY))
+    await asyncio.sleep(0)
+    await answering.save_session(path, ["said"])
+    assert answer.done(), "behind the answer"
+    opened = await answering.open_session(path)
+    assert opened.conversation == ["said"]
+    assert opened.tokens > 60
+    with pytest.raises(localspec.SessionError):
+        await answering.save_session(Path("/proc/a.session"))
+
+
+async def test_loading_leaves_the_loop_alone_and_tells_it_how_far_it_is() -> None:
+    told: list[tuple[float, int]] = []
+    turns = 0
+    loading = asyncio.ensure_future(
+        _awaited(
+            load_async(
+                context=256,
+                threads=1,
+                progress=lambda part: told.append((part, threading.get_ident())),
+            )
+        )
+    )
+    while not loading.done():
+        await asyncio.sleep(0)
+        turns += 1
+    engine = await loading
+    assert turns > 20
+    assert told[-1] == (1.0, threading.get_ident())
+    assert engine.engine.context_length == 256
+    await engine.aclose()
+    await engine.aclose()
+    assert threads() == []
+
+
+async def _awaited(loading: Loading) -> AsyncEngine:
+    return await loading
+
+
+async def test_loading_what_is_not_there() -> None:
+    with pytest.raises(ModelNotFound):
+        await load_async("/nowhere/model.gguf")
+    with pytest.raises(TypeError, match="Did you mean 'context'"):
+        await load_async(contxt=512)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize("when", [0.0, 0.001, 0.01, 0.03, 0.06])
+async def test_loading_that_is_cancelled_frees_all(when: float) -> None:
+    loading = asyncio.ensure_future(_awaited(load_async(context=256)))
+    await asyncio.sleep(when)
+    loading.cancel()
+    try:
+        engine = await loading
+    except asyncio.CancelledError:
+        pass
+    else:
+        await engine.aclose()
+    await until(lambda: not threads())

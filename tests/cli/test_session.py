@@ -1,0 +1,122 @@
+"""`localspec run --session FILE` and `--prompt-cache SIZE`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.cli.request import read_models
+from localspec.sessions import prompt_cache
+from localspec.sessions.session_file import SessionFile
+from localspec.settings import load_settings
+from tests.cli.conftest import Cli
+from tests.sessions.test_session_file import files_of_at_most
+
+FIXED = ("-n", "24", "--temp", "0", "--drafter", "none", "-t", "1")
+LONG = "Tell me a story about a fox, a bear and a bird. " * 30
+
+
+def test_a_conversation_goes_on(cli: Cli, tmp_path: Path) -> None:
+    path = str(tmp_path / "fox.session")
+    first = cli("run", *FIXED, "--json", "--session", path, LONG).json
+    again = cli("run", *FIXED, "--json", "--session", path, "And then?").json
+    assert first["stats"]["cached_tokens"] == 0
+    assert again["stats"]["cached_tokens"] > 300
+    said = SessionFile(Path(path)).facts["conversation"]
+    assert [one["content"] for one in said] == [LONG, first["text"], "And then?", again["text"]]
+
+
+def test_it_is_the_conversation_and_not_only_its_end(cli: Cli, tmp_path: Path) -> None:
+    """Answered as if all of it had been asked in one go."""
+    path = str(tmp_path / "fox.session")
+    for prompt in ("Once upon a", " time", " there"):
+        kept = cli("run", *FIXED, "-n", "3", "--raw", "-q", "--session", path, prompt)
+        assert kept.code == 0
+    text = SessionFile(Path(path)).facts["conversation"]
+    assert text.startswith("Once upon a")
+    last = kept.out.rstrip("\n")
+    assert text.endswith(last)
+    alone = cli("run", *FIXED, "-n", "3", "--raw", "-q", text.removesuffix(last))
+    assert alone.out == kept.out
+
+
+def test_a_system_message_may_change(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "fox.session"
+    for system in ("Be kind.", "Be brief."):
+        cli("run", *FIXED, "--system", system, "--session", str(path), "A fox.")
+    roles = [one["role"] for one in SessionFile(path).facts["conversation"]]
+    assert roles == ["system", "user", "assistant", "user", "assistant"]
+    assert SessionFile(path).facts["conversation"][0]["content"] == "Be brief."
+
+
+def test_a_text_and_a_chat_do_not_mix(cli: Cli, tmp_path: Path) -> None:
+    path = str(tmp_path / "fox.session")
+    cli("run", *FIXED, "--session", path, "A fox.")
+    refused = cli("run", *FIXED, "--raw", "--session", path, "A fox.")
+    assert refused.code == 2
+    assert "is a chat. Go on without --raw" in refused.sentence()
+
+
+def test_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text("# notes")
+    refused = cli("run", *FIXED, "--session", str(path), "A fox.")
+    assert refused.code == 1
+    assert refused.sentence() == f"{path} is no session of localspec. Give another file."
+    assert path.read_text() == "# notes"
+
+
+@pytest.mark.parametrize("how", ["truncated", "changed"])
+def test_a_damaged_one_is_a_sentence(cli: Cli, tmp_path: Path, how: str) -> None:
+    path = tmp_path / "fox.session"
+    cli("run", *FIXED, "--session", str(path), LONG)
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data if how == "changed" else data[: len(data) // 2])
+    again = cli("run", *FIXED, "--session", str(path), "And then?")
+    assert again.code == 0
+    assert len(again.out) > 10
+    assert f"note: The session in {path} is decoded again: a part of fox.session is" in again.err
+
+
+def test_another_model_is_a_sentence(cli: Cli, tmp_path: Path, draft_path: Path) -> None:
+    path = str(tmp_path / "fox.session")
+    cli("run", *FIXED, "--session", path, LONG)
+    other = cli("run", *FIXED, "-m", str(draft_path), "-d", "none", "--session", path, "Then?")
+    assert other.code == 0
+    assert "is decoded again: it is of tale-13m-q8_0.gguf." in other.err
+    assert len(SessionFile(Path(path)).facts["conversation"]) == 4
+
+
+def test_a_full_disk_is_a_sentence_after_the_answer(cli: Cli, tmp_path: Path) -> None:
+    with files_of_at_most(100_000):
+        result = cli("run", *FIXED, "--session", str(tmp_path / "fox.session"), LONG)
+    assert result.code == 0
+    assert len(result.out) > 10
+    assert "note: The session cannot be kept in" in result.err
+
+
+def test_prompts_are_kept_by_themselves(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    for cached in (False, True):
+        result = cli("run", *FIXED, "--json", "--prompt-cache", "1GB", LONG).json
+        assert (result["stats"]["cached_tokens"] > 300) == cached
+    assert len(list(prompt_cache.folder().iterdir())) == 1
+
+
+def test_the_size_may_be_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_PROMPT_CACHE", "1.5 GB")
+    assert load_settings().prompt_cache == "1.5 GB"
+    said = dict.fromkeys(("offline", "prompt_cache"))
+    assert read_models(said).options.prompt_cache == 1_500_000_000
+    assert read_models({"offline": None}).options.prompt_cache == 0, "a verb that measures"
+
+
+@pytest.mark.parametrize("size", ["much", "-1", "2 GBs", ""])
+def test_a_size_that_is_none(cli: Cli, size: str) -> None:
+    refused = cli("run", "--prompt-cache", size, "A fox.")
+    assert refused.code == 2
+    assert "Give a size, as 500MB or 2GB, or 0." in refused.sentence()

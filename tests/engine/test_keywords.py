@@ -1,0 +1,89 @@
+"""Options as keywords of `localspec.load`."""
+
+from __future__ import annotations
+
+from typing import get_type_hints
+
+import pytest
+
+import localspec
+from localspec import Drafting, ModelOptions, UsageError
+from localspec.keywords import ELSEWHERE, DraftingKeywords, ModelKeywords, with_keywords
+from localspec.loading import OWN
+
+
+@pytest.mark.parametrize(
+    ("keywords", "record"), [(ModelKeywords, ModelOptions), (DraftingKeywords, Drafting)]
+)
+def test_the_keywords_are_the_fields(keywords: type, record: type) -> None:
+    assert get_type_hints(keywords) == get_type_hints(record)
+    assert not set(get_type_hints(keywords)) & set(OWN)
+
+
+def test_what_load_takes_itself_is_known() -> None:
+    code = localspec.load.__code__
+    assert code.co_varnames[: code.co_argcount + code.co_kwonlyargcount] == OWN
+
+
+def test_a_model_opens_with_keywords() -> None:
+    with localspec.load(context=512, threads=1, drafter="model", depth=2) as engine:
+        assert engine.context_length == 512
+        stats = engine.generate("Once upon a time", max_tokens=12).stats
+    assert list(stats.by_drafter) == ["model"]
+    assert len(stats.tested_per_position) == 2
+
+
+def test_a_keyword_wins_over_the_object_and_the_rest_of_that_stays() -> None:
+    options, drafting = with_keywords(
+        ModelOptions(context=1024, threads=1),
+        Drafting(drafter="model", depth=5),
+        {"context": 512, "depth": 2},
+        OWN,
+    )
+    assert options == ModelOptions(context=512, threads=1)
+    assert drafting == Drafting(drafter="model", depth=2)
+
+
+def test_none_of_them_leaves_the_objects_alone() -> None:
+    given = ModelOptions(context=1024), Drafting(depth=5)
+    assert with_keywords(*given, {}, OWN) == given
+    assert with_keywords(None, None, {}, OWN) == (ModelOptions(), Drafting())
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("contxt", "context"),
+        ("n_threads", "threads"),
+        ("n_gpu_layers", "gpu_layers"),
+        ("drafting_options", "drafting"),
+        ("option", "options"),
+        *ELSEWHERE.items(),
+    ],
+)
+def test_a_wrong_name_is_told_the_nearest(name: str, meant: str) -> None:
+    with pytest.raises(TypeError, match=rf"{name}'. Did you mean '{meant}'\?"):
+        localspec.load(**{name: 1})  # type: ignore[arg-type]
+
+
+def test_a_name_like_no_other_is_told_all() -> None:
+    # What is ignored here holds that type checkers know the names.
+    with pytest.raises(TypeError, match=r"It takes model, draft, .*context, .*threshold"):
+        localspec.load(zzz=1)  # type: ignore[call-arg]
+
+
+def test_sampling_is_said_of_an_answer() -> None:
+    with pytest.raises(TypeError, match=r"sampling=SamplingParams\(temperature=…\)"):
+        localspec.load(temperature=0.5)  # type: ignore[call-arg]
+
+
+def test_values_are_checked_as_those_of_the_objects() -> None:
+    with pytest.raises(UsageError, match="context of 3 tokens is too short"):
+        localspec.load(context=3)
+    with pytest.raises(UsageError, match="no drafter 'best'"):
+        localspec.load(drafter="best")
+
+
+def test_type_checkers_know_the_types() -> None:
+    with pytest.raises(TypeError):
+        localspec.load(context="4096")  # type: ignore[arg-type]

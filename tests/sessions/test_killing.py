@@ -1,0 +1,22 @@
+"""Killed while it saves, the next start reads the session before or the new one, never a part."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_fifty_kills(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.sessions.killed_while_saving", tmp_path, "50", "7"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) >= 10, "hardly any was in the middle of a file: it shows nothing"

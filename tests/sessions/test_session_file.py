@@ -1,0 +1,154 @@
+"""The file: whole or not used, whatever happens to it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.errors import SessionError
+from localspec.sessions.session_file import Damaged, Part, SessionFile, write
+
+FACTS = {"conversation": [{"role": "user", "content": "Zoë: “hm”"}], "version": 3}
+PARTS: dict[str, Part] = {
+    "numbers": np.arange(1000, dtype=np.int32),
+    "nothing": np.empty(0, np.int32),
+    "bytes": np.arange(5001, dtype=np.uint64).astype(np.uint8),
+}
+REPOSITORY = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    found = tmp_path / "a [1].session"
+    write(found, FACTS, PARTS)
+    return found
+
+
+def check(path: Path) -> None:
+    file = SessionFile(path)
+    assert file.facts == FACTS
+    for name, part in PARTS.items():
+        assert name in file
+        found = file.part(name)
+        assert found.dtype == part.dtype
+        assert (found == part).all()
+
+
+def test_what_was_written_is_read(path: Path) -> None:
+    check(path)
+    assert "other" not in SessionFile(path)
+    with pytest.raises(Damaged, match=r"a part of a \[1\].session is missing"):
+        SessionFile(path).part("other")
+    assert path.stat().st_mode & 0o077 == 0, "what was said is nobody else's business"
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        SessionFile(tmp_path / "none.session")
+
+
+@pytest.mark.parametrize("content", [b"", b"GGUF", b"# notes\n" * 9])
+def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.md"
+    path.write_bytes(content)
+    with pytest.raises(SessionError, match="is no session of localspec") as caught:
+        SessionFile(path)
+    assert not isinstance(caught.value, Damaged)
+
+
+def test_a_folder_is_told(tmp_path: Path) -> None:
+    with pytest.raises(SessionError, match="cannot be read: Is a directory"):
+        SessionFile(tmp_path)
+
+
+def readable(path: Path) -> list[str]:
+    """What can be had of a file: the facts, and which parts."""
+    try:
+        file = SessionFile(path)
+    except SessionError:
+        return []
+    assert file.facts == FACTS
+    found = ["facts"]
+    for name, part in PARTS.items():
+        try:
+            assert (file.part(name) == part).all()
+        except Damaged:
+            continue
+        found.append(name)
+    return found
+
+
+def test_every_truncation_is_noticed(path: Path) -> None:
+    """What is read is right, and the rest is not read; the facts stay readable by themselves."""
+    data = path.read_bytes()
+    complete = ["facts", *PARTS]
+    assert readable(path) == complete
+    for length in [*range(700), *range(700, len(data) - 64, 97)]:
+        path.write_bytes(data[:length])
+        got = readable(path)
+        assert got != complete
+        assert ("facts" in got) == (length > 500 or "nothing" in got)
+
+
+def test_every_changed_byte_is_noticed(path: Path) -> None:
+    data = path.read_bytes()
+    file = SessionFile(path)
+    ends = {name: file._start + said["offset"] + said["size"] for name, said in file._parts.items()}
+    padding = {at for end in ends.values() for at in range(end, -(-end // 64) * 64)}
+    padding |= set(range(data.rindex(b"}}") + 3, file._start))
+    places = np.random.default_rng(1).choice(len(data), 700, replace=False)
+    for at in {*range(40), *(int(place) for place in places)} - padding:
+        path.write_bytes(data[:at] + bytes([data[at] ^ 0x10]) + data[at + 1 :])
+        assert readable(path) != ["facts", *PARTS], at
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """As if the disk had no more room than that for a file."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+def test_a_full_disk_leaves_the_old_file(path: Path) -> None:
+    with files_of_at_most(3000), pytest.raises(SessionError, match=r"cannot be kept .* Free some"):
+        write(path, {"version": 4}, PARTS)
+    check(path)
+    assert [one.name for one in path.parent.iterdir()] == [path.name]
+
+
+def test_a_folder_that_may_not_be_written_to(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(self: Path, target: Path) -> None:
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", refused)
+        with pytest.raises(SessionError, match="Permission denied"):
+            write(path, {"version": 4}, PARTS)
+    check(path)
+
+
+def test_what_a_killed_process_left_is_removed(path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    left = path.with_name(f"{path.name}.{gone.pid}.partial")
+    ours = path.with_name(f"{path.name}.{os.getppid()}.partial")
+    other = path.with_name(f"b.session.{gone.pid}.partial")
+    for one in (left, ours, other):
+        one.touch()
+    write(path, FACTS, PARTS)
+    assert not left.exists()
+    assert ours.exists(), "its process may be at it"
+    assert other.exists(), "it is of another session"

@@ -1,0 +1,440 @@
+"""A conversation that was kept goes on as if it had never been interrupted."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import localspec
+from localspec import Drafting, Engine, ModelOptions, SamplingParams, SessionError, paths
+from localspec.drafters.composition import sources
+from localspec.llama.context import Context
+from localspec.sessions import prompt_cache
+from localspec.sessions.session_file import SessionFile, write
+from tests.sessions.test_session_file import files_of_at_most
+from tests.support import ggufs, retokenised
+from tests.support.greedy import batch_noise, divergence
+from tests.support.sessions import make_drafts_cheap
+
+GREEDY = SamplingParams(temperature=0)
+PLAIN = Drafting(drafter="none")
+STORY = "Tell me a story about a fox, a bear and a bird. " * 30
+OPTIONS = ModelOptions(context=1024, threads=1)
+WAYS = {
+    "plain": PLAIN,
+    "model": Drafting(drafter="model", depth=4),
+    "tree": Drafting(drafter="model", depth=3, width=3),
+    "auto": Drafting(),
+}
+MAKERS: dict[str, Callable[[Path], Path]] = {
+    "mamba": ggufs.tiny_mamba,
+    "hybrid": ggufs.tiny_hybrid,
+}
+
+
+def opened(draft: Path | str | None = "auto", **options: Any) -> Engine:
+    engine = localspec.load(draft=draft, options=OPTIONS, **options)
+    make_drafts_cheap(engine)
+    return engine
+
+
+def caches(engine: Engine) -> list[list[int]]:
+    return [list(context.tokens) for context in engine._contexts]
+
+
+def turns(engine: Engine, drafting: Drafting, save: Path | None = None) -> list[Any]:
+    """Two turns of a chat; after the first one it may be kept."""
+    messages = [{"role": "user", "content": STORY}]
+    first = engine.chat(messages, max_tokens=40, sampling=GREEDY, drafting=drafting)
+    messages += [
+        {"role": "assistant", "content": first.text},
+        {"role": "user", "content": "And then?"},
+    ]
+    if save is not None:
+        engine.save_session(save, messages)
+    return messages
+
+
+def goes_on(engine: Engine, messages: list[Any], drafting: Drafting) -> localspec.Stream:
+    stream = engine.stream(messages, max_tokens=60, sampling=GREEDY, drafting=drafting)
+    stream.completion()
+    return stream
+
+
+def check_same(engine: Engine, stream: localspec.Stream, again: localspec.Stream) -> None:
+    """Equal, but where two tokens tie within what batches do to them."""
+    n = stream.stats.prompt_tokens
+    prompt, wanted, got = stream.context[:n], stream.context[n:], again.context[n:]
+    assert list(again.context[:n]) == list(prompt)
+    if list(got) != list(wanted):
+        with_none = Context(engine.model, OPTIONS)
+        parted = divergence(with_none, prompt, wanted, got)
+        assert parted is not None
+        assert abs(parted[1]) <= batch_noise(with_none, [prompt[:200]])
+        with_none.close()
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_it_goes_on_as_the_one_that_was_never_interrupted(tmp_path: Path, way: str) -> None:
+    path, drafting = tmp_path / "a.session", WAYS[way]
+    with opened() as engine:
+        messages = turns(engine, drafting, path)
+        kept = caches(engine)
+        wanted = goes_on(engine, messages, drafting)
+    with opened() as engine:
+        found = engine.open_session(path)
+        assert (found.conversation, found.tokens, found.notices) == (messages, len(kept[0]), ())
+        again = goes_on(engine, messages, drafting)
+        assert again.stats.notices == []
+        assert again.stats.cached_tokens == wanted.stats.cached_tokens > 300
+        check_same(engine, wanted, again)
+
+
+def test_the_draft_models_cache_comes_back_as_well(tmp_path: Path) -> None:
+    path, drafting = tmp_path / "a.session", WAYS["model"]
+    with opened() as engine:
+        messages = turns(engine, drafting, path)
+        kept = caches(engine)
+        wanted = goes_on(engine, messages, drafting)
+    with opened() as engine:
+        engine.open_session(path)
+        engine._sessions.recall(engine._prompts.tokens(messages, 60, "error", wanted.stats))
+        assert caches(engine) == kept
+        again = goes_on(engine, messages, drafting)
+        assert again.stats.by_drafter == wanted.stats.by_drafter, (
+            "the same drafts, at the same time"
+        )
+
+
+def test_what_was_learned_comes_back(tmp_path: Path) -> None:
+    def known(engine: Engine) -> list[Any]:
+        lookups, models = sources(engine._parts)
+        profile = engine.profile
+        return [
+            [e.as_dict() for e in profile.source(s).estimators.values()]
+            for s in [*lookups, *models]
+        ]
+
+    path = tmp_path / "a.session"
+    with opened() as engine:
+        messages = turns(engine, Drafting(), path)
+        learned = known(engine)
+    with opened() as engine:
+        assert known(engine) != learned
+        engine.open_session(path)
+        engine._sessions.recall([1, *SessionFile(path).part("target.tokens")])
+        assert caches(engine)[0] == [], "another text"
+        goes_on(engine, messages, PLAIN)
+        assert known(engine) == learned
+
+
+@pytest.mark.parametrize("kind", ["permuted", "sentencepiece"])
+def test_a_draft_model_of_another_vocabulary(tmp_path: Path, draft_path: Path, kind: str) -> None:
+    draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
+    path, drafting = tmp_path / "a.session", WAYS["model"]
+    with opened(draft) as engine:
+        messages = turns(engine, drafting, path)
+        kept = caches(engine)
+        wanted = goes_on(engine, messages, drafting)
+    with opened(draft) as engine:
+        assert engine.open_session(path).notices == ()
+        engine._sessions.recall(engine._prompts.tokens(messages, 60, "error", wanted.stats))
+        assert caches(engine) == kept
+        check_same(engine, wanted, goes_on(engine, messages, drafting))
+
+
+@pytest.mark.parametrize("kind", sorted(MAKERS))
+def test_a_recurrent_memory(tmp_path: Path, kind: str) -> None:
+    model, path = MAKERS[kind](tmp_path / "model.gguf"), tmp_path / "a.session"
+    text = "the fox and the bear " * 20
+    with localspec.load(model, draft="none", options=OPTIONS) as engine:
+        first = engine.generate(text, max_tokens=12, sampling=GREEDY, drafting=PLAIN)
+        engine.save_session(path)
+        more = text + first.text + " and"
+        wanted = goes_on(engine, more, PLAIN)  # type: ignore[arg-type]
+    with localspec.load(model, draft="none", options=OPTIONS) as engine:
+        engine.open_session(path)
+        again = goes_on(engine, more, PLAIN)  # type: ignore[arg-type]
+        assert again.stats.cached_tokens == wanted.stats.cached_tokens
+        check_same(engine, wanted, again)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, list[Any], str]]:
+    """A session, what it goes on with, and how."""
+    path = tmp_path_factory.mktemp("saved") / "a.session"
+    with opened() as engine:
+        messages = turns(engine, PLAIN, path)
+        yield path, messages, goes_on(engine, messages, PLAIN).text
+
+
+Saved = tuple[Path, list[Any], str]
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"kv_type_k": "q8_0"}, "the KV cache has other types"),
+        ({"flash_attention": "off"}, "the KV cache has other types"),
+        ({"context": 256}, r"it has \d+ tokens, and the context 256 \(--ctx\)"),
+    ],
+)
+def test_other_options(saved: Saved, options: dict[str, Any], why: str) -> None:
+    path, messages, _ = saved
+    with opened(**options) as engine:
+        found = engine.open_session(path)
+        assert found.conversation == messages
+        assert found.tokens == 0
+        (notice,) = found.notices
+        assert notice.startswith(f"The session in {path} is decoded again: ")
+        assert re.search(why, notice)
+        assert engine.generate("Once", max_tokens=3).stats.cached_tokens == 0
+
+
+def test_another_model(saved: Saved, draft_path: Path) -> None:
+    path, _, _ = saved
+    with localspec.load(draft_path, draft="none", options=OPTIONS) as engine:
+        (notice,) = engine.open_session(path).notices
+        assert notice.endswith(f"is decoded again: it is of {paths.EMBEDDED_TARGET}.")
+
+
+def test_the_same_name_and_another_file(tmp_path: Path, target_path: Path) -> None:
+    model, path = tmp_path / "model.gguf", tmp_path / "a.session"
+    model.write_bytes(target_path.read_bytes())
+    with localspec.load(model, draft="none", options=OPTIONS) as engine:
+        engine.generate(STORY, max_tokens=2)
+        engine.save_session(path)
+    model.touch()
+    with localspec.load(model, draft="none", options=OPTIONS) as engine:
+        (notice,) = engine.open_session(path).notices
+        assert "model.gguf is another file than it was" in notice
+
+
+def test_another_draft_model(saved: Saved) -> None:
+    """The target's part serves all the same."""
+    path, messages, text = saved
+    with opened("none") as engine:
+        assert engine.open_session(path).notices == ()
+        again = goes_on(engine, messages, PLAIN)
+        assert again.stats.cached_tokens > 300
+        assert again.text == text
+    with opened(paths.embedded(paths.EMBEDDED_TARGET)) as engine:
+        (notice,) = engine.open_session(path).notices
+        assert notice.startswith("The draft model reads the session in ")
+        again = goes_on(engine, messages, PLAIN)
+        assert again.stats.cached_tokens > 300
+        assert again.text == text
+
+
+def test_another_version(saved: Saved, tmp_path: Path) -> None:
+    path, _, _ = saved
+    file = SessionFile(path)
+    for what, value, why in (
+        ("format", 99, "written by another version of localspec"),
+        ("library", "0.1; x", "written with another version of llama.cpp"),
+    ):
+        other = tmp_path / f"{what}.session"
+        facts = {**file.facts, "identity": {**file.facts["identity"], what: value}}
+        write(other, facts, {name: file.part(name) for name in file._parts})
+        with opened() as engine:
+            assert why in engine.open_session(other).notices[0]
+
+
+def damaged(saved: Saved, tmp_path: Path, how: str) -> Path:
+    data, path = saved[0].read_bytes(), tmp_path / "damaged.session"
+    if how == "truncated":
+        path.write_bytes(data[: len(data) // 2])
+    elif how == "a byte":
+        at = len(data) // 2
+        path.write_bytes(data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :])
+    else:
+        path.write_bytes(data[:60])
+    return path
+
+
+@pytest.mark.parametrize("how", ["truncated", "a byte"])
+def test_a_damaged_part_is_decoded_again(saved: Saved, tmp_path: Path, how: str) -> None:
+    path = damaged(saved, tmp_path, how)
+    with opened() as engine:
+        assert engine.open_session(path).conversation == saved[1]
+        again = goes_on(engine, saved[1], PLAIN)
+        assert again.text == saved[2]
+        (notice,) = again.stats.notices
+        assert notice.startswith(f"The session in {path} is decoded again: a part of damaged.")
+        assert goes_on(engine, saved[1], PLAIN).stats.notices == [], "it is said once"
+
+
+def test_a_damaged_conversation_begins_anew_and_is_kept_aside(saved: Saved, tmp_path: Path) -> None:
+    path = damaged(saved, tmp_path, "the facts")
+    before = path.read_bytes()
+    with opened() as engine:
+        found = engine.open_session(path)
+        assert (found.conversation, found.tokens) == (None, 0)
+        assert "is damaged and begins anew" in found.notices[0]
+        engine.generate("Once", max_tokens=3)
+        engine.save_session(path, "Once")
+        assert engine.open_session(path).conversation == "Once"
+    assert (tmp_path / "damaged.session.damaged").read_bytes() == before
+
+
+def test_something_else_is_never_replaced(engine: Engine, tmp_path: Path) -> None:
+    path = tmp_path / "notes.md"
+    path.write_text("# notes, a line long enough to be read as something\n")
+    for use in (engine.open_session, engine.save_session):
+        with pytest.raises(SessionError, match="is no session of localspec"):
+            use(path)
+    assert path.read_text().startswith("# notes")
+
+
+def test_a_full_disk(engine: Engine, tmp_path: Path) -> None:
+    engine.generate(STORY, max_tokens=3)
+    with files_of_at_most(100_000), pytest.raises(SessionError, match="Free some space"):
+        engine.save_session(tmp_path / "a.session")
+    assert list(tmp_path.iterdir()) == []
+    assert engine.generate(STORY, max_tokens=3).stats.cached_tokens > 300
+
+
+# The conversations that are kept by themselves
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def stories(count: int) -> list[str]:
+    return [f"{name} went to the river and saw a fox there. " * 30 for name in "ABCDEFG"[:count]]
+
+
+def ask(engine: Engine, prompt: str) -> localspec.Completion:
+    return engine.generate(prompt, max_tokens=4, sampling=GREEDY, drafting=PLAIN)
+
+
+@pytest.mark.usefixtures("home")
+def test_conversations_in_turns_are_read_once() -> None:
+    prompts = stories(3)
+    with opened(prompt_cache=1 << 30) as engine:
+        texts = [ask(engine, prompt).text for prompt in prompts]
+        for _ in range(2):
+            for prompt, text in zip(prompts, texts, strict=True):
+                again = ask(engine, prompt)
+                assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
+                assert (again.text, again.stats.notices) == (text, [])
+    with opened(prompt_cache=1 << 30) as engine:
+        for prompt in prompts:
+            again = ask(engine, prompt)
+            assert again.stats.cached_tokens == again.stats.prompt_tokens - 1, "and after the end"
+    assert len(list(prompt_cache.folder().iterdir())) == 3
+
+
+@pytest.mark.usefixtures("home")
+def test_nothing_is_kept_unless_asked_for() -> None:
+    with opened() as engine:
+        for prompt in stories(2):
+            ask(engine, prompt)
+    assert not prompt_cache.folder().exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_short_ones_are_not_worth_a_file() -> None:
+    with opened(prompt_cache=1 << 30) as engine:
+        ask(engine, "Once upon a time")
+        ask(engine, "The bear")
+    assert not prompt_cache.folder().exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_one_that_grew_takes_the_place_of_its_beginning() -> None:
+    first, other = stories(2)
+    with opened(prompt_cache=1 << 30) as engine:
+        for prompt in (first, other, first + "And then it rained.", other):
+            ask(engine, prompt)
+        assert len(list(prompt_cache.folder().iterdir())) == 2
+        assert ask(engine, first + "And then it rained.").stats.cached_tokens > 300
+
+
+@pytest.mark.usefixtures("home")
+def test_the_least_recently_used_one_goes() -> None:
+    prompts = stories(4)
+    with opened(prompt_cache=1 << 30) as engine:
+        for prompt in prompts[:2]:
+            ask(engine, prompt)
+    size = max(path.stat().st_size for path in prompt_cache.folder().iterdir())
+    room = size * 3 + (3 << 16)
+    with opened(prompt_cache=room) as engine:
+        for prompt in (prompts[2], prompts[0], prompts[3]):  # A was used, B was not
+            ask(engine, prompt)
+    assert sum(path.stat().st_size for path in prompt_cache.folder().iterdir()) <= room
+    with opened() as engine:
+        first = [
+            b"".join(map(engine.token_bytes, SessionFile(path).part("target.tokens")[:4].tolist()))
+            for path in prompt_cache.folder().iterdir()
+        ]
+    assert sorted(re.findall("([A-G]) went", b"|".join(first).decode())) == ["A", "C", "D"]
+
+
+@pytest.mark.usefixtures("home")
+def test_one_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "localspec"), opened(prompt_cache=200_000) as engine:
+        for prompt in stories(2):
+            assert ask(engine, prompt).stats.notices == []
+    assert "are more than is kept" in caplog.text
+    assert not prompt_cache.folder().exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_damaged_one_is_decoded_again_and_goes() -> None:
+    first, other = stories(2)
+    with opened(prompt_cache=1 << 30) as engine:
+        text = ask(engine, first).text
+        ask(engine, other)
+        (path,) = prompt_cache.folder().iterdir()
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        again = ask(engine, first)
+        assert again.text == text
+        (notice,) = again.stats.notices
+        assert notice.startswith("A conversation that was kept is decoded again: a part of ")
+        assert not path.exists()
+
+
+@pytest.mark.usefixtures("home")
+def test_a_full_disk_is_told_and_the_answer_goes_on() -> None:
+    first, other = stories(2)
+    with opened(prompt_cache=1 << 30) as engine:
+        ask(engine, first)
+        with files_of_at_most(100_000):
+            answer = ask(engine, other)
+        assert len(answer.text) > 3
+        (notice,) = answer.stats.notices
+        assert notice.startswith("What was read of the last conversation is not kept: ")
+
+
+@pytest.mark.usefixtures("home")
+def test_one_that_is_longer_than_the_context_is_left_alone() -> None:
+    prompt, _ = stories(2)
+    with opened(prompt_cache=1 << 30) as engine:
+        ask(engine, prompt)
+    with opened(prompt_cache=1 << 30, context=300) as engine:
+        answer = ask(engine, prompt[: len(prompt) // 2])
+        assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
+    assert len(list(prompt_cache.folder().iterdir())) == 1
+
+
+@pytest.mark.usefixtures("home")
+def test_those_of_another_model_are_left_alone(draft_path: Path) -> None:
+    prompt, other = stories(2)
+    with opened(prompt_cache=1 << 30) as engine:
+        ask(engine, prompt)
+    with localspec.load(draft_path, draft="none", options=OPTIONS, prompt_cache=1 << 30) as engine:
+        answer = ask(engine, prompt)
+        assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
+        ask(engine, other)
+    assert len(list(prompt_cache.folder().iterdir())) == 3

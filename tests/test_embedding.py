@@ -1,0 +1,131 @@
+"""What docs/embedding.md shows: its blocks of Python, and the desktop tool without a display."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from time import monotonic, sleep
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGE = (DOCS / "embedding.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+PATIENCE = 60.0
+
+
+def test_there_are_examples() -> None:
+    assert len(BLOCKS) >= 5
+    assert "](desktop_tool.py)" in PAGE
+
+
+@pytest.mark.parametrize("number", range(len(BLOCKS)))
+def test_the_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
+    exec(compile(BLOCKS[number], f"embedding.md, block {number + 1}", "exec"), {})
+    shown = capsys.readouterr().out
+    assert len(shown) > 20 or "print" not in BLOCKS[number]
+
+
+class TextPane:
+    """A pane without a window, which counts in how many looks its text came."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        self.remark: str | None = None
+        self.threads: set[int] = set()
+        self.looks: set[int] = set()
+        self.look = 0
+
+    def add(self, text: str) -> None:
+        assert self.remark is None, "nothing comes after the end"
+        self.text += text
+        self.threads.add(threading.get_ident())
+        self.looks.add(self.look)
+
+    def end(self, remark: str) -> None:
+        self.threads.add(threading.get_ident())
+        self.remark = remark
+
+
+@pytest.fixture(scope="module")
+def tool() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("desktop_tool", DOCS / "desktop_tool.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def assistant(tool: ModuleType) -> Iterator[Any]:
+    found = tool.Assistant(context=1024)
+    yield found
+    found.close()
+    names = [thread.name for thread in threading.enumerate()]
+    assert not [name for name in names if name.startswith(("assistant", "localspec-"))]
+
+
+def look_until(assistant: Any, condition: Callable[[], bool], *panes: TextPane) -> int:
+    """What the window's timer does, until something is so; how many looks that took."""
+    looks, began = 0, monotonic()
+    while not condition():
+        assert monotonic() - began < PATIENCE
+        looks += 1
+        for pane in panes:
+            pane.look = looks
+        assistant.pump()
+        sleep(0.002)
+    return looks
+
+
+def test_two_answers_come_while_the_window_goes_on(assistant: Any) -> None:
+    fox, bear = TextPane(), TextPane()
+    assistant.ask("Tell me a story about a fox.", fox)
+    assistant.ask("And about a bear.", bear)
+    look_until(assistant, lambda: bool(fox.remark and bear.remark), fox, bear)
+    for pane in (fox, bear):
+        assert len(pane.text) > 20
+        assert pane.remark is not None
+        assert re.fullmatch(r"\d+ tokens, \d+ a second", pane.remark)
+        assert pane.threads == {threading.get_ident()}, "the window's thread alone shows anything"
+        assert len(pane.looks) > 5, "it came bit by bit"
+
+
+def test_one_is_stopped_and_the_other_goes_on(assistant: Any) -> None:
+    fox, bear = TextPane(), TextPane()
+    stop = assistant.ask("Tell me a story about a fox.", fox)
+    assistant.ask("And about a bear.", bear)
+    look_until(assistant, lambda: bool(fox.text))
+    stop()
+    look_until(assistant, lambda: bool(fox.remark and bear.remark))
+    assert fox.remark == "stopped"
+    assert "tokens" in (bear.remark or "")
+
+
+def test_stopped_while_the_model_loads(assistant: Any) -> None:
+    fox, bear = TextPane(), TextPane()
+    assistant.ask("Tell me a story about a fox.", fox)()
+    assistant.ask("And about a bear.", bear)
+    look_until(assistant, lambda: bool(fox.remark and bear.remark))
+    assert (fox.text, fox.remark) == ("", "stopped")
+    assert "tokens" in (bear.remark or "")
+
+
+def test_closed_in_the_middle(assistant: Any) -> None:
+    pane = TextPane()
+    assistant.ask("Tell me a story about a fox.", pane)
+    look_until(assistant, lambda: bool(pane.text))
+
+
+def test_a_model_that_is_not_there(tool: ModuleType) -> None:
+    assistant, pane = tool.Assistant("/nowhere/model.gguf"), TextPane()
+    assistant.ask("Tell me a story about a fox.", pane)
+    look_until(assistant, lambda: bool(pane.remark))
+    assert "/nowhere/model.gguf" in (pane.remark or "")
+    assistant.close()
