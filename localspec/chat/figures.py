@@ -46,6 +46,10 @@ class Figures:
         context_used, context_length: tokens.
         reasons: why steps were not drafted, and how many.
         off: why drafting is off at present; None while it is on.
+        pair_saved: what drafting with this pair saved so far, all answers counted; less than 0
+            where it cost more.
+        may_risk: what drafts may lose at present, see `localspec.planning.account`.
+        held_back: passes that had no draft because more than that was at risk.
         rule, lossless, seed: of the acceptance.
         notices: sentences for the user.
     """
@@ -73,6 +77,9 @@ class Figures:
     context_length: int = 0
     reasons: Mapping[str, int] = field(default_factory=dict)
     off: str | None = None
+    pair_saved: float | None = None
+    may_risk: float | None = None
+    held_back: int = 0
     rule: str = ""
     lossless: bool = True
     seed: int | None = None
@@ -215,7 +222,7 @@ class Meter:
 
     def figures(self) -> Figures:
         """As it stands."""
-        stats = self._stats
+        stats, account = self._stats, self._stats.account
         return Figures(
             tokens=stats.generated_tokens,
             passes=stats.target_passes,
@@ -240,6 +247,9 @@ class Meter:
             context_length=self._context_length,
             reasons=dict(stats.reasons),
             off=self._reason if self._undrafted >= OFF_AFTER else None,
+            pair_saved=None if account is None else account.pair_saved,
+            may_risk=None if account is None else max(0.0, account.fund),
+            held_back=0 if account is None else account.refused,
             rule=stats.rule,
             lossless=stats.lossless,
             seed=stats.seed,

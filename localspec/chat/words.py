@@ -124,6 +124,7 @@ def explain(figures: Figures, *, model: str | None = None, draft: str | None = N
     if not figures.tokens:
         return "There are no figures yet: this answer has no tokens."
     told = [_speed(figures, model), _proposals(figures, draft), _pauses(figures)]
+    told.append(_account(figures))
     told += [_time(figures), _prompt(figures), _promise(figures)]
     return "\n\n".join(text for text in (*told, *figures.notices) if text)
 
@@ -191,6 +192,24 @@ def _pauses(figures: Figures) -> str:
     ordered = sorted(figures.reasons.items(), key=lambda item: -item[1])
     listed = "\n".join(f"- {count:,} ×: {reason}" for reason, count in ordered)
     return f"{steps:,} of {figures.passes:,} passes had no draft:\n\n{listed}"
+
+
+def _account(figures: Figures) -> str:
+    if figures.pair_saved is None or figures.may_risk is None:
+        return ""
+    word = "saved" if figures.pair_saved >= 0 else "lost"
+    text = (
+        f"With this pair, drafting has {word} {seconds(abs(figures.pair_saved))} so far, and may "
+        f"lose {seconds(figures.may_risk)} at most at present."
+    )
+    if not figures.held_back:
+        return text
+    passes = "pass was" if figures.held_back == 1 else "passes were"
+    return (
+        f"{text} {figures.held_back:,} {passes} not drafted because more than that was at risk: "
+        "what drafts may lose, they have to save first, so that no answer is slower than plain "
+        "decoding by more."
+    )
 
 
 def _time(figures: Figures) -> str:

@@ -27,12 +27,15 @@ class AccountStatement:
             and trying in vain included; `saved` is less by that already.
         fund: seconds that may be risked at its end.
         refused: steps that were not drafted because the fund did not cover what was at risk.
+        pair_saved: seconds that drafting saved with this pair so far, earlier answers and sessions
+            included.
     """
 
     saved: float = 0.0
     risked: float = 0.0
     fund: float = 0.0
     refused: int = 0
+    pair_saved: float = 0.0
 
 
 @dataclass(slots=True)

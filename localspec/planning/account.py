@@ -14,15 +14,14 @@ that cover is the fund:
 - planning and trying in vain take what they took,
 - it never holds more than `most`, and that is also what a new pair begins with.
 
-A step is drafted only if the fund covers its worst case, that nothing of the draft is accepted. So
-for any text, any drafts and any estimates, over any stretch of steps
+A step is drafted only if the fund covers its worst case, that nothing of the draft is accepted, and
+stakes half of the fund at most. So for any text, any drafts and any estimates, over any stretch
 
-    seconds ≤ 1.01 × plain seconds + fund at its beginning (at most `most`).
+    seconds ≤ 1.01 × plain seconds + fund at its beginning (at most `most`) + one step's overrun.
 
-What this assumes: that a plain pass takes what `CostCurve.plain` says (plain passes keep confirming
-it, see `CostCurve.doubtful`), and that no pass takes longer than its curve says at the present
-pace; what it does take longer is charged all the same, so that the error is bounded by that of
-single passes, and does not add up.
+The last is what a single step takes longer than could be foreseen. It is charged all the same, and
+nothing is drafted until it is made up for, so that overruns do not add up. What a plain pass takes
+is what plain passes said last; see `Account.exposed` for how long that is believed.
 """
 
 from __future__ import annotations
@@ -46,17 +45,23 @@ class Account:
     """Of the plain seconds, what may be lost for good."""
     SECONDS, PASSES = 0.5, 8
     """The most that the fund holds: so many seconds, or plain passes if they take longer."""
-    DEBT = 0.5
-    """Of that, the most it may be overdrawn by: a pass during which the machine slept for a while
-    must not end drafting for as long."""
+    STAKE, SMALL = 0.5, 3.0
+    """Of what the fund holds, the most that a step may risk, unless that is less than so many plain
+    passes: who stakes all is soon out, with drafts that pay as well."""
+    EXPOSED, CHEAPER = 24.0, 3.0
+    """Plain passes that drafted steps since the latest plain one may have lost, if plain passes had
+    become so many times cheaper meanwhile."""
+    DEBT = 1.0
+    """Of the most it holds, what it may be overdrawn by: a pass during which the machine slept for
+    a while must not end drafting for as long."""
 
     def __init__(self) -> None:
         self.fund: float | None = None
         self.saved = 0.0
         self.seconds = 0.0
-        # Of drafted steps since the latest plain pass: tokens, seconds that they gained, and what
-        # of that had room in the fund then.
-        self._tokens, self._gains, self._credit = 0, 0.0, 0.0
+        # Of drafted steps since the latest plain pass: tokens, the seconds that they took and those
+        # that they gained, and what of the latter has room in the fund.
+        self._tokens, self._seconds, self._gains, self._credit = 0, 0.0, 0.0, 0.0
 
     def open(self, plain: float) -> float:
         """Seconds that may be risked at present.
@@ -68,6 +73,19 @@ class Account:
         if self.fund is None or self.fund > most:
             self.fund = most
         return self.fund
+
+    def stake(self, plain: float) -> float:
+        """Seconds that a single step may risk at present; see `open`."""
+        fund = self.open(plain)
+        return max(min(fund, self.SMALL * plain), self.STAKE * fund)
+
+    def exposed(self, plain: float) -> bool:
+        """Whether a plain pass has to tell first what plain passes take: too much would be lost if
+        they had become cheaper, or most of what may be risked waits for being proven."""
+        cheaper = self._tokens * plain / self.CHEAPER
+        if self._seconds - cheaper > self.EXPOSED * plain:
+            return True
+        return self._credit > max(plain, self.open(plain))
 
     def settle(
         self,
@@ -96,13 +114,14 @@ class Account:
         statement.risked += max(0.0, lost)
         if drafted:
             self._tokens += tokens
+            self._seconds += seconds
             if lost < 0.0:
                 most = max(self.SECONDS, self.PASSES * plain)
                 self._gains -= lost
                 self._credit = min(self._credit - lost, most - self.open(plain))
                 lost = 0.0
         self._enter(plain, self.ALLOWANCE * tokens * plain - lost)
-        statement.fund = self.fund or 0.0
+        self.tell(statement)
 
     def prove(self, before: float, plain: float, statement: AccountStatement) -> None:
         """A plain pass told what plain passes take. What drafts gained since the last one may be
@@ -110,13 +129,19 @@ class Account:
         less = self._tokens * max(0.0, before - plain)
         self.saved -= less
         statement.saved -= less
-        self._enter(plain, min(self._credit, self._gains - less))
-        self._tokens, self._gains, self._credit = 0, 0.0, 0.0
-        statement.fund = self.fund or 0.0
+        gained = min(self._credit, self._gains - less)
+        self._tokens, self._seconds, self._gains, self._credit = 0, 0.0, 0.0, 0.0
+        self._enter(plain, gained)
+        self.tell(statement)
+
+    def tell(self, statement: AccountStatement) -> None:
+        """Bring a statement up to date."""
+        statement.pair_saved, statement.fund = self.saved, self.fund or 0.0
 
     def _enter(self, plain: float, seconds: float) -> None:
         most = max(self.SECONDS, self.PASSES * plain)
         self.fund = max(-self.DEBT * most, min(self.open(plain) + seconds, most))
+        self._credit = min(self._credit, most - self.fund)  # together they hold the most at most
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""

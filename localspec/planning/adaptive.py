@@ -112,6 +112,7 @@ class AdaptivePlanner:
         self._idle = self._asleep = 0
         self._uncovered = False
         self.statement = AccountStatement()
+        profile.account.tell(self.statement)
         profile.begin()
 
     def plan(self, session: Session) -> Plan:
@@ -127,20 +128,25 @@ class AdaptivePlanner:
         if room < 1:
             return LAST
         costs = self._verification_costs(held)
+        if costs.size[room + 1] > room + 1:
+            # A smaller pass was to be filled up to a larger, cheaper one: there is no room for it.
+            costs = profile.verification_costs(held, room)
         if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
-        if profile.target.doubtful:
+        account, plain = profile.account, profile.target.plain(held)
+        if profile.target.doubtful or account.exposed(plain):
             return CONFIRMING
         rate = self._rate(costs)
-        # The fund is in seconds of now, costs are at the table's pace.
-        spare = profile.account.open(profile.target.plain(held)) / profile.target.pace
+        # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
+        pace = max(profile.target.pace, plain / profile.target.seconds(1, held))
+        spare = account.stake(plain) / pace
         for model in self._models.values():
             model.begin(held, lambda: self._value(costs, rate, room), rate)
         looked_up = self._look_up(session, room, costs, rate, spare)
         asks = self._to_ask(session, looked_up, costs, rate, spare)
         reviews = None
         if asks is None and not looked_up.pays:
-            reviews = self._to_review(held, spare)
+            reviews = self._to_review(session, costs, spare)
         if asks is None and reviews is None and not looked_up.pays:
             return self._plain(costs)
         self._idle = 0
@@ -172,8 +178,10 @@ class AdaptivePlanner:
         self._settle(step)
         before = profile.target.plain(held)
         profile.target.observe(1 + len(step.tree), held, step.target_seconds)
-        if not len(step.tree):
-            profile.account.prove(before, profile.target.plain(held), self.statement)
+        told = profile.target.plain_pace
+        if not len(step.tree) and told is not None and not told.open:
+            plain = profile.target.plain(held)
+            profile.account.prove(before if told.fell else plain, plain, self.statement)
         profile.spent(step.seconds - step.target_seconds - step.draft_seconds, len(step.tree))
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / profile.target.pace
@@ -274,9 +282,10 @@ class AdaptivePlanner:
             best, gain = name, advantage
         return best
 
-    def _to_review(self, held: int, spare: float) -> str | None:
+    def _to_review(self, session: Session, costs: VerificationCosts, spare: float) -> str | None:
         """The model source that it is time to try; the lookup sources' turn otherwise."""
-        due = [name for name, model in self._models.items() if model.due(held, spare)]
+        spare -= costs.least[2] - costs.least[1]
+        due = [name for name, model in self._models.items() if model.due(session, spare)]
         return min(due, key=lambda name: self._models[name].asked_at, default=None)
 
     def _plain(self, costs: VerificationCosts) -> Plan:

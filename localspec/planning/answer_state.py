@@ -143,11 +143,13 @@ class ModelState:
         """Seconds until its first token."""
         return self._first_pass(self.source.unread(session), len(session.context))
 
-    def due(self, held: int, spare: float) -> bool:
-        """Whether it is time to try one that did not pay, and so many seconds cover that."""
+    def due(self, session: Session, spare: float) -> bool:
+        """Whether it is time to try one that did not pay, and so many seconds cover that, and
+        asking it afterwards: else there would be no use in knowing."""
+        held = len(session.context)
         if not self.profile.costs or held - self.asked_at < self.interval:
             return False
-        return self._first_pass(self.REVIEWED, held) <= spare
+        return self._first_pass(self.REVIEWED, held) + self.first_pass(session) <= spare
 
     def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
         """It was tried on the last few tokens."""

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from localspec.planning.plain_pace import PlainPace
+
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
 
@@ -31,6 +33,7 @@ class CostCurve:
 
     Attributes:
         pace: how much slower than the table the machine is at present.
+        plain_pace: that of plain passes; None where none ran since the pace was set.
         version: counts the refreshes; what was worked out from an older one is out of date.
         two_lengths: whether passes were calibrated at two lengths of context; until then what the
             cache adds is known from live passes alone.
@@ -43,12 +46,11 @@ class CostCurve:
     calibration has seen it once or twice only."""
     PLAIN_RATE = 0.5
     """Rate at which a plain pass moves the pace where the others have led it astray."""
-    TOLERANCE = 0.05
-    """So far (as a logarithm) the pace may move until a plain pass has to confirm it."""
+    TOLERANCE, NOISY = 0.05, 0.7
+    """So far (as a logarithm), or so many times the noise of plain passes, the pace may move until
+    a plain pass has to confirm it."""
     OVERDUE = 32
     """Passes over several tokens until a plain one has to confirm what a plain one takes."""
-    STRANGE = 0.15
-    """A plain pass that is so far off (as a logarithm) is no noise."""
     REFRESH = 32
     """Live passes between two refreshes of what `seconds` answers; a pass moves it by little."""
     APART = 256
@@ -74,6 +76,7 @@ class CostCurve:
         self._length = 0  # of the context at which the table was measured
         self._seen: dict[tuple[int, int], int] = {}
         self._passes = 0
+        self._stale = False  # of an earlier session
         self.set_pace(1.0)
         self._refresh()
 
@@ -106,25 +109,30 @@ class CostCurve:
     def plain(self, context: int) -> float:
         """Seconds of a plain pass at present, as plain passes themselves tell: those over several
         tokens move the table and the pace, and may have changed for reasons of their own."""
-        if self._plain is None:
+        if self.plain_pace is None:
             return self.seconds(1, context) * self.pace
-        seconds, at = self._plain
-        return seconds * self.seconds(1, context) / self.seconds(1, at)
+        return self.plain_pace.now * self.seconds(1, context)
 
     def set_pace(self, pace: float) -> None:
         """Begin at another pace, for plain passes as well."""
         self.pace = self._confirmed = pace
-        self._plain: tuple[float, int] | None = None  # seconds, at this length of context
-        self._latest = 0.0  # how far off the latest plain pass was, as a logarithm
-        self._unconfirmed = 0  # passes over several tokens since then
+        self.plain_pace: PlainPace | None = None
+        self._plain_at = 0  # tokens of context of the latest plain pass
+        self._unconfirmed = 0  # passes over several tokens since the latest plain one
 
     @property
     def doubtful(self) -> bool:
         """Whether only a plain pass can tell how fast the machine is: passes over several tokens
         have moved the pace far, and may have changed by themselves; or there were only such for
-        long."""
-        moved = abs(math.log(self.pace / self._confirmed)) > self.TOLERANCE
-        return moved or self._unconfirmed >= self.OVERDUE
+        long; or the latest plain one was strange; or this session has seen none yet."""
+        if self._stale or self._unconfirmed >= self.OVERDUE:
+            return True
+        tolerance = self.TOLERANCE
+        if self.plain_pace is not None:
+            if self.plain_pace.open:
+                return True
+            tolerance = max(tolerance, self.NOISY * self.plain_pace.noise)
+        return abs(math.log(self.pace / self._confirmed)) > tolerance
 
     def row(self, most: int, context: int) -> list[float]:
         """T(0) = 0, T(1) … T(most): for a planner that looks many of them up."""
@@ -149,7 +157,11 @@ class CostCurve:
         if n == 1 and self.doubtful:
             rate = self.PLAIN_RATE
         if n == 1:
-            self._observe_plain(context, seconds, rate)
+            if self.plain_pace is None:
+                self.plain_pace = PlainPace(self.pace)
+            self.plain_pace.observe(seconds / self.seconds(1, context))
+            self._plain_at = context
+            self._stale = False
         self.pace *= math.exp(rate * max(-self.PACE_CLIP, min(self.PACE_CLIP, off)))
         if n == 1:
             self._confirmed, self._unconfirmed = self.pace, 0
@@ -176,21 +188,6 @@ class CostCurve:
         self._passes += 1
         if self._passes % self.REFRESH == 0:
             self._refresh()
-
-    def _observe_plain(self, context: int, seconds: float, rate: float) -> None:
-        """Learn what a plain pass takes.
-
-        A pass that is too slow by far may have met a hiccup, and two in a row tell; one that is
-        too fast is believed at once.
-        """
-        known = self.plain(context)
-        off, before = math.log(seconds / known), self._latest
-        self._latest = off
-        if off < -self.STRANGE:
-            rate = 1.0
-        elif off > self.STRANGE:
-            off, rate = max(0.0, min(off, before)), self.PLAIN_RATE
-        self._plain = known * math.exp(rate * off), context
 
     def as_dict(self) -> dict[str, Any]:
         """For the store: seconds by size with an empty cache, and what a cached token adds."""
@@ -222,13 +219,17 @@ class CostCurve:
         curve._table, curve._known = table, sorted(table)
         curve._slope, curve._length = (fixed, each), length
         curve.two_lengths = two_lengths
+        curve._stale = bool(table)
         curve._refresh()
         return curve
 
     def _refresh(self) -> None:
         # Both move before the next refresh, and what is answered must not.
+        plain = 0.0 if self.plain_pace is None else self.plain(self._plain_at)
         self._answers, self._shown = dict(self._table), self._slope
         self._curve = list(self._known), [self._table[n] for n in self._known]
+        if self.plain_pace is not None:  # what plain passes take stays what it is
+            self.plain_pace.now = plain / self.seconds(1, self._plain_at)
         self.version += 1
 
     @staticmethod

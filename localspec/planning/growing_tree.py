@@ -176,8 +176,9 @@ class GrowingTree:
             if reach < FAINT:
                 break
             saved += reach * one
-            worth = saved - (costs.seconds(unread + len(tokens), held) - alone)
-            if worth > best:
+            together = costs.seconds(unread + len(tokens), held)
+            worth = saved - (together - alone)
+            if worth > best and self._value.affords(together + self._profile.row_overhead, 1):
                 best, count = worth, len(tokens)
         return tokens[:count]
 
@@ -347,6 +348,8 @@ class GrowingTree:
         for node in nodes[1 : min(AT_ONCE, source.branches(self.session))]:
             dearer, reach = self._pass_cost(len(taken) + 1), candidates.reach(node) * onward
             if reach <= dearer - cost:
+                break
+            if not self._value.affords(self._pass_seconds(len(taken) + 1), 1):
                 break
             value = value or self._value.of(candidates.reaches, reaches)
             with_it = self._value.of(candidates.reaches, [*reaches, reach])

@@ -9,7 +9,7 @@ import pytest
 
 from localspec.chat.figures import BUCKET, OFF_AFTER, RECENT, Figures, Meter, Totals
 from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
-from localspec.decoding.stats import GenerationStats
+from localspec.decoding.stats import AccountStatement, GenerationStats
 from localspec.decoding.tree import TokenTree
 
 
@@ -86,6 +86,18 @@ def test_speed_up_is_plain_cost_by_time() -> None:
     assert figures.saved_seconds == pytest.approx(0.1)
     assert figures.speed == pytest.approx(15.0)
     assert figures.tokens_per_pass == 2.0
+
+
+def test_the_account_of_the_pair_is_shown_as_it_stands() -> None:
+    stats = GenerationStats()
+    meter = Meter(stats, lambda _: 0.1, 512)
+    assert meter.figures().pair_saved is None
+    stats.account = AccountStatement(saved=0.2, fund=0.35, refused=2, pair_saved=12.3)
+    figures = meter.figures()
+    assert (figures.pair_saved, figures.may_risk, figures.held_back) == (12.3, 0.35, 2)
+    stats.account.fund = -0.1
+    assert meter.figures().may_risk == 0.0, "overdrawn"
+    assert Figures.from_dict(json.loads(json.dumps(figures.as_dict()))) == figures
 
 
 def test_a_plain_step_is_as_fast_as_plain_decoding() -> None:

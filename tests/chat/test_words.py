@@ -169,6 +169,24 @@ def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
     assert said in words.explain(figures(plain_seconds=plain_seconds))
 
 
+def test_why_tells_the_account() -> None:
+    told = words.explain(figures(pair_saved=12.34, may_risk=0.35))
+    assert (
+        "With this pair, drafting has saved 12.3 s so far, and may lose 0.3 s at most at present."
+        in told
+    )
+    assert "at risk" not in told
+    assert "has lost 50 ms" in words.explain(figures(pair_saved=-0.05, may_risk=0.0))
+    assert "With this pair" not in words.explain(figures())
+
+
+def test_why_tells_what_the_account_held_back() -> None:
+    told = words.explain(figures(pair_saved=-0.5, may_risk=0.0, held_back=7))
+    assert "7 passes were not drafted because more than that was at risk" in told
+    one = words.explain(figures(pair_saved=-0.5, may_risk=0.0, held_back=1))
+    assert "1 pass was not drafted" in one
+
+
 def test_why_of_nothing() -> None:
     assert words.explain(Figures()) == "There are no figures yet: this answer has no tokens."
     assert words.explain(Figures(tokens=1, passes=1)).startswith("The model gave 1 token.")

@@ -27,6 +27,8 @@ from localspec.planning.pair_profile import PairProfile
 from tests.planning.timed import OWN, Clock, TimedBranchingCache, TimedCache, TimedTarget
 from tests.support.toys import AS_IS, GREEDY, Follows, session_of
 
+CALIBRATED = (1, 2, 3, 4, 5, 6, 8, 12, 16, 32)
+"""Sizes of a pass that are measured beforehand."""
 WORDS = 24
 """Tokens of the vocabulary."""
 PROMPT = 200
@@ -73,8 +75,16 @@ class Machine:
             return self.plain
         return self.curve(n) * self.pace(self.passes) * self.dearer(n, self.passes)
 
+    def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
+        """T(n) of these sizes."""
+        return sizes, [self.curve(n) for n in sizes]
+
+    def draft_curve(self, n: int) -> float:
+        """A pass of the draft model over n tokens, as calibrated."""
+        return self.price * self.one * (0.9 + 0.1 * n)
+
     def draft(self, n: int) -> float:
-        return self.price * self.one * (0.9 + 0.1 * n) * self.pace(self.passes)
+        return self.draft_curve(n) * self.pace(self.passes)
 
 
 class Text:
@@ -212,7 +222,8 @@ def answers(
     """Answers of these lengths, one after the other, as one engine gives them."""
     profile = PairProfile() if profile is None else profile
     if calibrated:
-        profile.target.learn({n: machine.curve(n) for n in (1, 2, 3, 4, 5, 6, 8, 12, 16)}, 0)
+        sizes, seconds = machine.calibrated(CALIBRATED)
+        profile.target.learn(dict(zip(sizes, seconds, strict=True)), 0)
     figures, index = Figures(), NgramIndex()
     drafts = Follows({token: (natural(token), sure) for token in range(WORDS)}, WORDS)
     cache = None

@@ -96,6 +96,55 @@ def test_loss_is_charged_and_gain_credited() -> None:
     assert account.seconds == pytest.approx(5 * PLAIN + 0.25)
 
 
+def test_step_stakes_half_of_the_fund_or_a_few_passes() -> None:
+    """Who stakes all on one draft is soon out, with drafts that pay as well."""
+    account = Account()
+    assert account.stake(PLAIN) == pytest.approx(MOST / 2)
+    account.fund = 4 * PLAIN
+    assert account.stake(PLAIN) == pytest.approx(3 * PLAIN)
+    account.fund = PLAIN
+    assert account.stake(PLAIN) == pytest.approx(PLAIN)
+    account.fund = -PLAIN
+    assert account.stake(PLAIN) <= 0.0
+
+
+def test_plain_pass_is_due_before_too_much_may_be_lost() -> None:
+    """Steps that broke even would have lost two thirds of their time, had plain passes become three
+    times cheaper: 24 passes after 36; the faster the drafts, the later."""
+
+    def steps(tokens: int) -> int:
+        account, statement = Account(), AccountStatement()
+        for number in range(1, 1000):
+            account.settle(PLAIN, tokens, 0.0, 2 * PLAIN, statement)
+            if account.exposed(PLAIN):
+                return number
+        return 1000
+
+    assert steps(2) * 2 == pytest.approx(24 / (1 - 1 / 3), abs=2)
+    assert steps(3) > 1.2 * steps(2)
+
+
+def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
+    account, statement = Account(), AccountStatement()
+    account.fund = 2 * PLAIN
+    account.settle(PLAIN, 2, -PLAIN, PLAIN, statement)
+    assert not account.exposed(PLAIN)
+    account.settle(PLAIN, 3, -2 * PLAIN, PLAIN, statement)
+    assert account.exposed(PLAIN)
+    account.prove(PLAIN, PLAIN, statement)
+    assert not account.exposed(PLAIN)
+    assert account.open(PLAIN) > 5 * PLAIN
+
+
+def test_gains_that_wait_and_the_fund_hold_no_more_than_the_most_together() -> None:
+    account, statement = Account(), AccountStatement()
+    settled(account, (1, 0.02))
+    account.settle(PLAIN, 10, -0.5, PLAIN, statement)
+    for _ in range(60):
+        account.settle(PLAIN, 10, 0.0, 10 * PLAIN, statement)
+        assert account.open(PLAIN) + account._credit <= MOST + 1e-9
+
+
 def test_sleep_of_the_machine_does_not_end_drafting_for_as_long() -> None:
     account = Account()
     settled(account, (1, 3600.0))
@@ -223,7 +272,7 @@ def test_no_draft_risks_more_than_the_fund_has(
     builder = DraftTreeBuilder([lookup], [source], profile)
     session = session_of(list(range(10)), size=WORDS, params=GREEDY if greedy else AS_IS, count=200)
     builder.begin(session.context)
-    spare = profile.account.open(profile.target.plain(10))
+    spare = profile.account.stake(profile.target.plain(10))
     for _ in range(3):
         plan = planner.plan(session)
         if not isinstance(plan, AdaptivePlan):

@@ -291,6 +291,26 @@ def test_plain_passes_confirm_the_pace() -> None:
     assert curve.plain(0) == pytest.approx(TILES[1], rel=0.1)
 
 
+def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
+    curve = CostCurve.from_dict(curve_of(TILES).as_dict())
+    assert curve.doubtful
+    curve.observe(4, 0, 3 * TILES[4])
+    assert curve.doubtful
+    for _ in range(2):
+        curve.observe(1, 0, 3 * TILES[1])
+    assert curve.plain(0) == pytest.approx(3 * TILES[1], rel=0.01)
+    assert not CostCurve().doubtful
+
+
+def test_what_plain_passes_take_stays_what_it_is_when_the_table_moves() -> None:
+    curve = curve_of(TILES)
+    for _ in range(2 * curve.REFRESH):
+        curve.observe(1, 500, 1.2)
+        before = curve.plain(500)
+    curve.observe(4, 500, 2.0)
+    assert curve.plain(500) == pytest.approx(before)
+
+
 def test_slower_machine_is_confirmed_at_once() -> None:
     curve = curve_of(TILES)
     for _ in range(4):

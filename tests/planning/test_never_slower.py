@@ -1,17 +1,28 @@
 """Never slower: no text, machine or draft makes any stretch of answers take longer than plain
-decoding by more than the account allows. What is assumed stands in docs/architecture.md."""
+decoding by more than the account allows. What is assumed stands in docs/architecture.md.
+
+No tolerance is fitted. Beyond what the fund holds, a stretch may lose what nobody could know when
+it was risked: a single step that takes longer than its curve says (`overrun`), as the loss it is
+brings the fund down by as much, and drafting ends until that is made up for; and, where plain
+passes alone become cheaper, what is drafted until the next plain pass tells (`UNPROVEN`).
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from localspec.planning.account import Account
-from tests.planning.adversaries import Machine, Situation, Text, answers
+from localspec.planning.answer_state import ModelState
+from localspec.planning.plan import AdaptivePlan, PlannedDraft
+from tests.planning.adversaries import CALIBRATED, Figures, Machine, Situation, Text, answers
 from tests.planning.measuring import SHAPES
+from tests.planning.timed import OWN
+from tests.support.toys import examples
 
 
 def until_trusted(at: Situation) -> int:
@@ -52,6 +63,9 @@ WAYS = [(None, True), ("chain", True), ("tree", True), ("chain", False)]
 """Draft model, and whether the answer is greedy."""
 LENGTHS: dict[float, list[tuple[int, ...]]] = {0.02: [(400,), (6,) * 25], 0.2: [(300,)]}
 """Answers, by T(1) in seconds."""
+UNPROVEN = Account.EXPOSED
+"""Plain passes that may be lost until a plain one tells that they have become cheaper, at most
+three times."""
 
 
 def most(machine: Machine, slowest: float = 1.0) -> float:
@@ -59,24 +73,43 @@ def most(machine: Machine, slowest: float = 1.0) -> float:
     return max(Account.SECONDS, Account.PASSES * machine.one * slowest)
 
 
+def overrun(machine: Machine, run: Figures) -> float:
+    """Seconds that some drafted step took longer than the curves say, which were calibrated at the
+    pace 1: with a machine k times slower k − 1 times its passes, with dearer ones that of its
+    verifying pass, and on a steady machine what lies between two calibrated sizes."""
+    longest = 0.0
+    for step in run.steps:
+        draft = step.draft
+        if not isinstance(draft, PlannedDraft) or not isinstance(step.plan, AdaptivePlan):
+            continue
+        verified = float(np.interp(1 + len(step.tree), *machine.calibrated(CALIBRATED)))
+        read = list(draft.sizes) + [ModelState.REVIEWED] * (step.plan.reviews is not None)
+        foreseen = verified + sum(machine.draft_curve(size) for size in read)
+        longest = max(longest, step.target_seconds + step.draft_seconds - foreseen)
+    return longest
+
+
+def own_work(run: Figures) -> float:
+    """Seconds of localspec's own: what a plain step takes of it, planning included, counts as plain
+    decoding's, and is known to one look at the clock."""
+    return OWN * sum(run.tokens)
+
+
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_text_that_sees_the_draft_costs_the_fund_and_no_more(shape: str, text: str) -> None:
-    """Tolerance: a plain pass."""
     for model, greedy in WAYS:
         for one, lengths in LENGTHS.items():
             for length in lengths:
                 machine = Machine(SHAPES[shape], one=one)
                 _, run = answers(machine, TEXTS[text], lengths=length, model=model, greedy=greedy)
-                assert run.worst <= most(machine) + one, (model, greedy, one)
+                limit = most(machine) + overrun(machine, run) + own_work(run)
+                assert run.worst <= limit, (model, greedy, one)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("pace", PACES)
 def test_machine_that_changes_its_pace_costs_little_more(pace: str, text: str) -> None:
-    """Tolerance: six plain passes at the slowest pace. A draft that was covered is verified by a
-    pass that takes three times as long, once; and two plain passes tell that one slow one was no
-    hiccup."""
     for model, greedy in WAYS:
         for one, lengths in LENGTHS.items():
             for shape in ("flat", "tiles", "ruinous"):
@@ -84,15 +117,13 @@ def test_machine_that_changes_its_pace_costs_little_more(pace: str, text: str) -
                 _, run = answers(
                     machine, TEXTS[text], lengths=lengths[0], model=model, greedy=greedy
                 )
-                limit = most(machine, 3.0) + 6 * 3.0 * one
+                limit = most(machine, 3.0) + overrun(machine, run) + own_work(run)
                 assert run.worst <= limit, (model, greedy, one, shape)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 @pytest.mark.parametrize("dearer", DEARER)
 def test_costs_that_multiply_are_charged_pass_by_pass(dearer: str, text: str) -> None:
-    """Tolerance: 14 plain passes. A single pass over a draft of the tiled curve takes 5.1 more than
-    its curve says once costs have quadrupled; where they come and go, that happens again."""
     for model, greedy in WAYS:
         for one, lengths in LENGTHS.items():
             for shape in ("flat", "tiles", "steep"):
@@ -100,23 +131,111 @@ def test_costs_that_multiply_are_charged_pass_by_pass(dearer: str, text: str) ->
                 _, run = answers(
                     machine, TEXTS[text], lengths=lengths[0], model=model, greedy=greedy
                 )
-                assert run.worst <= most(machine) + 14 * one, (model, greedy, one, shape)
+                limit = most(machine) + overrun(machine, run) + own_work(run)
+                assert run.worst <= limit, (model, greedy, one, shape)
 
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_plain_passes_that_get_cheaper_by_themselves_are_found_out(text: str) -> None:
-    """Passes over drafts say nothing of it: they take what they took. A plain one is made every 32
-    passes at least, and what drafts seemed to save since the last one is put right. Tolerance: 20
-    plain passes."""
+    """Passes over drafts say nothing of it: they take what they took. A plain one is made before
+    what may have been lost meanwhile is more than UNPROVEN plain passes."""
     for model, greedy in WAYS:
-        for shape in ("flat", "tiles", "steep"):
-            machine = Machine(
-                SHAPES[shape],
-                pace=lambda passes: 1.0 / 3.0 if passes > 60 else 1.0,
-                dearer=lambda n, passes: 3.0 if passes > 60 else 1.0,
-            )
-            _, run = answers(machine, TEXTS[text], model=model, greedy=greedy)
-            assert run.worst <= most(machine) + 20 * machine.one, (model, greedy, shape)
+        for one, lengths in LENGTHS.items():
+            for shape in ("flat", "tiles", "steep"):
+                machine = Machine(
+                    SHAPES[shape],
+                    one=one,
+                    pace=lambda passes: 1.0 / 3.0 if passes > 60 else 1.0,
+                    dearer=lambda n, passes: 3.0 if passes > 60 else 1.0,
+                )
+                _, run = answers(
+                    machine, TEXTS[text], lengths=lengths[0], model=model, greedy=greedy
+                )
+                limit = most(machine) + UNPROVEN * one + overrun(machine, run) + own_work(run)
+                assert run.worst <= limit, (model, greedy, shape)
+
+
+segments = st.lists(
+    st.tuples(st.integers(1, 80), st.sampled_from([1.0, 1.1, 1.4, 2.0, 3.0])),
+    min_size=1,
+    max_size=6,
+)
+"""(passes, factor), over and over."""
+rising = st.lists(st.floats(0.0, 2.0), min_size=7, max_size=7).map(
+    lambda more: [1.0, *(np.cumsum(more) + 1.0).tolist()]
+)
+jagged = st.lists(st.floats(1.0, 6.0), min_size=7, max_size=7).map(lambda more: [1.0, *more])
+levels = st.lists(st.sampled_from([0, 0, 1, 2, 3, 99]), min_size=1, max_size=12)
+"""Right levels of the drafts, over and over."""
+going_on = st.lists(st.booleans(), min_size=1, max_size=12)
+ways = st.sampled_from(WAYS)
+
+
+def repeated(schedule: Sequence[tuple[int, float]]) -> Callable[[int], float]:
+    factors = [factor for passes, factor in schedule for _ in range(passes)]
+    return lambda passes: factors[passes % len(factors)]
+
+
+def scripted(right: Sequence[int], undrafted: Sequence[bool]) -> Text:
+    return Text(
+        lambda at: right[at.drafted % len(right)],
+        lambda at: undrafted[at.step % len(undrafted)],
+    )
+
+
+@given(
+    rising | jagged,
+    st.sampled_from([0.01, 0.05, 0.2]),
+    st.floats(0.02, 0.6),
+    levels,
+    going_on,
+    ways,
+)
+@examples(60)
+def test_any_text_on_any_machine(
+    shape: list[float],
+    one: float,
+    price: float,
+    right: list[int],
+    undrafted: list[bool],
+    way: tuple[str | None, bool],
+) -> None:
+    machine = Machine(shape, one=one, price=price)
+    text = scripted(right, undrafted)
+    _, run = answers(machine, text, lengths=(150,), model=way[0], greedy=way[1])
+    assert run.worst <= most(machine) + overrun(machine, run) + own_work(run)
+
+
+@given(
+    rising | jagged,
+    st.sampled_from([0.01, 0.05, 0.2]),
+    st.floats(0.02, 0.6),
+    levels,
+    going_on,
+    ways,
+    segments,
+    segments,
+)
+@examples(60)
+def test_any_text_on_any_machine_whose_costs_change_under_it(
+    shape: list[float],
+    one: float,
+    price: float,
+    right: list[int],
+    undrafted: list[bool],
+    way: tuple[str | None, bool],
+    pace: list[tuple[int, float]],
+    dearer: list[tuple[int, float]],
+) -> None:
+    factor = repeated(dearer)
+    machine = Machine(
+        shape, one=one, price=price, pace=repeated(pace), dearer=lambda n, passes: factor(passes)
+    )
+    text = scripted(right, undrafted)
+    _, run = answers(machine, text, lengths=(200,), model=way[0], greedy=way[1])
+    slowest = max(factor for _, factor in pace)
+    changed = UNPROVEN * one * slowest if slowest > min(factor for _, factor in pace) else 0.0
+    assert run.worst <= most(machine, slowest) + overrun(machine, run) + changed + own_work(run)
 
 
 def test_noise_costs_nothing_on_top() -> None:
@@ -124,7 +243,8 @@ def test_noise_costs_nothing_on_top() -> None:
     for text in TEXTS.values():
         machine = Machine(SHAPES["tiles"], pace=lambda passes: float(noise[passes % 4096]))
         _, run = answers(machine, text)
-        assert run.worst <= most(machine, float(noise.max())) + 4 * machine.one
+        limit = most(machine, float(noise.max())) + overrun(machine, run) + own_work(run)
+        assert run.worst <= limit
 
 
 def test_several_answers_share_one_fund() -> None:
@@ -148,20 +268,9 @@ def test_pair_that_was_never_measured_is_not_slower() -> None:
         assert run.worst <= most(machine) + machine.one
 
 
-@pytest.mark.parametrize("shape", ["flat", "tiles", "steep"])
-@pytest.mark.parametrize(("model", "greedy"), WAYS)
-def test_drafts_that_are_right_are_not_held_back(
-    shape: str, model: str | None, greedy: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def speed_up() -> float:
-        machine = Machine(SHAPES[shape])
-        return answers(machine, Text(lambda at: 99), lengths=(600,), model=model, greedy=greedy)[
-            1
-        ].speed_up
-
-    held = speed_up()
-    monkeypatch.setattr(Account, "open", lambda self, plain: math.inf)
-    monkeypatch.setattr("localspec.planning.costs.CostCurve.OVERDUE", 10**9)
-    free = speed_up()
-    assert free > 1.15
-    assert held >= 0.97 * free
+def test_end_of_an_answer_has_no_room_for_a_larger_cheaper_pass() -> None:
+    """A draft of two is verified by a pass over four where that is cheaper, and two tokens before
+    the end there is no room for that: it costs what three cost."""
+    machine = Machine(SHAPES["tiles"], one=0.2)
+    _, run = answers(machine, TEXTS["right when not drafted"], lengths=(4,) * 100)
+    assert run.worst <= most(machine) + own_work(run)

@@ -18,6 +18,7 @@ from typing import Any, cast
 from localspec import Engine, GenerationStats, SamplingParams, Stream
 from localspec.decoding.interfaces import PROMPT, TARGET, Draft, Plan, Step
 from localspec.decoding.session import Session
+from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import TokenTree
 from localspec.errors import Cancelled
 from localspec.prompting.detokenizer import Detokenizer
@@ -224,6 +225,7 @@ class ScriptedEngine:
             rule="block",
             seed=7,
             notices=list(said.notices),
+            account=AccountStatement(saved=0.2, fund=0.35, refused=1, pair_saved=12.3),
         )
 
         def start() -> Generator[Step, None, None]:

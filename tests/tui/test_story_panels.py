@@ -47,6 +47,21 @@ async def test_panels_go_by_the_width(size: tuple[int, int], expected: tuple[boo
         assert all(len(row) <= size[0] for row in rows)
 
 
+async def test_figures_tell_what_drafts_saved_and_may_lose() -> None:
+    async with chat(size=(120, 40)) as shown:
+        assert "may lose" not in shown.text, "there are no figures yet"
+        await shown.send("hello")
+        for line in (
+            "Drafts with this pair",
+            "saved       12.3 s so far",
+            "may lose    0.3 s at most now",
+            "held back   1 pass",
+        ):
+            assert line in shown.text
+        await shown.command("/why")
+        assert "drafting has saved 12.3 s so far" in shown.text
+
+
 @pytest.mark.parametrize("size", [(120, 40), (200, 60)])
 async def test_panels_fold_and_unfold_beside_the_conversation(size: tuple[int, int]) -> None:
     async with chat(size=size) as shown:

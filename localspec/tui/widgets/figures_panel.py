@@ -80,6 +80,7 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     saved = totals.plain_seconds - totals.seconds
     name, style = ("saved", "") if saved >= 0 else ("lost", palette.style("warning"))
     _row(text, name, f"{words.seconds(abs(saved))} in all" if totals.tokens else _NOTHING, style)
+    _account(text, figures, palette)
     text.rstrip()
     return text
 
@@ -142,6 +143,21 @@ def rest_text(
         text.append(f"Rule {figures.rule} is lossy.\n", palette.style("error"))
     text.rstrip()
     return text
+
+
+def _account(text: Text, figures: Figures, palette: Palette) -> None:
+    """What drafting with this pair saved, and may lose at most; it is never slower than that."""
+    if figures.pair_saved is None or figures.may_risk is None:
+        return
+    saved = figures.pair_saved
+    text.append("\n")
+    _title(text, "Drafts with this pair", palette)
+    name, style = ("saved", "") if saved >= 0 else ("lost", palette.style("warning"))
+    _row(text, name, f"{words.seconds(abs(saved))} so far", style)
+    _row(text, "may lose", f"{words.seconds(figures.may_risk)} at most now")
+    if figures.held_back:
+        passes = "pass" if figures.held_back == 1 else "passes"
+        _row(text, "held back", f"{figures.held_back:,} {passes}")
 
 
 def _title(text: Text, title: str, palette: Palette) -> None:
