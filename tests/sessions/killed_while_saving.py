@@ -20,28 +20,31 @@ from localspec.sessions.session_file import SessionFile
 
 GREEDY = localspec.SamplingParams(temperature=0)
 PLAIN = localspec.Drafting(drafter="none")
-PROMPTS = ("Once upon a time there was a fox. " * 40, "The bear went to the river. " * 40)
+PROMPTS = ("Once upon a time there was a fox. " * 150, "The bear went to the river. " * 150)
 
 
 def main(folder: Path, times: int, seed: int) -> None:
     """Kill, and look."""
     path, chance = folder / "killed.session", random.Random(seed)
     partly = 0
-    with localspec.load(context=1024, threads=1) as engine:
+    with localspec.load(context=2048, threads=1) as engine:
         wanted = []
         for number, prompt in enumerate(PROMPTS):
             engine.generate(prompt, max_tokens=2, sampling=GREEDY, drafting=PLAIN)
             engine.save_session(folder / f"{number}.session", number)
             wanted.append(answer(engine, prompt))
         for number in range(times):
-            before = set(folder.glob("*.partial"))
             child = os.fork()
             if not child:
                 save_for_ever(engine, path, folder)
-            time.sleep(chance.uniform(0.0, 0.05))
+            partial = path.with_name(f"{path.name}.{child}.partial")
+            time.sleep(chance.uniform(0.0, 0.04))
+            while number % 5 and not partial.exists():
+                pass  # most of them once a file is being written
+            time.sleep(chance.choice((0.0, chance.uniform(0.0, 0.003))))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            partly += bool(set(folder.glob("*.partial")) - before)
+            partly += partial.exists()
             look(engine, path, wanted, number)
     print(partly)
 
