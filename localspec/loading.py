@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
 from localspec.drafters.options import Drafting
-from localspec.engine import Engine
+from localspec.engine import Engine, draft_model
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
     from localspec.pairing.choice import Choice
 
 logger = logging.getLogger("localspec.loading")
@@ -47,6 +49,7 @@ def load(
     wait: bool = True,
     progress: Callable[[float], None] | None = None,
     offline: bool | None = None,
+    parallel: int | None = None,
 ) -> Engine:
     """Open a model, and a draft model with it.
 
@@ -60,16 +63,21 @@ def load(
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
         progress: called with the loaded fraction of both files; an exception it raises stops the
             loading and comes out here.
+        parallel: most answers at once, see `ModelOptions.parallel`, which it replaces.
         offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE. Nothing
             is ever downloaded here: a model that is not in the cache is not found.
 
     Raises:
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
-    from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
+    from localspec.parallel_engine import ParallelEngine
+    from localspec.scheduling.seats import Seats
 
     options = options or ModelOptions()
+    if parallel is not None:
+        options = replace(options, parallel=parallel)
     controller, fixed_threads = _threads(options)  # watches the machine from now on
     found = [resolution.find(model, offline=offline)]
     path = found[0].path
@@ -92,8 +100,15 @@ def load(
     with ExitStack() as opened:
         _require_undamaged(path)
         target_model = opened.enter_context(Model(path, options, progress=reports[0]))
-        target = opened.enter_context(closing(Context(target_model, options)))
-        draft_context = draft_path = vocabulary_map = None
+        notices = [notice for one in found for notice in one.notices]
+        if options.parallel > 1 and target_model.recurrent:
+            options = replace(options, parallel=1)
+            notices.append(
+                f"{path.name} answers one at a time: its memory is recurrent, and cannot hold "
+                "several texts that are drafted for."
+            )
+        target = opened.enter_context(closing(_cache(target_model, options)))
+        draft_context = draft_path = vocabulary_map = seats = None
         if draft is not None:
             draft_path = found[1].path
             try:
@@ -107,25 +122,45 @@ def load(
                 why = str(error).rstrip(".")
                 why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
                 why_draft = draft_path = None
-        engine = Engine(
-            target,
-            draft_context,
+        models = [target_model, None if draft_context is None else draft_context.model]
+        caches: tuple[Context, Context | None]
+        if isinstance(target, SharedContext):
+            assert draft_context is None or isinstance(draft_context, SharedContext)
+            seats = Seats(
+                target,
+                draft_context,
+                partial(
+                    draft_model,
+                    vocabulary_map=vocabulary_map,
+                    way=options.cross_vocabulary,
+                    size=target_model.vocabulary.size,
+                ),
+                chunk=options.parallel_chunk,
+            )
+            caches = seats.all[0].cache, seats.all[0].draft_cache
+        else:
+            assert not isinstance(draft_context, SharedContext)
+            caches = target, draft_context
+        engine = (Engine if seats is None else ParallelEngine)(
+            *caches,
             draft_path=draft_path,
             vocabulary_map=vocabulary_map,
             cross_vocabulary=options.cross_vocabulary,
             store=ProfileStore(
-                _identity([target, draft_context], options)
+                _identity(models, options)
                 | ({} if vocabulary_map is None else {"vocabulary": options.cross_vocabulary})
             ),
             threads=controller,
             fixed_threads=fixed_threads,
-            side_by_side=draft_context is not None and _side_by_side(options),
+            side_by_side=seats is None and draft_context is not None and _side_by_side(options),
             drafting=drafting or Drafting(),
             wait=wait,
             why_no_draft=why_no_draft,
             why_draft=why_draft,
-            notices=tuple(notice for one in found for notice in one.notices),
+            notices=tuple(notices),
         )
+        if isinstance(engine, ParallelEngine) and seats is not None:
+            engine.serve(seats)
         opened.pop_all()
     return engine
 
@@ -153,7 +188,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
             draft_path=None,
             vocabulary_map=None,
             cross_vocabulary=options.cross_vocabulary,
-            store=ProfileStore(_identity([context], options)),
+            store=ProfileStore(_identity([context.model], options)),
             threads=controller,
             fixed_threads=fixed_threads,
             side_by_side=False,
@@ -200,25 +235,43 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 
 
+def _cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
+    """A cache for one answer, or for several; `cells`: as many times the context."""
+    from localspec.llama.context import Context
+    from localspec.llama.shared_context import SharedContext
+
+    if options.parallel > 1:
+        return SharedContext(model, options, cells=cells)
+    return Context(model, options)
+
+
 def _open_draft(
-    path: Path, target: Context, options: ModelOptions, progress: Callable[[float], None] | None
-) -> tuple[Context, VocabularyMap | None]:
+    path: Path,
+    target: Context | SharedContext,
+    options: ModelOptions,
+    progress: Callable[[float], None] | None,
+) -> tuple[Context | SharedContext, VocabularyMap | None]:
     """The draft model's context, and what translates where its tokens are not the target's."""
     from localspec.drafters.vocabulary_match import match
-    from localspec.llama.context import Context
     from localspec.llama.token_bytes import token_bytes
 
     _require_undamaged(path)
     options = options.for_draft(target.capacity)
     model = _draft_model(path, target.model, options, progress)
     try:
+        if options.parallel > 1 and model.recurrent:
+            raise DraftMismatch(
+                f"{path.name} has a recurrent memory, which cannot draft for several answers at "
+                "once. Open the pair with parallel=1, or choose another draft model."
+            )
         vocabulary_map = None
         vocabulary = target.model.vocabulary
         if vocabulary.difference(model.vocabulary) is not None:
             vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
             room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
-        return Context(model, options), vocabulary_map
+        # A text that lost its place in the target's cache may keep that in the draft's for a while.
+        return _cache(model, options, cells=2), vocabulary_map
     except BaseException:
         model.close()
         raise
@@ -314,14 +367,14 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     return choose(target, options, accelerated=options.gpu_layers != 0 and library.accelerated())
 
 
-def _identity(contexts: Sequence[Context | None], options: ModelOptions) -> dict[str, Any]:
+def _identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str, Any]:
     """Everything that the cost of a pass depends on."""
     from localspec.llama import library
 
     return {
         "machine": machine() | {"devices": library.devices()},
         "library": library.version(),
-        "models": [file_identity(c.model.path) for c in contexts if c is not None],
+        "models": [file_identity(model.path) for model in models if model is not None],
         "draft_threads": options.draft_threads,
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
         "kv": [options.kv_type_k, options.kv_type_v],

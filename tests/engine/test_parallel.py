@@ -1,0 +1,473 @@
+"""Several answers at once say what each says alone, and none can disturb another."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import localspec
+from localspec import (
+    ContextOverflow,
+    Drafting,
+    Engine,
+    EngineBusy,
+    ModelOptions,
+    SamplingParams,
+    UsageError,
+)
+from localspec.decoding.sampling import Row, Sampler
+from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.llama import library
+from localspec.llama.context import Context
+from localspec.parallel_engine import ParallelEngine
+from localspec.stream import Stream
+from tests.engine.test_greedy_equality import Reference
+from tests.support import ggufs
+from tests.support.greedy import divergence
+from tests.support.sessions import make_drafts_cheap
+from tests.support.together import together
+
+GREEDY = SamplingParams(temperature=0)
+COUNT = 40
+AT_ONCE = 8
+WAYS = {
+    "plain": Drafting(drafter="none"),
+    "ngram tree": Drafting(drafter="ngram", width=4, depth=4),
+    "model": Drafting(drafter="model", depth=4),
+    "model tree": Drafting(drafter="model", width=3, depth=3),
+    "cascade": Drafting(drafter="cascade", depth=6),
+    "auto": Drafting(),
+}
+LONG = "The fox and the bird and the bear went to the river. " * 40
+WORDS = 'root ::= ("red " | "blue ")+'
+
+
+@pytest.fixture(scope="module")
+def parallel() -> Iterator[ParallelEngine]:
+    """The embedded pair for eight answers at once, with made-up costs of its passes."""
+    options = ModelOptions(context=2048, threads=library.default_threads(), parallel=AT_ONCE)
+    with localspec.load(options=options) as pair:
+        assert isinstance(pair, ParallelEngine)
+        make_drafts_cheap(pair)
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def reference(parallel: ParallelEngine, prompts: list[str]) -> Reference:
+    return Reference(parallel, prompts)
+
+
+def tokens_of(stream: Stream) -> list[int]:
+    return [token for chunk in stream for token in chunk.token_ids]
+
+
+def ask(engine: Engine, prompt: str, drafting: Drafting, count: int = COUNT) -> list[int]:
+    stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=drafting)
+    return tokens_of(stream)
+
+
+def all_free(engine: ParallelEngine) -> bool:
+    """Whether nobody has a seat, and no seat holds a cell."""
+    seats = engine._seats
+    lots = [cache.lot for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache]
+    held = [
+        engine._seats.shared[number % 2].longest(lot.first + leaf)
+        for number, lot in enumerate(lots)
+        for leaf in range(seats.shared[0].leaves)
+    ]
+    return seats.taken == 0 and set(held) == {0} and not seats.rounds._members
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_eight_answers_say_what_each_says_alone(
+    parallel: ParallelEngine, reference: Reference, prompts: list[str], way: str
+) -> None:
+    parted = []
+    for first in range(0, len(prompts), AT_ONCE):
+        if not WAYS[way].forced:
+            make_drafts_cheap(parallel)
+        numbers = range(first, first + AT_ONCE)
+        found = together([partial(ask, parallel, prompts[n], WAYS[way]) for n in numbers])
+        for n, got in zip(numbers, found, strict=True):
+            assert isinstance(got, list), got
+            expected = reference.tokens[n]
+            where = divergence(reference.context, reference.prompts[n], expected, got)
+            if where is None:
+                assert got == expected
+            else:
+                parted.append((prompts[n][:40], *where))
+    for prompt, at, gap in parted:
+        print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
+    assert [row for row in parted if abs(row[2]) > reference.noise] == []
+    assert len(parted) <= len(prompts) // 4
+    assert all_free(parallel)
+
+
+def test_passes_are_shared(parallel: ParallelEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight answers of 24 tokens: not much more than 24 passes in all."""
+    sizes = []
+    target = parallel._seats.shared[0]
+    decode = target.decode
+
+    def counted(parts: Sequence[Any], padding: int = 0) -> Any:
+        sizes.append(len(parts))
+        return decode(parts, padding)
+
+    monkeypatch.setattr(target, "decode", counted)
+    parallel._seats.kept.clear()
+    prompt = "Once upon a time"
+    found = together([partial(ask, parallel, prompt, WAYS["plain"], 24)] * AT_ONCE)
+    assert len({tuple(tokens) for tokens in found if isinstance(tokens, list)}) == 1
+    assert sum(sizes) == AT_ONCE * 24
+    assert len(sizes) < 2 * 24
+    assert max(sizes) == AT_ONCE
+
+
+def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: ParallelEngine) -> None:
+    """The others are what they are alone, and so are these."""
+    make_drafts_cheap(parallel)
+    short = ["Once upon a time", "She went to the", "The sun was hot"]
+
+    def words() -> str:
+        return parallel.generate("Colours:", max_tokens=24, sampling=GREEDY, grammar=WORDS).text
+
+    def long() -> list[int]:
+        return ask(parallel, LONG, Drafting(), 24)
+
+    def cancelled() -> str | None:
+        stream = parallel.stream("Lily had a", max_tokens=500, sampling=GREEDY)
+        for number, _ in enumerate(stream):
+            if number == 5:
+                stream.cancel()
+        return stream.finish_reason
+
+    alone = [words(), long(), *(ask(parallel, prompt, Drafting()) for prompt in short)]
+    parallel._seats.kept.clear()  # or the long prompt would not be read again
+    work: list[Callable[[], object]] = [words, long]
+    work += [partial(ask, parallel, prompt, Drafting()) for prompt in short]
+    found = together([*work, cancelled, cancelled])
+    assert found[5:] == ["cancelled", "cancelled"]
+    assert set(str(found[0]).split()) <= {"red", "blue"}
+    # Near-ties aside, which the test above measures.
+    assert sum(one == other for one, other in zip(found, alone, strict=False)) >= 4
+    assert all_free(parallel)
+
+
+def agrees(reference: Reference, number: int, got: object) -> bool:
+    """Whether it is what plain decoding alone says, near-ties aside."""
+    assert isinstance(got, list), got
+    expected = reference.tokens[number]
+    where = divergence(reference.context, reference.prompts[number], expected, got)
+    return got == expected if where is None else abs(where[1]) <= reference.noise
+
+
+class Fault(Exception):
+    pass
+
+
+class FailingSampler(Sampler):
+    """Fails at its third row."""
+
+    rows = 0
+
+    def distribution(self, logits: Row, *arguments: Any, **options: Any) -> Any:
+        FailingSampler.rows += 1
+        if FailingSampler.rows == 3:
+            raise Fault
+        return super().distribution(logits, *arguments, **options)
+
+
+def failing_consumer(engine: Engine, *_: object) -> None:
+    with engine.stream("Tom ran", max_tokens=COUNT, sampling=GREEDY) as stream:
+        for number, _chunk in enumerate(stream):
+            if number == 3:
+                raise Fault
+
+
+def failing_progress(engine: Engine, *_: object) -> None:
+    def fails(done: int, total: int) -> None:
+        raise Fault
+
+    stream = engine.stream("He. " + LONG, max_tokens=COUNT, sampling=GREEDY, progress=fails)
+    stream.completion()
+
+
+def failing_sampler(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    FailingSampler.rows = 0
+    stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=SamplingParams(seed=3))
+    stream._session.sampler = FailingSampler(SamplingParams(seed=3), engine.model.vocabulary.size)
+    stream.completion()
+
+
+def failing_grammar(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=GREEDY, grammar=WORDS)
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            raise Fault
+
+    next(stream)
+    stream._session.constraint = Failing()  # type: ignore[assignment]
+    stream.completion()
+
+
+def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    from localspec.drafters.model import DraftModelSource
+
+    class Failing(DraftModelSource):
+        calls = 0
+
+        def propose(self, *arguments: Any) -> None:
+            super().propose(*arguments)
+            self.calls += 1
+            if self.calls == 3:
+                raise Fault
+
+    def build(parts: Parts) -> Failing:
+        assert parts.model is not None
+        return Failing(parts.model, name="failing")
+
+    patch.setitem(REGISTRY, "failing", Registration(build, "fails", needs_model=True))
+    engine.generate(
+        "Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=Drafting(drafter="failing", depth=4)
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [failing_consumer, failing_progress, failing_sampler, failing_grammar, failing_drafter],
+)
+def test_what_fails_in_one_answer_leaves_the_others_untouched(
+    parallel: ParallelEngine,
+    reference: Reference,
+    prompts: list[str],
+    fault: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drafting, numbers = Drafting(drafter="model", depth=3), range(0, 9, 3)
+    work: list[Callable[[], object]] = [
+        partial(ask, parallel, prompts[n], drafting) for n in numbers
+    ]
+    for _ in range(2):  # once more: nothing of it is left
+        *found, raised = together([*work, partial(fault, parallel, monkeypatch)])
+        assert isinstance(raised, Fault)
+        assert all(agrees(reference, n, got) for n, got in zip(numbers, found, strict=True))
+        assert all_free(parallel)
+
+
+def test_no_token_of_one_answer_gets_into_another(parallel: ParallelEngine) -> None:
+    """Grammars that allow one word each."""
+    make_drafts_cheap(parallel)
+    words = ["red", "blue", "green", "dog", "cat", "tree", "sun", "house"]
+
+    def say(word: str) -> str:
+        return parallel.generate(
+            "Say it:", max_tokens=30, sampling=GREEDY, grammar=f'root ::= "{word} "+'
+        ).text
+
+    for word, text in zip(words, together([partial(say, word) for word in words]), strict=True):
+        assert isinstance(text, str)
+        assert text
+        assert (f"{word} " * 30).startswith(text)
+
+
+# The cache.
+
+
+def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
+    parallel: ParallelEngine,
+) -> None:
+    parallel._seats.kept.clear()
+    drafting = Drafting(drafter="model", depth=3)
+    first = parallel.stream(LONG, max_tokens=8, sampling=GREEDY, drafting=drafting)
+    text = first.completion().text
+    streams = [
+        parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
+        for end in (" And then", " But", " Mom")
+    ]
+    together([stream.completion for stream in streams])
+    length = first.stats.prompt_tokens
+    assert all(stream.stats.cached_tokens >= length for stream in streams)
+    parallel._seats.kept.clear()
+    again = [
+        parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
+        for end in (" And then", " But", " Mom")
+    ]
+    assert again[0].completion().text == streams[0].text
+    assert again[0].stats.cached_tokens == 0
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[ParallelEngine]:
+    """A pair with room for 256 tokens."""
+    with localspec.load(options=ModelOptions(context=256, batch=128), parallel=4) as pair:
+        assert isinstance(pair, ParallelEngine)
+        make_drafts_cheap(pair)
+        yield pair
+
+
+def test_what_was_used_longest_ago_makes_room(small: ParallelEngine) -> None:
+    sentence = "The fox and the bird and the bear went to the river. "
+    for number in range(12):
+        text = small.generate(f"{number}. " + sentence * 4, max_tokens=20, sampling=GREEDY).text
+        assert text
+    assert 0 < len(small._seats.kept) < 12
+    newest = small.stream("11. " + sentence * 4, max_tokens=4, sampling=GREEDY)
+    newest.completion()
+    assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
+    oldest = small.stream("0. " + sentence * 4, max_tokens=4, sampling=GREEDY)
+    oldest.completion()
+    assert oldest.stats.cached_tokens < oldest.stats.prompt_tokens // 2
+
+
+@pytest.mark.parametrize("way", ["plain", "model", "model tree"])
+def test_answers_that_do_not_fit_together_take_turns(small: ParallelEngine, way: str) -> None:
+    """Four that fill three quarters of the cache each: the younger ones give their cells away."""
+    prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
+    alone = [ask(small, prompt, WAYS[way], 180) for prompt in prompts]
+    small._seats.kept.clear()
+    work = [partial(ask, small, prompt, WAYS[way], 180) for prompt in prompts]
+    found = together(work)
+    with_context = Context(small.model, ModelOptions(context=256))
+    for prompt, one, other in zip(prompts, alone, found, strict=True):
+        assert isinstance(other, list), other
+        ids = small.model.vocabulary.tokenize(prompt, special=True, add_bos=True)
+        where = divergence(with_context, ids, one, other)
+        assert where is None or abs(where[1]) < 0.5, "a near-tie"
+        if where is None:
+            assert one == other
+    with_context.close()
+    assert all_free(small)
+
+
+def test_what_can_never_fit_is_refused_at_once(small: ParallelEngine) -> None:
+    with pytest.raises(ContextOverflow):
+        small.stream("word " * 400, max_tokens=4)
+
+
+def test_the_context_can_be_filled_to_its_end_by_each(small: ParallelEngine) -> None:
+    for prompt in ("Once upon a time", "Tom"):
+        # No end of the text, so that the context's is reached.
+        stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=5))
+        while stream.finish_reason != "length":
+            assert stream.completion().finish_reason in ("stop", "length")
+            if stream.finish_reason == "stop":
+                seed = (stream.stats.seed or 0) + 1
+                stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=seed))
+        assert len(stream.context) == 256
+
+
+# Seats.
+
+
+def test_further_answers_wait_for_a_seat(small: ParallelEngine) -> None:
+    found = together([partial(ask, small, "Once upon a time", WAYS["plain"], 8) for _ in range(10)])
+    assert len(found) == 10
+    assert all(tokens == found[0] for tokens in found)
+
+
+def test_waiting_for_a_seat_can_be_cancelled_or_ruled_out(small: ParallelEngine) -> None:
+    def stream() -> Stream:
+        return small.stream("Once upon a time", max_tokens=8, sampling=GREEDY)
+
+    held = [stream() for _ in range(4)]
+    for one in held:
+        next(one)
+    with pytest.raises(EngineBusy, match="4 streams open"):
+        next(stream())
+    waiting = stream()
+    ended = threading.Thread(target=list, args=(waiting,))
+    ended.start()
+    while not small._seats._queue:
+        pass
+    waiting.cancel()
+    ended.join(30)
+    assert not ended.is_alive()
+    assert waiting.finish_reason == "cancelled"
+    small._wait = False
+    try:
+        refused = together([stream().completion])
+        assert isinstance(refused[0], EngineBusy)
+    finally:
+        small._wait = True
+    for one in held:
+        one.close()
+    assert all_free(small)
+
+
+def test_one_thread_may_read_several_answers_in_turns(small: ParallelEngine) -> None:
+    plain = WAYS["plain"]
+    wanted = [ask(small, prompt, plain, 12) for prompt in ("Once upon a time", "She went")]
+    streams = [
+        small.stream(prompt, max_tokens=12, sampling=GREEDY, drafting=plain)
+        for prompt in ("Once upon a time", "She went")
+    ]
+    got: list[list[int]] = [[], []]
+    for _ in range(12):
+        for tokens, stream in zip(got, streams, strict=True):
+            chunk = next(stream, None)
+            tokens += [] if chunk is None else chunk.token_ids
+    for stream in streams:
+        stream.close()
+    assert got == wanted
+
+
+def test_closing_ends_all_answers() -> None:
+    engine = localspec.load(options=ModelOptions(context=512, parallel=3))
+    begun = threading.Barrier(4)
+
+    def endless() -> str | None:
+        stream = engine.stream("Once", sampling=SamplingParams(temperature=2.0, seed=1))
+        next(stream)
+        begun.wait(60)
+        for _ in stream:
+            pass
+        return stream.finish_reason
+
+    def close() -> None:
+        begun.wait(60)
+        engine.close()
+
+    found = together([endless, endless, endless, close])  # type: ignore[list-item]
+    assert set(found) <= {"cancelled", "stop", "length"}
+    with pytest.raises(UsageError, match="closed"):
+        engine.stream("Once")
+
+
+def test_logits_beside_an_answer(parallel: ParallelEngine) -> None:
+    ids = parallel.model.vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
+    alone = parallel.logits(ids)
+    found = together(
+        [
+            lambda: parallel.logits(ids),
+            lambda: ask(parallel, "She went to the", WAYS["plain"], 30),
+        ]
+    )
+    assert np.abs(np.asarray(found[0]) - alone).max() < 0.3
+
+
+# What can be asked for.
+
+
+def test_one_at_a_time_is_the_engine_of_always() -> None:
+    with localspec.load(options=ModelOptions(context=128), parallel=1) as engine:
+        assert type(engine) is Engine
+
+
+def test_a_recurrent_model_answers_one_at_a_time(tmp_path: Path) -> None:
+    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
+    with localspec.load(path, draft=None, parallel=4) as engine:
+        assert type(engine) is Engine
+        assert "one at a time" in engine.notices[-1]
+
+
+@pytest.mark.parametrize("wrong", [{"parallel": 0}, {"parallel": 33}, {"parallel_chunk": 8}])
+def test_options_out_of_range(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="parallel"):
+        ModelOptions(**wrong)  # type: ignore[arg-type]
