@@ -271,7 +271,7 @@ def _open_draft(
             room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
         # A text that lost its place in the target's cache may keep that in the draft's for a while.
-        return _cache(model, options, cells=2), vocabulary_map
+        return _cache(model, options, cells=3), vocabulary_map
     except BaseException:
         model.close()
         raise

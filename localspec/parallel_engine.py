@@ -209,13 +209,16 @@ class ParallelEngine(Engine):
         try:
             while True:
                 asked = perf_counter()
-                with rounds.inside(member):
+                rounds.enter(member)
+                try:
                     came = perf_counter()
                     seat.after_step()
                     waited, lost = [*member.waited], member.lost
                     step = next(steps, None)
                     self._threads.between()
                     stats.threads = self.threads
+                finally:
+                    rounds.leave(member)
                 if step is None:
                     return
                 if member.lost > lost:

@@ -116,6 +116,7 @@ class SharedContext:
         self._filled = _Filled(self.batch, self.leaves)
         self._size = model.vocabulary.size
         self._padding = ids - 1
+        self._views: dict[tuple[int, int], Rows] = {}
 
     def close(self) -> None:
         """Free the cache."""
@@ -168,12 +169,12 @@ class SharedContext:
             CacheFull: nothing was read.
             Cancelled, NativeError: some of the tokens may have been read.
         """
-        filled = [*parts]
         if padding:
-            filled.append(Part([0] * padding, range(padding), ((self._padding,),), 0))
-        status = llama_cpp.llama_decode(self._handle, self._filled.fill(filled))
+            parts = [*parts, Part([0] * padding, range(padding), ((self._padding,),), 0)]
+        status = llama_cpp.llama_decode(self._handle, self._filled.fill(parts))
         if padding:
             self.drop(self._padding)
+            parts = parts[:-1]
         if status == 0:
             return self._rows(parts, _logits_address(self._handle))  # waits for a pass on a GPU
         if status == 2:
@@ -204,10 +205,18 @@ class SharedContext:
 
     def _rows(self, parts: Sequence[Part], address: int) -> list[Rows]:
         total = sum(part.outputs for part in parts)
-        if not total:
-            return [np.empty((0, self._size), np.float32) for _ in parts]
-        pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
-        rows = np.ctypeslib.as_array(pointer, (total, self._size))
+        rows = self._views.get((address, total))
+        if rows is None:  # making one takes a while
+            if len(self._views) > 2 * self.rows:  # llama.cpp moved its buffer: old ones are void
+                self._views.clear()
+            if total:
+                pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+                rows = np.ctypeslib.as_array(pointer, (total, self._size))
+            else:
+                rows = np.empty((0, self._size), np.float32)
+            self._views[address, total] = rows
+        if len(parts) == 1:
+            return [rows]
         found, start = [], 0
         for part in parts:
             found.append(rows[start : start + part.outputs])
@@ -279,6 +288,8 @@ class _Filled:
         )
 
     def fill(self, parts: Sequence[Part]) -> Any:
+        if len(parts) == 1 and len(parts[0].tokens) == 1:
+            return self._fill_one(parts[0])
         start = 0
         for part in parts:
             end = start + len(part.tokens)
@@ -296,6 +307,17 @@ class _Filled:
                     self._sequences[row, : len(ids)] = ids
             start = end
         self._batch.n_tokens = start
+        return self._batch
+
+    def _fill_one(self, part: Part) -> Any:
+        """The same for a single token: what plain decoding of one answer is made of."""
+        self._token[0] = part.tokens[0]
+        self._position[0] = part.positions[0]
+        self._output[0] = part.outputs
+        ids = part.sequences[0]
+        self._count[0] = len(ids)
+        self._sequences[0, : len(ids)] = ids
+        self._batch.n_tokens = 1
         return self._batch
 
 

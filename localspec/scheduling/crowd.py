@@ -60,7 +60,7 @@ class Crowd:
     def padding(self, lane: int, requests: Sequence[Request]) -> int:
         """Tokens by which a pass of several answers is better made larger."""
         tokens = sum(request.tokens for request in requests)
-        if lane != TARGET or len(requests) == 1 or tokens >= MOST or not self.profile.target:
+        if lane != TARGET or tokens >= MOST or not self.profile.target:
             return 0
         _, sizes = self._envelope(_context(requests))
         return sizes[tokens] - tokens
@@ -70,7 +70,7 @@ class Crowd:
         taken, and of the rest by its further tokens."""
         sizes = [request.tokens for request in requests]
         k, n = len(sizes), sum(sizes)
-        if k == 1 or n == k or lane != TARGET or not self.profile.target:
+        if n == k or lane != TARGET or not self.profile.target:
             return [float(size) for size in sizes]
         context = _context(requests)
         base, whole = self.least(k, context), self.least(n, context)
@@ -79,7 +79,7 @@ class Crowd:
 
     def passed(self, lane: int, requests: Sequence[Request], padding: int, seconds: float) -> None:
         """Learn from a pass."""
-        tokens, context = sum(request.tokens for request in requests), _context(requests)
+        tokens, context = sum([request.tokens for request in requests]), _context(requests)
         watch = self._watches[lane]
         if watch is not None:
             watch.passed(tokens + padding, context, seconds)

@@ -63,11 +63,11 @@ class Member:
         waited: seconds between request and rows, by lane; those of others' work are among them.
         lost: of these, the seconds that were not for this answer.
         alone: whether its latest pass was for nobody else, and it waited for nobody.
-        cells: tokens that it holds in the target's cache.
+        cells: tokens that it holds in the target's cache and does not share.
         displace: empties that cache.
     """
 
-    def __init__(self, floor: threading.Lock, cells: Callable[[], int]) -> None:
+    def __init__(self, floor: threading.RLock, cells: Callable[[], int]) -> None:
         self.turn = threading.Condition(floor)
         self.cells = cells
         self.displace: Callable[[], None] = lambda: None
@@ -141,8 +141,10 @@ class Rounds:
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
         self._pad = pad
         self._clock = clock
-        self._floor = threading.Lock()
-        self._members: list[Member] = []  # the oldest first
+        # A stream that nobody holds any more may be closed at any moment of any thread, also of the
+        # one that has the floor.
+        self._floor = threading.RLock()
+        self._members: tuple[Member, ...] = ()  # the oldest first; replaced, never changed
         self._coming: set[Member] = set()
         self._pending: list[Request] = []
         self._parked: list[Request] = []
@@ -157,13 +159,13 @@ class Rounds:
         """A new member, which is not inside."""
         member = Member(self._floor, cells)
         with self._floor:
-            self._members.append(member)
+            self._members = (*self._members, member)
         return member
 
     def part(self, member: Member) -> None:
         """The opposite; it must not be inside."""
         with self._floor:
-            self._members.remove(member)
+            self._members = tuple(one for one in self._members if one is not member)
             self._wake()
 
     def enter(self, member: Member) -> None:
@@ -239,7 +241,7 @@ class Rounds:
         """
         request, started = Request(member, lane, part), self._clock()
         member.request, member.alone = request, True
-        if self._direct:
+        if self._direct or (len(self._members) == 1 and not self._coming):
             self._run(lane, [request])
         else:
             self._pending.append(request)
@@ -388,8 +390,9 @@ class Rounds:
             requests = [request for request in requests if not request.done]
             if not requests:
                 return
+            alone = len(requests) == 1
             parts = [request.part for request in requests if request.part is not None]
-            padding = self._pad(number, requests)
+            padding = 0 if alone else self._pad(number, requests)
             lane.resume()
             self._serving, started = requests, self._clock()
             try:
@@ -403,7 +406,7 @@ class Rounds:
                 continue
             except NativeError as error:
                 lane.undo(parts)
-                if len(requests) == 1:
+                if alone:
                     self._finish(requests[0], error=error)
                 else:  # one of them may be to blame
                     for request in requests:
@@ -414,12 +417,11 @@ class Rounds:
             seconds = self._clock() - started
             if number == TARGET:
                 self._grace = max(LEAST_GRACE, min(GRACE * seconds, MOST_GRACE))
-            weights = self._weigh(number, requests)
+            weights = [1.0] if alone else self._weigh(number, requests)
             whole = sum(weights) or 1.0
             for request, found, weight in zip(requests, rows, weights, strict=True):
                 request.share = seconds * weight / whole
-                if len(requests) > 1:
-                    request.member.alone = False
+                request.member.alone = alone and request.member.alone
                 self._finish(request, rows=found)
             self._observe(number, requests, padding, seconds)
             return

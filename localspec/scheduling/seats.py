@@ -76,11 +76,22 @@ class Seat:
         self.limits = Limits(self.cache.capacity, self.cache.max_draft, self.cache.max_leaves)
         self.text: Sequence[int] = ()
         self.displaced = False
+        self._begun = 0  # tokens that it shares with a kept text
 
     @property
     def keeps_draft(self) -> bool:
         """Whether the draft model's cache is in target tokens, so that prompts can share it."""
         return self.parts.model is not None and self.parts.model.cache is self.draft_cache
+
+    @property
+    def cells(self) -> int:
+        """Cells of the target's cache that are its own, about."""
+        return max(0, len(self.cache.tokens) - self._begun)
+
+    def begin(self, tokens: Sequence[int], kept: KeptTexts) -> int:
+        """Share what is known of a prompt; returns how many tokens that is."""
+        self._begun = kept.begin(tokens, self.cache, self.draft_cache if self.keeps_draft else None)
+        return self._begun
 
     def empty(self) -> None:
         """Let go of all cells."""
@@ -101,10 +112,11 @@ class Seat:
         """Begin with an answer."""
         self.member = self.target.member = member
         member.displace = self._displace
-        self.displaced = False
+        self.displaced, self._begun = False, 0
 
     def _displace(self) -> None:
         self.cache.clear()
+        self._begun = 0
         self.displaced = True
 
     def _decode(self, lane: int, part: Part) -> tuple[Rows, float]:
@@ -186,7 +198,7 @@ class Seats:
             finally:
                 self._queue.remove(ticket)
                 self._changed.notify_all()
-        seat.sit(self.rounds.join(lambda: len(seat.cache.tokens)))
+        seat.sit(self.rounds.join(lambda: seat.cells))
         return seat
 
     def wake(self) -> None:
@@ -198,8 +210,9 @@ class Seats:
         """Let a seat share what is known of a prompt; returns how many tokens that is. Called with
         the floor held, once there is room."""
         assert seat.member is not None
-        self.rounds.wait_for_room(seat.member, min(len(tokens) + ROOM, seat.cache.capacity))
-        return self.kept.begin(tokens, seat.cache, seat.draft_cache if seat.keeps_draft else None)
+        needed = min(len(tokens) + ROOM, seat.cache.capacity) - self.kept.known(tokens)
+        self.rounds.wait_for_room(seat.member, needed)
+        return seat.begin(tokens, self.kept)
 
     def give_back(self, seat: Seat) -> None:
         """End an answer, and keep its text."""

@@ -10,14 +10,18 @@ from functools import partial
 import psutil
 
 import localspec
-from localspec import ModelOptions, SamplingParams
+from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.parallel_engine import ParallelEngine
 from tests.engine.test_memory import ALLOWED
 from tests.engine.test_parallel import all_free
-from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
 AT_ONCE, ANSWERS = 8, 300
+DRAFTINGS = (
+    Drafting(),
+    Drafting(drafter="model", depth=3),
+    Drafting(drafter="ngram", width=3, depth=2),
+)
 
 
 def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[str]) -> None:
@@ -25,7 +29,6 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[st
     options = ModelOptions(context=1024, threads=1, parallel=AT_ONCE)
     with localspec.load(options=options) as engine:
         assert isinstance(engine, ParallelEngine)
-        make_drafts_cheap(engine)
         counts = {"cancelled": 0}
 
         def client(seed: int, answers: int) -> None:
@@ -33,7 +36,8 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[st
             for n in range(answers):
                 sampling = SamplingParams(temperature=0.8 * (n % 2), seed=n)
                 prompt = prompts[dice.randrange(len(prompts))]
-                stream = engine.stream(prompt, max_tokens=12, sampling=sampling)
+                drafting = DRAFTINGS[dice.randrange(len(DRAFTINGS))]
+                stream = engine.stream(prompt, max_tokens=12, sampling=sampling, drafting=drafting)
                 cancelled_at = dice.randrange(8) if dice.random() < 0.1 else -1
                 for number, _ in enumerate(stream):
                     if number == cancelled_at:

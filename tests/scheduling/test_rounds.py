@@ -131,7 +131,7 @@ def test_those_who_wait_are_served_together_and_get_their_own_rows() -> None:
                 got.setdefault(number, []).append(float(rows[0, 0]))
         table.rounds.part(member)
 
-    table.start(*(lambda n=n: answer(n) for n in range(5)))  # type: ignore[misc]
+    table.start(*(lambda n=n: answer(n) for n in range(5)))
     table.end()
     assert table.errors == []
     assert [sorted(found) for found in table.target.passes] == [
@@ -154,7 +154,7 @@ def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
             table.rounds.decode(member, TARGET, part(number))
         table.rounds.part(member)
 
-    table.start(*(lambda n=n: answer(n) for n in range(3)))  # type: ignore[misc]
+    table.start(*(lambda n=n: answer(n) for n in range(3)))
     table.end()
     assert [sorted(found) for found in table.draft.passes] == [[1, 2], [12]]
     assert [sorted(found) for found in table.target.passes] == [[0, 1, 2]]
@@ -275,7 +275,7 @@ def test_a_failing_part_is_found_and_the_others_are_served() -> None:
         finally:
             table.rounds.part(members[number])
 
-    table.start(*(lambda n=n: answer(n) for n in range(3)))  # type: ignore[misc]
+    table.start(*(lambda n=n: answer(n) for n in range(3)))
     table.end()
     assert sorted(got) == [0.0, 2.0]
     assert [str(error) for error in table.errors] == ["bad"]
