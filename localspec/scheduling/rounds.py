@@ -28,6 +28,8 @@ GRACE, LEAST_GRACE, MOST_GRACE = 0.1, 5e-4, 5e-3
 """Part of a pass of the target that others wait for a consumer who is about to ask for the next
 step, and the seconds that it is at least and at most. Once it did not come, nobody waits for it
 until it does."""
+PAUSED = 1.0
+"""Seconds without asking for a step, after which a consumer's cells may be given to others."""
 LONG = 16
 """Tokens without a row, from which on a part is a piece of a prompt."""
 CHUNK = 64
@@ -270,13 +272,11 @@ class Rounds:
             while not (self._first(request) and self._fits(member, tokens)):
                 if member.cancelled:
                     raise Cancelled("Stopped on request.")
-                paused = [m for m in self._members if m is not member and m.cells() and m.late]
-                if self._first(request) and paused:
+                paused = self._paused(member)
+                if paused and self._first(request):
                     self._displace(paused[-1])
-                    continue
-                working = any(m.inside for m in self._members if m is not member)
-                member.turn.wait(None if working or self._coming else MOST_GRACE)
-                self._retire()
+                else:
+                    member.turn.wait(PAUSED)
         finally:
             self._parked.remove(request)
             member.request = None
@@ -318,12 +318,17 @@ class Rounds:
             longest = max(longest, left)
         return longest
 
-    def _retire(self) -> None:
-        """Take note of who has not come back for long."""
+    def _paused(self, me: Member) -> list[Member]:
+        """Who holds cells, and has not asked for anything for long."""
         now = self._clock()
-        for member in self._members:
-            if not member.inside and now - member.since > MOST_GRACE:
-                member.late = True
+        return [
+            member
+            for member in self._members
+            if member is not me
+            and member.cells()
+            and not (member.inside or member.request)
+            and now - member.since > PAUSED
+        ]
 
     def _wake(self) -> None:
         """Have somebody look whether a pass is due, and those who may stop waiting."""
