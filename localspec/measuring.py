@@ -45,13 +45,6 @@ class Measuring:
         self._threads = threads
         self.checked = checked
 
-    def wanted(self, parts: Parts, known: bool) -> bool:
-        """Whether `near` has something to measure; `known`: the cache holds much of the prompt."""
-        profile = self._profile
-        _, models = sources(parts)
-        again = 0 < profile.doubts <= CALIBRATIONS and not known
-        return not self.checked or any(self._due(models, again))
-
     def near(self, target: Context, parts: Parts, prompt: Sequence[int], known: int) -> float:
         """Measure what passes cost where that is not known yet; returns the seconds it took.
 
