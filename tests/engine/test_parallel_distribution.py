@@ -19,6 +19,7 @@ import localspec
 from localspec import Drafting, ModelOptions
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.llama import library
+from localspec.llama.quantize import quantize
 from localspec.parallel_engine import ParallelEngine
 from tests.decoding.exact import gap
 from tests.engine.test_exact_distribution import WAYS
@@ -37,9 +38,10 @@ from tests.support.toys import leaves
 
 AT_ONCE = 4
 OPTIONS = ModelOptions(context=1024, threads=library.default_threads())
-EXACT = 1e-4
+WIDE = replace(OPTIONS, kv_type_k="f32", kv_type_v="f32")
+EXACT = 1e-3
 """Probabilities closer than this are equal. Passes of other sizes round differently, and what the
-others ask for is never twice the same; weights of 16 bits round by little."""
+others ask for is never twice the same: with 16 bits by half of this, at most seen."""
 
 
 @pytest.fixture(scope="module")
@@ -71,18 +73,16 @@ def two_tokens(
 
 def test_every_outcome_of_four_ways_at_once(tmp_path: Path) -> None:
     sampling = replace(SAMPLING, top_k=3)
-    paths = [
-        ggufs.tiny_llama(tmp_path / f"{layers}.gguf", layers=layers, context=1024)
-        for layers in (2, 1)
-    ]
+    target, draft = ggufs.tiny_llama(tmp_path / "target.gguf"), tmp_path / "draft.gguf"
+    quantize(target, draft, "Q4_0")  # so that it is often right, and not always
     ways = [way for way in sorted(WAYS) if way != "auto"]  # what that has learned would vary
     assert len(ways) == AT_ONCE
     tallies = [Counter[str]() for _ in ways]
-    with localspec.load(paths[0], draft=None, options=OPTIONS) as engine:
+    with localspec.load(target, draft=None, options=WIDE) as engine:
         expected = of_the_target(engine, sampling)
         prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
 
-    with localspec.load(*paths, options=OPTIONS, parallel=AT_ONCE) as pair:
+    with localspec.load(target, draft=draft, options=WIDE, parallel=AT_ONCE) as pair:
         assert isinstance(pair, ParallelEngine)
         parallel = pair
 
