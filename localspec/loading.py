@@ -7,13 +7,12 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
 from localspec.drafters.options import Drafting
-from localspec.engine import Engine, draft_model
+from localspec.engine import Engine
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
@@ -72,8 +71,7 @@ def load(
     """
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
-    from localspec.parallel_engine import ParallelEngine
-    from localspec.scheduling.seats import Seats
+    from localspec.parallel_engine import ParallelEngine, seats_over
 
     options = options or ModelOptions()
     if parallel is not None:
@@ -126,17 +124,7 @@ def load(
         caches: tuple[Context, Context | None]
         if isinstance(target, SharedContext):
             assert draft_context is None or isinstance(draft_context, SharedContext)
-            seats = Seats(
-                target,
-                draft_context,
-                partial(
-                    draft_model,
-                    vocabulary_map=vocabulary_map,
-                    way=options.cross_vocabulary,
-                    size=target_model.vocabulary.size,
-                ),
-                chunk=options.parallel_chunk,
-            )
+            seats = seats_over(target, draft_context, vocabulary_map, options)
             caches = seats.all[0].cache, seats.all[0].draft_cache
         else:
             assert not isinstance(draft_context, SharedContext)

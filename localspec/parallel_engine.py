@@ -7,6 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,13 +19,20 @@ from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.engine import Answer, Engine
+from localspec.engine import Answer, Engine, draft_model
 from localspec.errors import Cancelled, EngineBusy
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
-from localspec.scheduling.rounds import DRAFT, TARGET, Member
+from localspec.scheduling.members import DRAFT, TARGET, Member
 from localspec.scheduling.seats import Seat, Seats
 from localspec.stream import Holder, Stream
+
+if TYPE_CHECKING:
+    from localspec.drafters.draft_model import DraftModel
+    from localspec.drafters.vocabulary_map import VocabularyMap
+    from localspec.llama.options import ModelOptions
+    from localspec.llama.seat_cache import SeatCache
+    from localspec.llama.shared_context import SharedContext
 
 
 class ParallelEngine(Engine):
@@ -233,6 +241,22 @@ class ParallelEngine(Engine):
         finally:
             with rounds.inside(member):
                 steps.close()
+
+
+def seats_over(
+    target: SharedContext,
+    draft: SharedContext | None,
+    vocabulary_map: VocabularyMap | None,
+    options: ModelOptions,
+) -> Seats:
+    """The seats that a `ParallelEngine` serves; `vocabulary_map` where the draft model's tokens are
+    not the target's."""
+    size = target.model.vocabulary.size
+
+    def model(cache: SeatCache) -> DraftModel:
+        return draft_model(cache, vocabulary_map, way=options.cross_vocabulary, size=size)
+
+    return Seats(target, draft, model, chunk=options.parallel_chunk)
 
 
 class _Place(Holder):

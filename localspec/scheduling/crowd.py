@@ -20,7 +20,8 @@ from collections.abc import Sequence
 from localspec.llama.context import PassWatch
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
-from localspec.scheduling.rounds import TARGET, Member, Request, Rounds
+from localspec.scheduling.members import TARGET, Member, Request
+from localspec.scheduling.rounds import Rounds
 
 MOST = 64
 """Tokens of a pass beyond which nothing is said about cheaper larger ones."""

@@ -17,7 +17,8 @@ from localspec.llama.shared_context import Part, SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.scheduling.crowd import Crowd
 from localspec.scheduling.kept_texts import KeptTexts
-from localspec.scheduling.rounds import DRAFT, TARGET, Displaced, Member, Rounds
+from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
+from localspec.scheduling.rounds import Rounds
 
 ROOM = 16
 """Tokens of an answer for which there has to be room when it begins, or begins anew."""

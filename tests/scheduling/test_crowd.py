@@ -8,7 +8,8 @@ from localspec.llama.shared_context import Part
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
 from localspec.scheduling.crowd import Crowd
-from localspec.scheduling.rounds import DRAFT, TARGET, Member, Request, Rounds
+from localspec.scheduling.members import DRAFT, TARGET, Member, Request
+from localspec.scheduling.rounds import Rounds
 from tests.scheduling.test_rounds import NotedLane
 
 TILES = {1: 1.0, 2: 1.54, 3: 2.17, 4: 1.52, 8: 2.82, 16: 4.28, 32: 8.0, 64: 15.0}

@@ -12,7 +12,8 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.shared_context import CacheFull, Part
 from localspec.scheduling import rounds
-from localspec.scheduling.rounds import DRAFT, TARGET, Displaced, Member, Rounds
+from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
+from localspec.scheduling.rounds import Rounds
 
 PATIENCE = 10.0
 """Seconds until a test that hangs fails."""
