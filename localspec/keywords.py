@@ -55,6 +55,8 @@ class ModelKeywords(TypedDict, total=False):
     cross_vocabulary: str
     batch: int
     prompt_cache: int
+    parallel: int
+    parallel_chunk: int
 
 
 class DraftingKeywords(TypedDict, total=False):
