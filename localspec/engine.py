@@ -175,11 +175,11 @@ class Engine:
             if self._closed:
                 return
             self._closed = True
+            self._sessions.close()
             self._free()
 
     def _free(self) -> None:
         """Save what was learned, and free everything."""
-        self._sessions.close()
         if self.profile.target:
             self._store.save(self.profile)
         if self._parts.reader is not None:

@@ -30,6 +30,7 @@ ELSEWHERE = {
     "type_k": "kv_type_k",
     "type_v": "kv_type_v",
     "n_ubatch": "batch",
+    "n_parallel": "parallel",
     "num_draft_tokens": "depth",
     "draft_model": "draft",
     "model_path": "model",

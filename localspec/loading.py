@@ -114,8 +114,8 @@ def load(
         if options.parallel > 1 and options.prompt_cache:
             options = replace(options, prompt_cache=0)
             notices.append(
-                "Nothing is kept on disk of what was read (prompt-cache): with several answers at "
-                "once, their texts share one cache in memory."
+                "What is read of conversations is not kept on disk while several are answered at "
+                "once."
             )
         target = opened.enter_context(closing(_cache(target_model, options)))
         draft_context = draft_path = vocabulary_map = seats = None

@@ -21,7 +21,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.engine import Answer, Engine, draft_model
-from localspec.errors import Cancelled, EngineBusy, UsageError
+from localspec.errors import Cancelled, EngineBusy, SessionError
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.scheduling.members import DRAFT, TARGET, Member
@@ -36,10 +36,9 @@ if TYPE_CHECKING:
     from localspec.llama.seat_cache import SeatCache
     from localspec.llama.shared_context import SharedContext
 
-
-_NO_SESSIONS = (
-    "A session is one conversation's, and this engine answers several at once. Open the model with "
-    "parallel=1 for sessions."
+_ONE_SESSION = (
+    "A session is what one conversation at a time leaves in the caches, and here several are "
+    "answered at once. Open the model with parallel=1 for sessions in files."
 )
 
 
@@ -92,12 +91,6 @@ class ParallelEngine(Engine):
             rows = seat.target.forward(PassRequest(tokens, TokenTree())).rows
             return np.array(rows[-1])
 
-    def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
-        raise UsageError(_NO_SESSIONS)
-
-    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
-        raise UsageError(_NO_SESSIONS)
-
     def calibrate(self) -> float:
         with self._seat(()) as seat:
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
@@ -109,6 +102,12 @@ class ParallelEngine(Engine):
             self.profile.forget()
             self._store.remove()
             self._measuring.checked = True
+
+    def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
+        raise SessionError(_ONE_SESSION)
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+        raise SessionError(_ONE_SESSION)
 
     @contextmanager
     def _seat(self, tokens: Sequence[int]) -> Iterator[Seat]:
