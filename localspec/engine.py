@@ -7,13 +7,15 @@ import secrets
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits, PassRequest, Step
 from localspec.decoding.loop import speculate
@@ -31,16 +33,8 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.errors import EngineBusy, UsageError
+from localspec.measuring import CALIBRATIONS, Measuring
 from localspec.planning.adaptive import AdaptivePlanner
-from localspec.planning.calibration import (
-    BUDGETS,
-    FAR,
-    LONG_PROMPT,
-    MeasuredCache,
-    agrees,
-    calibrate,
-    calibrate_far,
-)
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.profile_store import ProfileStore
@@ -51,15 +45,24 @@ from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.prompting.template import Message
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
-from localspec.stream import Completion, Stream
+from localspec.stream import Completion, Holder, Stream
 
 if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
 
-CALIBRATIONS = 2
-"""Most times that passes are measured once more because the machine was busy meanwhile."""
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What was asked for, as it is begun."""
+
+    session: Session
+    sampling: SamplingParams
+    drafting: Drafting
+    rule: AcceptanceRule
+    stats: GenerationStats
+    progress: Callable[[int, int], None] | None
 
 
 class Engine:
@@ -110,11 +113,10 @@ class Engine:
         self.notices = notices
         self._contexts = [context for context in (target, draft) if context is not None]
         self._target = LlamaTarget(target)
-        model = None if draft is None else DraftModel(draft, self.model.vocabulary.size)
-        if draft is not None and vocabulary_map is not None:
-            mapped = MappedCache(draft, vocabulary_map, recurrent=draft.model.recurrent)
-            size = self.model.vocabulary.size
-            model = HeterogeneousDraftModel(mapped, size, way=cross_vocabulary)
+        size = self.model.vocabulary.size
+        model = None
+        if draft is not None:
+            model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
         reader = ParallelReader(model) if model is not None and side_by_side else None
         self._parts = Parts(model, reader=reader)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
@@ -130,8 +132,8 @@ class Engine:
             for name, context in passes.items():
                 if name == TARGET or reader is None:  # a reader works in a thread of its own
                     context.watch = self._threads.watch(name)
-        # What an earlier session stored is compared with the machine before it is believed.
-        self._checked = not self._store.load(self.profile)
+        checked = not self._store.load(self.profile)
+        self._measuring = Measuring(self.profile, self._threads, checked=checked)
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
         between = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
@@ -174,15 +176,19 @@ class Engine:
                 return
             self._closed = True
             self._sessions.close()
-            if self.profile.target:
-                self._store.save(self.profile)
-            if self._parts.reader is not None:
-                self._parts.reader.close()
-            models = [context.model for context in self._contexts if self._owns_models]
-            for context in self._contexts:
-                context.close()
-            for model in models:
-                model.close()
+            self._free()
+
+    def _free(self) -> None:
+        """Save what was learned, and free everything."""
+        if self.profile.target:
+            self._store.save(self.profile)
+        if self._parts.reader is not None:
+            self._parts.reader.close()
+        models = [context.model for context in self._contexts if self._owns_models]
+        for context in self._contexts:
+            context.close()
+        for model in models:
+            model.close()
 
     @property
     def vocabulary(self) -> str | None:
@@ -294,31 +300,14 @@ class Engine:
         stats.rule, stats.lossless = rule.name, rule.lossless
         stats.vocabulary = self.vocabulary
 
-        def start() -> Generator[Step, None, None]:
-            # Only now, with the engine held: planner and sources share what is learned.
-            self._threads.begin()
-            planner, drafter = compose(
-                drafting,
-                self._parts,
-                self.profile,
-                self._limits,
-                greedy=sampling.greedy,
-                trees=rule.trees,
-                cannot=self._target.why_not_draft,
-            )
-            stats.vocabulary = self.vocabulary  # the way of this answer is decided now
-            if isinstance(planner, AdaptivePlanner):
-                stats.calibration_seconds = self._calibrate(tokens)
-                stats.account = planner.statement
-            self._target.progress = progress
-            stats.notices += self._sessions.recall(tokens)
-            stats.cached_tokens = self._target.reuse(tokens)
-            drafter.begin(tokens)
-            if isinstance(planner, AdaptivePlanner):
-                stats.calibration_seconds += self._calibrate_far(tokens)
-            steps = drive(session, speculate(session, drafter, planner, rule), self._target)
-            return self._on_threads(steps, stats)
-
+        answer = Answer(
+            session=session,
+            sampling=sampling,
+            drafting=drafting,
+            rule=rule,
+            stats=stats,
+            progress=progress,
+        )
         assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None
         if session.limit == self.context_length:
@@ -326,7 +315,8 @@ class Engine:
                 f"The context of {self.context_length} tokens is full, and the answer ends there. "
                 "Open the model with a longer one (--ctx) to go on."
             )
-        return Stream(self, session, assembler, stats, start, when_full=when_full)
+        holder, start = self._holder(answer)
+        return Stream(holder, session, assembler, stats, start, when_full=when_full)
 
     def chat(
         self,
@@ -402,6 +392,40 @@ class Engine:
             self._check_open()
             self._sessions.save(Path(path), conversation)
 
+    def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
+        """Who lets an answer begin, and what begins it."""
+        return self, partial(self._begin, answer)
+
+    def _begin(self, answer: Answer) -> Generator[Step, None, None]:
+        """The steps of an answer. Only now, with the engine held: planner and sources share what is
+        learned."""
+        stats, tokens, target = answer.stats, answer.session.context, self._contexts[0]
+        self._threads.begin()
+        planner, drafter = compose(
+            answer.drafting,
+            self._parts,
+            self.profile,
+            self._limits,
+            greedy=answer.sampling.greedy,
+            trees=answer.rule.trees,
+            cannot=self._target.why_not_draft,
+        )
+        stats.vocabulary = self.vocabulary  # the way of this answer is decided now
+        if isinstance(planner, AdaptivePlanner):
+            known = self._target.holds_of(tokens)
+            stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
+            stats.account = planner.statement
+        self._target.progress = answer.progress
+        stats.notices += self._sessions.recall(tokens)
+        stats.cached_tokens = self._target.reuse(tokens)
+        drafter.begin(tokens)
+        if isinstance(planner, AdaptivePlanner):
+            stats.calibration_seconds += self._measuring.far(
+                target, self._parts, tokens, answer.progress
+            )
+        requests = speculate(answer.session, drafter, planner, answer.rule)
+        return self._on_threads(drive(answer.session, requests, self._target), stats)
+
     def acquire(self, stream: Stream) -> None:
         """Called by a stream before its first step."""
         # Only this thread could end the stream that it would wait for.
@@ -442,14 +466,14 @@ class Engine:
             for context in self._contexts:
                 context.resume()
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
-            return self._calibrate(())
+            return self._measuring.near(self._contexts[0], self._parts, (), 0)
 
     def forget(self) -> None:
         """Drop what was measured and learned, here and on disk, as if this pair were new."""
         with self._lock:
             self.profile.forget()
             self._store.remove()
-            self._checked = True  # nothing is left that was measured in another session
+            self._measuring.checked = True  # nothing is left of another session
 
     def _on_threads(
         self, steps: Generator[Step, None, None], stats: GenerationStats
@@ -460,58 +484,6 @@ class Engine:
                 self._threads.between()
                 stats.threads = self.threads
                 yield step
-
-    def _calibrate(self, prompt: Sequence[int]) -> float:
-        """Measure what passes cost where that is not known yet; returns the seconds it took.
-
-        Once more after a busy time, but not at the cost of what the cache holds of the prompt.
-        """
-        started = perf_counter()
-        _, models = sources(self._parts)
-        measured: list[tuple[MeasuredCache, CostCurve]] = [(self._contexts[0], self.profile.target)]
-        measured += [(model.passes, self.profile.source(model).costs) for model in models]
-        known = 4 * self._target.holds_of(prompt) > len(prompt)
-        again = 0 < self.profile.doubts <= CALIBRATIONS and not known
-        curves = [self.profile.curves, *(self.profile.source(model).curves for model in models)]
-        settled = self._threads.settled
-        wanted = [again or not c.now or (settled and c.borrowed) for c in curves]
-        if not any(wanted) and not self._checked:
-            with self._threads.still():
-                wanted = [not agrees(passes, curve) for passes, curve in measured]
-        self._checked = True
-        steady = []
-        for number, (passes, curve) in enumerate(measured):
-            if wanted[number]:
-                with self._threads.still():
-                    steady.append(calibrate(passes, curve, BUDGETS[min(number, 1)]))
-                curves[number].measured()
-        if steady:
-            self.profile.doubts = 0 if all(steady) else self.profile.doubts + 1
-        return perf_counter() - started
-
-    def _calibrate_far(self, prompt: Sequence[int]) -> float:
-        """Measure behind a long prompt what was measured behind a short text only; returns the
-        seconds it took, without reading the prompt."""
-        target = self._contexts[0]
-        _, models = sources(self._parts)
-        measured: list[tuple[MeasuredCache, CostCurve]] = [(target, self.profile.target)]
-        measured += [(model.passes, self.profile.source(model).costs) for model in models]
-        spent = 0.0
-        for passes, curve in measured:
-            if not curve or curve.two_lengths or passes.recurrent or len(prompt) < LONG_PROMPT:
-                continue
-            if passes is target:  # all but what its first step begins with
-                missing = prompt[len(target.tokens) : -1]
-                if missing:
-                    target.extend(missing, 0, self._target.progress)
-            held = len(passes.tokens)
-            if held < LONG_PROMPT - 1 or held + max(FAR) > passes.capacity:
-                continue
-            started = perf_counter()
-            with self._threads.still():
-                calibrate_far(passes, curve)
-            spent += perf_counter() - started
-        return spent
 
     def _check_open(self) -> None:
         # llama.cpp would read freed memory, and take the process with it.
@@ -526,6 +498,21 @@ class Engine:
         if json_schema is not None:
             return Grammar.from_json_schema(self.model.vocabulary, json_schema)
         return None if grammar is None else Grammar(self.model.vocabulary, grammar)
+
+
+def draft_model(
+    cache: Context, vocabulary_map: VocabularyMap | None, *, way: str, size: int
+) -> DraftModel:
+    """The draft model over its cache.
+
+    Args:
+        vocabulary_map: where its tokens are not the target's, which are `size`.
+        way: how drafts are made then, see `ModelOptions.cross_vocabulary`.
+    """
+    if vocabulary_map is None:
+        return DraftModel(cache, size)
+    mapped = MappedCache(cache, vocabulary_map, recurrent=cache.model.recurrent)
+    return HeterogeneousDraftModel(mapped, size, way=way)
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:

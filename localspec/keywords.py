@@ -30,6 +30,7 @@ ELSEWHERE = {
     "type_k": "kv_type_k",
     "type_v": "kv_type_v",
     "n_ubatch": "batch",
+    "n_parallel": "parallel",
     "num_draft_tokens": "depth",
     "draft_model": "draft",
     "model_path": "model",
@@ -55,6 +56,8 @@ class ModelKeywords(TypedDict, total=False):
     cross_vocabulary: str
     batch: int
     prompt_cache: int
+    parallel: int
+    parallel_chunk: int
 
 
 class DraftingKeywords(TypedDict, total=False):

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
     from localspec.pairing.choice import Choice
 
 logger = logging.getLogger("localspec.loading")
@@ -76,8 +77,9 @@ def load(
         TypeError: a keyword that there is not; the message names the nearest.
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
-    from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
+    from localspec.parallel_engine import ParallelEngine, seats_over
 
     options, drafting = with_keywords(options, drafting, keywords, OWN)
     controller, fixed_threads = _threads(options)  # watches the machine from now on
@@ -102,8 +104,21 @@ def load(
     with ExitStack() as opened:
         _require_undamaged(path)
         target_model = opened.enter_context(Model(path, options, progress=reports[0]))
-        target = opened.enter_context(closing(Context(target_model, options)))
-        draft_context = draft_path = vocabulary_map = None
+        notices = [notice for one in found for notice in one.notices]
+        if options.parallel > 1 and options.prompt_cache:
+            options = replace(options, prompt_cache=0)
+            notices.append(
+                "What is read of conversations is not kept on disk while several are answered at "
+                "once."
+            )
+        if options.parallel > 1 and target_model.recurrent:
+            options = replace(options, parallel=1)
+            notices.append(
+                f"{path.name} answers one at a time: its memory is recurrent, and cannot hold "
+                "several texts that are drafted for."
+            )
+        target = opened.enter_context(closing(_cache(target_model, options)))
+        draft_context = draft_path = vocabulary_map = seats = None
         if draft is not None:
             draft_path = found[1].path
             try:
@@ -117,26 +132,36 @@ def load(
                 why = str(error).rstrip(".")
                 why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
                 why_draft = draft_path = None
-        engine = Engine(
-            target,
-            draft_context,
+        models = [target_model, None if draft_context is None else draft_context.model]
+        caches: tuple[Context, Context | None]
+        if isinstance(target, SharedContext):
+            assert draft_context is None or isinstance(draft_context, SharedContext)
+            seats = seats_over(target, draft_context, vocabulary_map, options)
+            caches = seats.all[0].cache, seats.all[0].draft_cache
+        else:
+            assert not isinstance(draft_context, SharedContext)
+            caches = target, draft_context
+        engine = (Engine if seats is None else ParallelEngine)(
+            *caches,
             draft_path=draft_path,
             vocabulary_map=vocabulary_map,
             cross_vocabulary=options.cross_vocabulary,
             store=ProfileStore(
-                _identity([target, draft_context], options)
+                _identity(models, options)
                 | ({} if vocabulary_map is None else {"vocabulary": options.cross_vocabulary})
             ),
             threads=controller,
             fixed_threads=fixed_threads,
-            side_by_side=draft_context is not None and _side_by_side(options),
+            side_by_side=seats is None and draft_context is not None and _side_by_side(options),
             drafting=drafting,
             wait=wait,
             why_no_draft=why_no_draft,
             why_draft=why_draft,
-            notices=tuple(notice for one in found for notice in one.notices),
+            notices=tuple(notices),
             prompt_cache=options.prompt_cache,
         )
+        if isinstance(engine, ParallelEngine) and seats is not None:
+            engine.serve(seats)
         opened.pop_all()
     return engine
 
@@ -164,7 +189,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
             draft_path=None,
             vocabulary_map=None,
             cross_vocabulary=options.cross_vocabulary,
-            store=ProfileStore(_identity([context], options)),
+            store=ProfileStore(_identity([context.model], options)),
             threads=controller,
             fixed_threads=fixed_threads,
             side_by_side=False,
@@ -211,25 +236,43 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
 _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 
 
+def _cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
+    """A cache for one answer, or for several; `cells`: as many times the context."""
+    from localspec.llama.context import Context
+    from localspec.llama.shared_context import SharedContext
+
+    if options.parallel > 1:
+        return SharedContext(model, options, cells=cells)
+    return Context(model, options)
+
+
 def _open_draft(
-    path: Path, target: Context, options: ModelOptions, progress: Callable[[float], None] | None
-) -> tuple[Context, VocabularyMap | None]:
+    path: Path,
+    target: Context | SharedContext,
+    options: ModelOptions,
+    progress: Callable[[float], None] | None,
+) -> tuple[Context | SharedContext, VocabularyMap | None]:
     """The draft model's context, and what translates where its tokens are not the target's."""
     from localspec.drafters.vocabulary_match import match
-    from localspec.llama.context import Context
     from localspec.llama.token_bytes import token_bytes
 
     _require_undamaged(path)
     options = options.for_draft(target.capacity)
     model = _draft_model(path, target.model, options, progress)
     try:
+        if options.parallel > 1 and model.recurrent:
+            raise DraftMismatch(
+                f"{path.name} has a recurrent memory, which cannot draft for several answers at "
+                "once. Open the pair with parallel=1, or choose another draft model."
+            )
         vocabulary_map = None
         vocabulary = target.model.vocabulary
         if vocabulary.difference(model.vocabulary) is not None:
             vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
             room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
-        return Context(model, options), vocabulary_map
+        # A text that lost its place in the target's cache may keep that in the draft's for a while.
+        return _cache(model, options, cells=3), vocabulary_map
     except BaseException:
         model.close()
         raise
@@ -325,14 +368,14 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     return choose(target, options, accelerated=options.gpu_layers != 0 and library.accelerated())
 
 
-def _identity(contexts: Sequence[Context | None], options: ModelOptions) -> dict[str, Any]:
+def _identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str, Any]:
     """Everything that the cost of a pass depends on."""
     from localspec.llama import library
 
     return {
         "machine": machine() | {"devices": library.devices()},
         "library": library.version(),
-        "models": [file_identity(c.model.path) for c in contexts if c is not None],
+        "models": [file_identity(model.path) for model in models if model is not None],
         "draft_threads": options.draft_threads,
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
         "kv": [options.kv_type_k, options.kv_type_v],

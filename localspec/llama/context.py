@@ -23,15 +23,12 @@ from localspec.llama.context_params import (
 )
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import LEAST_CHUNK, ModelOptions
 from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
 
 _ABORTED = 2
-LEAST_CHUNK = 64
-"""A prompt is not cut into less: passes over 64 tokens cost as much for each token as those over
-512, and give the same bits; below that other kernels serve."""
 REST = LEAST_CHUNK - 1
 
 # Not a quick one: on a GPU it waits for the pass.

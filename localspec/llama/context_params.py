@@ -27,20 +27,29 @@ _libc = ctypes.cdll.msvcrt if sys.platform == "win32" else ctypes.CDLL(None)
 _is_set = ctypes.cast(_libc.strlen, llama_cpp.ggml_abort_callback)
 
 
-def context_params(model: Model, options: ModelOptions, stop: ctypes.Array[ctypes.c_char]) -> Any:
+def context_params(
+    model: Model,
+    options: ModelOptions,
+    stop: ctypes.Array[ctypes.c_char],
+    *,
+    sequences: int = MAX_LEAVES,
+    rows: int = MAX_TREE + 1,
+) -> Any:
     """The llama_context_params for a model.
 
     Args:
         stop: a string; passes are aborted for as long as it is one character long. It must outlive
             the context.
+        sequences: ids that tokens may be in; a recurrent memory has one.
+        rows: most rows of logits of a pass.
     """
     threads = options.fixed_threads or library.default_threads()
     params = llama_cpp.llama_context_default_params()
     params.n_ctx = options.context or min(model.trained_context, DEFAULT_CONTEXT)
     params.n_batch = params.n_ubatch = options.batch
-    params.n_seq_max = 1 if model.recurrent else MAX_LEAVES
+    params.n_seq_max = 1 if model.recurrent else sequences
     params.n_rs_seq = MAX_SNAPSHOT_DRAFT if model.recurrent else 0
-    params.n_outputs_max = MAX_TREE + 1
+    params.n_outputs_max = rows
     params.n_threads = params.n_threads_batch = threads
     params.flash_attn_type = _FLASH[options.flash_attention]
     params.type_k = _element_type(options.kv_type_k)

@@ -12,6 +12,11 @@ AUTO = "auto"
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Context length where none is asked for and the model was trained on more."""
+LEAST_CHUNK = 64
+"""A prompt is not cut into less: passes over 64 tokens cost as much for each token as those over
+512, and give the same bits; below that other kernels serve."""
+MOST_PARALLEL = 32
+"""Answers at once. llama.cpp knows 256 sequence ids in all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +46,11 @@ class ModelOptions:
         batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
         prompt_cache: bytes on disk for what was read of conversations, so that one that comes back
             is not decoded again; 0 keeps nothing. See `localspec.sessions.prompt_cache`.
+        parallel: most answers that are generated at once, in passes that they share. They have the
+            cells of one cache, `context` of them, and so much may each of them have alone. A
+            recurrent model has one at a time.
+        parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
+            prompts are read a little faster, fewer, and the others wait less for each token.
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -61,6 +71,8 @@ class ModelOptions:
     cross_vocabulary: str = "auto"
     batch: int = 512
     prompt_cache: int = 0
+    parallel: int = 1
+    parallel_chunk: int = LEAST_CHUNK
 
     def __post_init__(self) -> None:
         if self.context < 0 or 0 < self.context < 8:
@@ -84,6 +96,15 @@ class ModelOptions:
             )
         if self.prompt_cache < 0:
             raise UsageError(f"prompt-cache is {self.prompt_cache}. Give 0 (nothing) or more.")
+        if not 1 <= self.parallel <= MOST_PARALLEL:
+            raise UsageError(
+                f"parallel is {self.parallel}. Give 1 (one answer at a time) to {MOST_PARALLEL}."
+            )
+        if not LEAST_CHUNK <= self.parallel_chunk <= self.batch:
+            raise UsageError(
+                f"parallel-chunk is {self.parallel_chunk}. Give {LEAST_CHUNK} to {self.batch}, "
+                "the tokens of a whole prompt chunk."
+            )
         if self.flash_attention not in FLASH_ATTENTION:
             raise UsageError(
                 f"flash-attention is '{self.flash_attention}'. "

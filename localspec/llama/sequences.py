@@ -15,7 +15,7 @@ import llama_cpp
 from localspec.decoding.tree import ROOT
 
 
-def _quick(name: str, result: Any, *arguments: Any) -> Any:
+def quick(name: str, result: Any, *arguments: Any) -> Any:
     """A native function that is over in a microsecond, called without giving up the lock.
 
     Giving it up would let a busy screen thread in, which keeps it for milliseconds.
@@ -23,7 +23,7 @@ def _quick(name: str, result: Any, *arguments: Any) -> Any:
     return ctypes.PYFUNCTYPE(result, *arguments)((name, llama_cpp.llama_cpp._lib))
 
 
-_sequence_remove = _quick(
+sequence_remove = quick(
     "llama_memory_seq_rm",
     ctypes.c_bool,
     ctypes.c_void_p,
@@ -84,11 +84,11 @@ class Sequences:
 
         False where the memory is recurrent and cannot go back there.
         """
-        return bool(_sequence_remove(self._memory, sequence, start, -1))
+        return bool(sequence_remove(self._memory, sequence, start, -1))
 
     def cut(self, length: int) -> None:
         """Drop everything behind the first `length` tokens, branches included."""
-        _sequence_remove(self._memory, -1, length, -1)
+        sequence_remove(self._memory, -1, length, -1)
         if self._most_shared > length:
             self.forget(length)
 

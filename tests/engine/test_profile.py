@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 import localspec
-from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec import engine as engine_module
+from localspec import Drafting, Engine, ModelOptions, SamplingParams, measuring
 from localspec.llama.context import Context
 from localspec.planning import calibration
 from localspec.planning.costs import CostCurve
@@ -37,8 +36,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         calibrate(context, curve, 0.0)
         return True  # whatever else this machine does
 
-    monkeypatch.setattr(engine_module, "calibrate", counted)
-    monkeypatch.setattr(engine_module, "agrees", lambda *_: True)
+    monkeypatch.setattr(measuring, "calibrate", counted)
+    monkeypatch.setattr(measuring, "agrees", lambda *_: True)
     return seen
 
 
@@ -86,7 +85,7 @@ def test_what_was_forgotten_is_not_checked(
     """Costs that were learned after it are of this session, and stay."""
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
-    monkeypatch.setattr(engine_module, "agrees", lambda *_: False)
+    monkeypatch.setattr(measuring, "agrees", lambda *_: False)
     with localspec.load(options=OPTIONS) as engine:
         make_drafts_cheap(engine)
         ask(engine)
@@ -212,7 +211,7 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         calibrate(context, curve, 0.0)
         return False
 
-    monkeypatch.setattr(engine_module, "calibrate", unsteady)
+    monkeypatch.setattr(measuring, "calibrate", unsteady)
     with localspec.load(options=OPTIONS) as engine:
         first = ask(engine)
         again = ask(engine)

@@ -1,0 +1,141 @@
+"""The part of a shared cache that belongs to one answer, used like a cache of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import TokenTree
+from localspec.errors import UsageError
+from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_TREE
+from localspec.llama.sequences import GrownTree
+from localspec.llama.shared_context import Part, SharedContext
+
+Passes: TypeAlias = Callable[[Part], tuple[Rows, float]]
+"""Has a part decoded, in a pass with those of others perhaps; gives its rows, and its share of the
+seconds. The rows are valid until the next pass."""
+
+
+class SeatCache(Context):
+    """A `Context` over one lot of sequence ids of a `SharedContext`.
+
+    Trees and cuts are a context's own; its passes are made by whoever serves all answers. It has
+    no hidden states.
+
+    Args:
+        shared: of whose cells it takes what it needs.
+        number: of the lot.
+        passes: makes its passes.
+        chunk: tokens of the next chunk of a prompt, at most.
+    """
+
+    def __init__(
+        self,
+        shared: SharedContext,
+        number: int,
+        passes: Passes,
+        chunk: Callable[[], int],
+    ) -> None:
+        # Not that of a context: there is nothing native to make.
+        self.model = shared.model
+        self.shared = shared
+        self.tokens = []
+        self.native_seconds = 0.0
+        self.watch = None
+        self.capacity = shared.capacity
+        self.recurrent = self.restores = False
+        self.max_leaves = shared.leaves
+        self.max_draft = MAX_TREE
+        self.lot = shared.lot(number)
+        self._sequences = self.lot
+        self._grown = GrownTree()
+        self._leaves = [], 1
+        self._gives_hidden = False
+        self._snapshots = self._undoable = 0
+        self._batch = _Parts(self)  # type: ignore[assignment]
+        self._passes = passes
+        self._chunk = chunk
+
+    def close(self) -> None:
+        """Nothing: the cells are the shared context's."""
+
+    def cancel(self) -> None:
+        self.shared.cancel()
+
+    def resume(self) -> None:
+        self.shared.resume()
+
+    def set_threads(self, count: int) -> None:
+        self.shared.set_threads(count)
+
+    def want_hidden(self, layers: tuple[int, ...]) -> None:
+        if layers:
+            raise UsageError(
+                "A drafter that reads hidden states cannot serve answers in parallel. "
+                "Open the model with parallel=1, or choose another drafter."
+            )
+
+    def hidden(self, outputs: int) -> dict[int, Rows]:
+        return {}
+
+    def begin_with(self, source: int, tokens: Sequence[int]) -> None:
+        """Take over the first tokens of another sequence of the same cache; this one is empty."""
+        assert not self.tokens, "it holds another text"
+        if tokens:
+            self.shared.share(source, self.lot.first, len(tokens))
+            self.tokens += tokens
+
+    def checkpoint(self) -> None:
+        """Nothing: attention can be cut anywhere."""
+
+    def discard_branches(self) -> None:
+        self._grown = GrownTree()
+        self.lot.cut(len(self.tokens))
+
+    def clear(self) -> None:
+        self._grown = GrownTree()
+        self.lot.cut(0)
+        self.tokens.clear()
+
+    def _most(self) -> int:
+        return min(self._batch.capacity, self._chunk())
+
+    def _decode(self, batch: Part, outputs: int) -> Rows:
+        self._last_pass = len(batch.tokens)
+        rows, seconds = self._passes(batch)
+        self.native_seconds += seconds
+        return rows
+
+
+class _Parts:
+    """Writes down what a `Context` wants decoded; in place of a `Batch`."""
+
+    def __init__(self, cache: SeatCache) -> None:
+        self._cache = cache
+        self.capacity = cache.shared.batch
+
+    def chain(self, tokens: Sequence[int], outputs: int) -> Part:
+        held = len(self._cache.tokens)
+        return Part(tokens, range(held, held + len(tokens)), ((self._cache.lot.first,),), outputs)
+
+    def tree(
+        self, pending: Sequence[int], tree: TokenTree, start: int, leaves: list[list[int]]
+    ) -> Part:
+        first = self._cache.lot.first
+        behind = start + len(pending) - 1
+        everyone = range(first, first + 1 + max(numbers[-1] for numbers in leaves))
+        return Part(
+            [*pending, *tree.tokens],
+            [*range(start, start + len(pending)), *(behind + depth for depth in tree.depths)],
+            [*[everyone] * len(pending), *([first + n for n in below] for below in leaves)],
+            1 + len(tree),
+        )
+
+    def nodes(
+        self, tokens: Sequence[int], positions: Sequence[int], sequences: Sequence[int]
+    ) -> Part:
+        first = self._cache.lot.first
+        ids = [(first + number,) for number in sequences]
+        return Part(tokens, positions, ids, len(tokens))

@@ -1,0 +1,325 @@
+"""One KV cache for several answers, and passes over the tokens of all of them at once."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import llama_cpp
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.errors import Cancelled, ModelInvalid, NativeError
+from localspec.llama import library
+from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.sequences import Sequences, quick, sequence_remove
+
+BRANCH_IDS = 64
+"""Sequence ids for the branches of all answers' trees, at most MAX_LEAVES each. llama.cpp makes
+room for a row of logits for every id, so they are not given out freely."""
+KEPT_IDS = 16
+"""Sequence ids for texts that are kept for answers to come, two for each answer at least."""
+ROWS_EACH = 4
+"""Rows of logits that a pass has room for beyond one tree, for each answer."""
+
+_sequence_copy = quick(
+    "llama_memory_seq_cp",
+    None,
+    ctypes.c_void_p,
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.c_int32,
+    ctypes.c_int32,
+)
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+    ("llama_get_logits", llama_cpp.llama_cpp._lib)
+)
+
+
+class CacheFull(NativeError):
+    """No cells are left for a pass; nothing of it was read."""
+
+
+class Part(NamedTuple):
+    """What one answer brings to a pass.
+
+    Attributes:
+        tokens: at least one.
+        positions: of each in its text.
+        sequences: ids that each of them is in; a single list is that of all.
+        outputs: rows of logits wanted, after the last so many tokens.
+    """
+
+    tokens: Sequence[int]
+    positions: Sequence[int]
+    sequences: Sequence[Sequence[int]]
+    outputs: int
+
+
+class SharedContext:
+    """A native context over the weights of a model, for several answers.
+
+    Sequence ids are given out in lots: each answer has one for its committed tokens and further
+    ones for the branches of its trees; behind them come those for texts that are only kept. Who
+    uses it sees to it that nothing touches it while a pass runs.
+
+    Attributes:
+        model: whose cache this is. It must outlive the context.
+        answers: how many lots there are.
+        capacity: tokens that one answer may have, prompt included. All answers and kept texts
+            together have `cells`; tokens that they share count once.
+        leaves: sequence ids of a lot.
+        batch: most tokens of a pass; `rows` the most rows of logits.
+
+    Args:
+        cells: as many times the capacity.
+
+    Raises:
+        NativeError: there is no memory for it, or the model's memory is recurrent.
+    """
+
+    def __init__(self, model: Model, options: ModelOptions, *, cells: int = 1) -> None:
+        if model.recurrent:
+            raise NativeError(
+                f"{model.path.name} has a recurrent memory, which cannot serve answers in parallel."
+            )
+        self.model = model
+        self.answers = answers = options.parallel
+        self.leaves = max(2, min(MAX_LEAVES, BRANCH_IDS // answers))
+        self.kept = max(KEPT_IDS, 2 * answers)
+        ids = answers * self.leaves + self.kept + 1  # the last one is for padding
+        self.rows = max(ids, MAX_TREE + 1 + ROWS_EACH * answers)
+        self._flag = ctypes.create_string_buffer(2)
+        library.forget_complaints()
+        params = context_params(model, options, self._flag, sequences=ids, rows=self.rows)
+        params.n_ctx *= cells
+        self._handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
+        if not self._handle:
+            cause = library.complaint() or "llama.cpp gave no reason"
+            raise NativeError(
+                f"No context of {int(params.n_ctx)} tokens for {answers} answers can be made for "
+                f"{model.path}: {cause}. Ask for a shorter one with --ctx, or another KV type."
+            )
+        self.memory = llama_cpp.llama_get_memory(self._handle)
+        if not self.memory:
+            self.close()
+            raise ModelInvalid(
+                f"{model.path} cannot generate text: it has no memory of a sequence. "
+                "Choose a GGUF of a chat or completion model."
+            )
+        self.cells = int(llama_cpp.llama_n_ctx(self._handle))
+        self.capacity = min(self.cells // cells, options.context or self.cells // cells)
+        self.batch = int(llama_cpp.llama_n_batch(self._handle))
+        self._filled = _Filled(self.batch, self.leaves)
+        self._size = model.vocabulary.size
+        self._padding = ids - 1
+        self._views: dict[tuple[int, int], Rows] = {}
+
+    def close(self) -> None:
+        """Free the cache."""
+        if self._handle is not None:
+            llama_cpp.llama_free(self._handle)
+            self._handle = None
+
+    def cancel(self) -> None:
+        """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
+        self._flag[0] = b"\x01"
+
+    def resume(self) -> None:
+        """Take a cancellation back."""
+        self._flag[0] = b"\x00"
+
+    def set_threads(self, count: int) -> None:
+        """Have the passes from now on run on so many threads."""
+        llama_cpp.llama_set_n_threads(self._handle, count, count)
+
+    def lot(self, number: int) -> Lot:
+        """The sequence ids of one answer."""
+        return Lot(self.memory, number * self.leaves, self.leaves)
+
+    def kept_id(self, number: int) -> int:
+        """The sequence id of a text that is kept, 0 … `kept` - 1."""
+        return self.answers * self.leaves + number
+
+    def share(self, source: int, destination: int, length: int) -> None:
+        """Have a sequence begin with the first tokens of another one, without copying them."""
+        _sequence_copy(self.memory, source, destination, 0, length)
+
+    def drop(self, sequence: int) -> None:
+        """Take all tokens out of a sequence."""
+        sequence_remove(self.memory, sequence, 0, -1)
+
+    def longest(self, sequence: int) -> int:
+        """How many tokens a sequence has."""
+        return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1
+
+    def decode(self, parts: Sequence[Part], padding: int = 0) -> list[Rows]:
+        """One pass over all of these, at most `batch` tokens and `rows` outputs.
+
+        Args:
+            padding: tokens that belong to nobody and leave nothing behind.
+
+        Returns:
+            For each part float32 [outputs, vocabulary], views that the next pass overwrites.
+
+        Raises:
+            CacheFull: nothing was read.
+            Cancelled, NativeError: some of the tokens may have been read.
+        """
+        if padding:
+            parts = [*parts, Part([0] * padding, range(padding), ((self._padding,),), 0)]
+        status = llama_cpp.llama_decode(self._handle, self._filled.fill(parts))
+        if padding:
+            self.drop(self._padding)
+            parts = parts[:-1]
+        if status == 0:
+            return self._rows(parts, _logits_address(self._handle))  # waits for a pass on a GPU
+        if status == 2:
+            raise Cancelled("Stopped on request.")
+        if status == 1:
+            raise CacheFull(
+                f"The KV cache of {self.cells} tokens is full. Ask for a longer context "
+                "with --ctx, or shorter answers with --max-tokens."
+            )
+        raise NativeError(
+            f"llama.cpp failed in a pass over {sum(len(part.tokens) for part in parts)} tokens "
+            f"(status {status}): {library.complaint() or 'no reason given'}. Run with -v to see "
+            "its log."
+        )
+
+    def undo(self, parts: Sequence[Part]) -> None:
+        """Drop what a pass that failed may have read of these."""
+        for part in parts:
+            starts: dict[int, int] = {}
+            ids = (
+                part.sequences if len(part.sequences) > 1 else [*part.sequences] * len(part.tokens)
+            )
+            for position, sequences in zip(part.positions, ids, strict=True):
+                for sequence in sequences:
+                    starts[sequence] = min(position, starts.get(sequence, position))
+            for sequence, start in starts.items():
+                sequence_remove(self.memory, sequence, start, -1)
+
+    def _rows(self, parts: Sequence[Part], address: int) -> list[Rows]:
+        total = sum(part.outputs for part in parts)
+        rows = self._views.get((address, total))
+        if rows is None:  # making one takes a while
+            if len(self._views) > 2 * self.rows:  # llama.cpp moved its buffer: old ones are void
+                self._views.clear()
+            if total:
+                pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+                rows = np.ctypeslib.as_array(pointer, (total, self._size))
+            else:
+                rows = np.empty((0, self._size), np.float32)
+            self._views[address, total] = rows
+        if len(parts) == 1:
+            return [rows]
+        found, start = [], 0
+        for part in parts:
+            found.append(rows[start : start + part.outputs])
+            start += part.outputs
+        return found
+
+
+class Lot(Sequences):
+    """The sequence ids of one answer, numbered from 0; those of others are left alone.
+
+    Args:
+        first: the id that is number 0.
+    """
+
+    def __init__(self, memory: Any, first: int, count: int) -> None:
+        super().__init__(memory, count)
+        self.first = first
+        self._open = 1  # numbers below this one may hold something behind the committed tokens
+
+    def share(self, sequence: int, length: int) -> None:
+        self._open = max(self._open, sequence + 1)
+        super().share(sequence, length)
+
+    def copy(self, source: int, destination: int, start: int, end: int) -> None:
+        _sequence_copy(self._memory, self.first + source, self.first + destination, start, end)
+
+    def keep(self, winner: int, held: int, kept: int, used: int) -> None:
+        super().keep(winner, held, kept, used)
+        self._open = 1
+
+    def remove(self, sequence: int, start: int) -> bool:
+        if sequence >= 0:
+            return bool(sequence_remove(self._memory, self.first + sequence, start, -1))
+        for number, shared in enumerate(self._shared):
+            if number < self._open or shared > start:
+                sequence_remove(self._memory, self.first + number, start, -1)
+        return True
+
+    def cut(self, length: int) -> None:
+        self.remove(-1, length)
+        self._open = 1
+        self.forget(length)
+
+
+class _Filled:
+    """A llama_batch over numpy arrays, which are reused from pass to pass.
+
+    Args:
+        capacity: most tokens.
+        leaves: most sequence ids of a token.
+    """
+
+    def __init__(self, capacity: int, leaves: int) -> None:
+        self._token = np.zeros(capacity, np.int32)
+        self._position = np.zeros(capacity, np.int32)
+        self._count = np.ones(capacity, np.int32)
+        self._sequences = np.zeros((capacity, leaves), np.int32)
+        self._output = np.zeros(capacity, np.int8)
+        stride = self._sequences.strides[0]
+        # llama.cpp wants a table of pointers, one to each token's sequence ids.
+        self._table = self._sequences.ctypes.data + stride * np.arange(capacity, dtype=np.uintp)
+        self._batch = llama_cpp.llama_batch(
+            n_tokens=0,
+            token=_pointer(self._token, ctypes.c_int32),
+            pos=_pointer(self._position, ctypes.c_int32),
+            n_seq_id=_pointer(self._count, ctypes.c_int32),
+            seq_id=_pointer(self._table, ctypes.POINTER(ctypes.c_int32)),
+            logits=_pointer(self._output, ctypes.c_int8),
+        )
+
+    def fill(self, parts: Sequence[Part]) -> Any:
+        if len(parts) == 1 and len(parts[0].tokens) == 1:
+            return self._fill_one(parts[0])
+        start = 0
+        for part in parts:
+            end = start + len(part.tokens)
+            self._token[start:end] = part.tokens
+            self._position[start:end] = part.positions
+            self._output[start:end] = 0
+            self._output[end - part.outputs : end] = 1
+            if len(part.sequences) == 1:
+                (ids,) = part.sequences
+                self._count[start:end] = len(ids)
+                self._sequences[start:end, : len(ids)] = ids
+            else:
+                for row, ids in enumerate(part.sequences, start):
+                    self._count[row] = len(ids)
+                    self._sequences[row, : len(ids)] = ids
+            start = end
+        self._batch.n_tokens = start
+        return self._batch
+
+    def _fill_one(self, part: Part) -> Any:
+        """The same for a single token: what plain decoding of one answer is made of."""
+        self._token[0] = part.tokens[0]
+        self._position[0] = part.positions[0]
+        self._output[0] = part.outputs
+        ids = part.sequences[0]
+        self._count[0] = len(ids)
+        self._sequences[0, : len(ids)] = ids
+        self._batch.n_tokens = 1
+        return self._batch
+
+
+def _pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:
+    return ctypes.cast(array.ctypes.data, ctypes.POINTER(kind))

@@ -1,0 +1,301 @@
+"""An engine that generates several answers at once, in passes that they share."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from time import perf_counter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import PassRequest, Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.sampling import Rows
+from localspec.decoding.stats import GenerationStats
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.composition import compose
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.engine import Answer, Engine, draft_model
+from localspec.errors import Cancelled, EngineBusy, SessionError
+from localspec.measuring import CALIBRATIONS
+from localspec.planning.adaptive import AdaptivePlanner
+from localspec.scheduling.members import DRAFT, TARGET, Member
+from localspec.scheduling.seats import Seat, Seats
+from localspec.sessions.sessions import OpenedSession
+from localspec.stream import Holder, Stream
+
+if TYPE_CHECKING:
+    from localspec.drafters.draft_model import DraftModel
+    from localspec.drafters.vocabulary_map import VocabularyMap
+    from localspec.llama.options import ModelOptions
+    from localspec.llama.seat_cache import SeatCache
+    from localspec.llama.shared_context import SharedContext
+
+_ONE_SESSION = (
+    "A session is what one conversation at a time leaves in the caches, and here several are "
+    "answered at once. Open the model with parallel=1 for sessions in files."
+)
+
+
+class ParallelEngine(Engine):
+    """An `Engine` that several threads may ask for answers at once; see `localspec.scheduling`.
+
+    As many answers as there are seats are generated side by side, further ones wait for a seat.
+    """
+
+    def serve(self, seats: Seats) -> None:
+        """Begin to use seats, whose first one this engine was made over."""
+        first = seats.all[0]
+        self._seats = seats
+        self._target, self._parts = first.target, first.parts
+        watches = [context.watch for context in self._contexts]
+        seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))
+        self._places: set[_Place] = set()
+
+    @property
+    def parallel(self) -> int:
+        """Answers at once."""
+        return len(self._seats.all)
+
+    def close(self) -> None:
+        """Stop all generations and free models and caches.
+
+        Waits until the streams that other threads iterate have noticed.
+        """
+        with self._state:
+            if self._closed:
+                return
+            self._closed = True
+            places = [*self._places]
+        for place in places:
+            place.stream.cancel()
+            if place.owner == threading.get_ident():
+                place.stream.close()
+        for place in places:
+            place.done.wait()
+        self._free()
+
+    def _free(self) -> None:
+        for context in self._seats.shared:
+            context.close()
+        super()._free()
+
+    def logits(self, tokens: Sequence[int]) -> Rows:
+        with self._seat(tokens) as seat:
+            self._seats.begin(seat, tokens)
+            rows = seat.target.forward(PassRequest(tokens, TokenTree())).rows
+            return np.array(rows[-1])
+
+    def calibrate(self) -> float:
+        with self._seat(()) as seat:
+            self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
+            with self._seats.rounds.direct():
+                return self._measuring.near(seat.cache, seat.parts, (), 0)
+
+    def forget(self) -> None:
+        with self._seat(()):
+            self.profile.forget()
+            self._store.remove()
+            self._measuring.checked = True
+
+    def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
+        raise SessionError(_ONE_SESSION)
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+        raise SessionError(_ONE_SESSION)
+
+    @contextmanager
+    def _seat(self, tokens: Sequence[int]) -> Iterator[Seat]:
+        """A seat for something that is no answer, with the floor held."""
+        self._check_open()
+        seat = self._seats.take(tokens, wait=True, stopped=lambda: False)
+        assert seat.member is not None
+        try:
+            with self._seats.rounds.inside(seat.member):
+                self._check_open()
+                yield seat
+        finally:
+            self._seats.give_back(seat)
+
+    def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
+        place = _Place(self, answer)
+        return place, place.begin
+
+    def admit(self, place: _Place) -> None:
+        """Let an answer wait for its seat."""
+        self._check_open()
+        with self._state:
+            others = [p.owner for p in self._places]
+            self._places.add(place)
+        try:
+            # Only this thread could end the streams that it would wait for.
+            alone = others.count(threading.get_ident()) >= len(self._seats.all)
+            if alone:
+                raise EngineBusy(
+                    f"This thread has {len(self._seats.all)} streams open, and no more can be at "
+                    "once. Finish or close one first."
+                )
+            place.seat = self._seats.take(
+                place.answer.session.context, wait=self._wait, stopped=lambda: place.cancelled
+            )
+        except BaseException:
+            self.dismiss(place)
+            raise
+        if place.cancelled and place.seat.member is not None:
+            self._seats.rounds.cancel(place.seat.member)
+        self._check_open_for(place)
+
+    def _check_open_for(self, place: _Place) -> None:
+        try:
+            self._check_open()
+        except BaseException:
+            self.dismiss(place)
+            raise
+
+    def dismiss(self, place: _Place) -> None:
+        """An answer is over: its seat is free."""
+        seat, place.seat = place.seat, None
+        try:
+            if seat is not None:
+                self._seats.give_back(seat)
+        finally:
+            with self._state:
+                self._places.discard(place)
+            place.done.set()
+
+    def stop(self, place: _Place) -> None:
+        """Cancel an answer, wherever it is."""
+        seat = place.seat
+        member = None if seat is None else seat.member
+        if member is not None:
+            self._seats.rounds.cancel(member)
+        else:
+            self._seats.wake()
+
+    def begin(self, answer: Answer, seat: Seat) -> Generator[Step, None, None]:
+        """The steps of an answer that has a seat."""
+        rounds, stats, tokens = self._seats.rounds, answer.stats, answer.session.context
+        assert seat.member is not None
+        with rounds.inside(seat.member):
+            self._threads.begin()
+            planner, drafter = compose(
+                answer.drafting,
+                seat.parts,
+                self._seats.crowd.view(seat.member, rounds),
+                seat.limits,
+                greedy=answer.sampling.greedy,
+                trees=answer.rule.trees,
+                cannot=seat.target.why_not_draft,
+            )
+            model = seat.parts.model
+            if isinstance(model, HeterogeneousDraftModel):
+                stats.vocabulary = model.summary
+            adaptive = isinstance(planner, AdaptivePlanner)
+            if isinstance(planner, AdaptivePlanner):
+                # Whoever generates already is not kept waiting for what is known well enough.
+                if not self.profile.target or not rounds.others(seat.member):
+                    with rounds.direct():
+                        known = self._seats.kept.known(tokens)
+                        stats.calibration_seconds = self._measuring.near(
+                            seat.cache, seat.parts, tokens, known
+                        )
+                stats.account = planner.statement
+            seat.target.progress = answer.progress
+            stats.cached_tokens = self._seats.begin(seat, tokens)
+            drafter.begin(tokens)
+            if adaptive and not rounds.others(seat.member):
+                stats.calibration_seconds += self._measuring.far(
+                    seat.cache, seat.parts, tokens, answer.progress
+                )
+            requests = speculate(
+                answer.session, drafter, planner, answer.rule, clock=seat.member.clock
+            )
+            steps = drive(answer.session, requests, seat.target)
+        return self._in_rounds(steps, seat, seat.member, stats)
+
+    def _in_rounds(
+        self,
+        steps: Generator[Step, None, None],
+        seat: Seat,
+        member: Member,
+        stats: GenerationStats,
+    ) -> Generator[Step, None, None]:
+        """The same steps, each made while the answer has the floor."""
+        rounds = self._seats.rounds
+        try:
+            while True:
+                asked = perf_counter()
+                rounds.enter(member)
+                try:
+                    came = perf_counter()
+                    seat.after_step()
+                    waited, lost = [*member.waited], member.lost
+                    step = next(steps, None)
+                    self._threads.between()
+                    stats.threads = self.threads
+                finally:
+                    rounds.leave(member)
+                if step is None:
+                    return
+                if member.lost > lost:
+                    # The planner counts what was for this answer; whoever waits, what it took.
+                    step = replace(
+                        step,
+                        seconds=step.seconds + member.lost - lost + came - asked,
+                        target_seconds=member.waited[TARGET] - waited[TARGET],
+                        draft_seconds=member.waited[DRAFT] - waited[DRAFT],
+                    )
+                yield step
+        finally:
+            with rounds.inside(member):
+                steps.close()
+
+
+def seats_over(
+    target: SharedContext,
+    draft: SharedContext | None,
+    vocabulary_map: VocabularyMap | None,
+    options: ModelOptions,
+) -> Seats:
+    """The seats that a `ParallelEngine` serves; `vocabulary_map` where the draft model's tokens are
+    not the target's."""
+    size = target.model.vocabulary.size
+
+    def model(cache: SeatCache) -> DraftModel:
+        return draft_model(cache, vocabulary_map, way=options.cross_vocabulary, size=size)
+
+    return Seats(target, draft, model, chunk=options.parallel_chunk)
+
+
+class _Place(Holder):
+    """What one stream has of the engine."""
+
+    def __init__(self, engine: ParallelEngine, answer: Answer) -> None:
+        self._engine = engine
+        self.answer = answer
+        self.stream: Stream
+        self.seat: Seat | None = None
+        self.owner = 0
+        self.cancelled = False
+        self.done = threading.Event()
+
+    def acquire(self, stream: Stream) -> None:
+        self.stream, self.owner = stream, threading.get_ident()
+        with suppress(Cancelled):  # the stream knows, and ends by itself
+            self._engine.admit(self)
+
+    def begin(self) -> Generator[Step, None, None]:
+        assert self.seat is not None
+        return self._engine.begin(self.answer, self.seat)
+
+    def release(self, stream: Stream) -> None:
+        self._engine.dismiss(self)
+
+    def interrupt(self, stream: Stream) -> None:
+        self.cancelled = True
+        self._engine.stop(self)

@@ -1,0 +1,386 @@
+"""The passes that several answers wait for, made together.
+
+Every answer is generated in the thread of whoever asks for it, step by step, and of these threads
+one at a time *has the floor*: it drafts, accepts and changes caches while the others stand still.
+It gives the floor up where it needs a pass, or where a step is over. The thread whose request
+completes the round (nobody else is still at work) makes the pass for all, and everybody goes on
+with their own rows (flat combining: Hendler et al. 2010). So there is no thread that schedules: an
+answer alone makes its own passes at once, and what goes wrong in one answer stays in its thread.
+
+A step that a consumer is slow to ask for delays the others for a moment only: see GRACE.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from time import perf_counter
+
+from localspec.decoding.sampling import Rows
+from localspec.errors import Cancelled, NativeError
+from localspec.llama.shared_context import CacheFull, Part
+from localspec.scheduling.members import DRAFT, TARGET, Displaced, Lane, Member, Request
+
+GRACE, LEAST_GRACE, MOST_GRACE = 0.1, 5e-4, 5e-3
+"""Part of a pass of the target that others wait for a consumer who is about to ask for the next
+step, and the seconds that it is at least and at most. Once it did not come, nobody waits for it
+until it does."""
+PAUSED = 1.0
+"""Seconds without asking for a step, after which a consumer's cells may be given to others."""
+CHUNK = 64
+"""Tokens of prompts in a pass beside steps of other answers, where nobody says otherwise."""
+
+
+class Rounds:
+    """Brings the requests of all members into as few passes as can be.
+
+    Args:
+        lanes: by DRAFT and TARGET; the first one may be None.
+        cells: tokens for which the target's cache has room.
+        chunk: most tokens of prompts in a pass beside steps of other answers.
+        make_room: drops something from a lane's cache that nobody needs; whether there was any.
+        observe: told about each pass: its lane, its requests, its padding and its seconds.
+        weigh: how the seconds of such a pass are shared out.
+        pad: by how many tokens it is cheaper to make a pass larger.
+    """
+
+    def __init__(
+        self,
+        lanes: tuple[Lane | None, Lane],
+        *,
+        cells: int,
+        chunk: int = CHUNK,
+        make_room: Callable[[int], bool] = lambda lane: False,
+        observe: Callable[[int, Sequence[Request], int, float], None] = lambda *_: None,
+        weigh: Callable[[int, Sequence[Request]], Sequence[float]] | None = None,
+        pad: Callable[[int, Sequence[Request]], int] = lambda lane, requests: 0,
+        clock: Callable[[], float] = perf_counter,
+    ) -> None:
+        self._lanes = lanes
+        self._cells = cells
+        self._chunk = chunk
+        self._make_room, self._observe = make_room, observe
+        self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
+        self._pad = pad
+        self._clock = clock
+        # A stream that nobody holds any more may be closed at any moment of any thread, also of the
+        # one that has the floor.
+        self._floor = threading.RLock()
+        self._members: tuple[Member, ...] = ()  # the oldest first; replaced, never changed
+        self._coming: set[Member] = set()
+        self._pending: list[Request] = []
+        self._parked: list[Request] = []
+        self._serving: Sequence[Request] = ()
+        self._grace = LEAST_GRACE
+        self._read_draft = False  # whether the latest pass was over a prompt, in the draft model
+        self._direct = False
+
+    # Taking part.
+
+    def join(self, cells: Callable[[], int]) -> Member:
+        """A new member, which is not inside."""
+        member = Member(self._floor, cells)
+        with self._floor:
+            self._members = (*self._members, member)
+        return member
+
+    def part(self, member: Member) -> None:
+        """The opposite; it must not be inside."""
+        with self._floor:
+            self._members = tuple(one for one in self._members if one is not member)
+            self._wake()
+
+    def enter(self, member: Member) -> None:
+        """Wait for the floor, and take it."""
+        self._coming.add(member)  # seen at once by whoever is about to make a pass
+        try:
+            self._floor.acquire()
+        finally:
+            self._coming.discard(member)
+        member.inside, member.late = True, False
+
+    def leave(self, member: Member) -> None:
+        """Give the floor up."""
+        member.inside = False
+        member.since, member.thread = self._clock(), threading.get_ident()
+        self._wake()
+        self._floor.release()
+
+    @contextmanager
+    def inside(self, member: Member) -> Iterator[None]:
+        """Have the floor meanwhile."""
+        self.enter(member)
+        try:
+            yield
+        finally:
+            self.leave(member)
+
+    @contextmanager
+    def direct(self) -> Iterator[None]:
+        """Meanwhile whoever has the floor makes passes by itself: they are measured."""
+        self._direct = True
+        try:
+            yield
+        finally:
+            self._direct = False
+
+    def cancel(self, member: Member) -> None:
+        """End its wait for a pass, or the pass that is made for it alone, with Cancelled. From any
+        thread, and without waiting for one."""
+        member.cancelled = True
+        serving = self._serving
+        if len(serving) == 1 and serving[0].member is member:
+            lane = self._lanes[serving[0].lane]
+            assert lane is not None
+            lane.cancel()
+        if self._floor.acquire(blocking=False):  # else whoever has it wakes who is cancelled
+            try:
+                member.turn.notify()
+            finally:
+                self._floor.release()
+
+    def others(self, member: Member) -> list[Member]:
+        """Who else asks for passes at present."""
+        return [m for m in self._members if m is not member and not m.late]
+
+    def chunk(self, member: Member) -> int:
+        """Tokens that the next piece of its prompt should have at most."""
+        alone = self._direct or not (self._coming or self.others(member))
+        lane = self._lanes[TARGET]
+        assert lane is not None
+        return lane.batch if alone else self._chunk
+
+    # Asking for passes; the caller has the floor.
+
+    def decode(self, member: Member, lane: int, part: Part) -> tuple[Rows, float]:
+        """The rows of a part, valid until the member asks for the next ones, and its share of the
+        seconds.
+
+        Raises:
+            Cancelled: the member was cancelled.
+            Displaced: its cells were taken away.
+            NativeError: llama.cpp failed over this part.
+        """
+        request, started = Request(member, lane, part), self._clock()
+        member.request, member.alone = request, True
+        if self._direct or (len(self._members) == 1 and not self._coming):
+            self._run(lane, [request])
+        else:
+            self._pending.append(request)
+            self._await(request)
+        seconds = self._clock() - started
+        member.waited[lane] += seconds
+        if not member.alone:
+            member.lost += seconds - request.share
+        if request.error is not None:
+            raise request.error
+        assert request.rows is not None
+        return request.rows, request.share
+
+    def wait_for_room(self, member: Member, tokens: int) -> None:
+        """Until so many tokens fit beside those of the other members, the oldest first.
+
+        Raises:
+            Cancelled: the member was cancelled.
+        """
+        if not self._parked and self._fits(member, tokens):
+            return
+        request = member.request = Request(member, TARGET, None)
+        self._parked.append(request)
+        self._wake()
+        try:
+            while not (self._first(request) and self._fits(member, tokens)):
+                if member.cancelled:
+                    raise Cancelled("Stopped on request.")
+                paused = self._paused(member)
+                if paused and self._first(request):
+                    self._displace(paused[-1])
+                else:
+                    member.turn.wait(PAUSED)
+        finally:
+            self._parked.remove(request)
+            member.request = None
+            self._wake()
+
+    def _await(self, request: Request) -> None:
+        member = request.member
+        try:
+            while not request.done:
+                if member.cancelled:
+                    raise Cancelled("Stopped on request.")
+                wait = self._wait(member)
+                if wait is not None and wait <= 0.0:
+                    self._make()
+                else:
+                    member.alone = False
+                    member.turn.wait(wait)
+        finally:
+            if not request.done:
+                self._pending.remove(request)
+                member.request = None
+
+    def _wait(self, me: Member) -> float | None:
+        """Seconds until a pass should be made for those who wait; None while somebody is sure to
+        come, who then sees to it."""
+        if self._coming:
+            return None
+        now, longest, thread = self._clock(), 0.0, threading.get_ident()
+        for member in self._members:
+            if member.request is not None or member is me:
+                continue
+            if member.inside:
+                return None
+            if member.late or member.thread == thread:  # this thread cannot ask for it meanwhile
+                continue
+            left = member.since + self._grace - now
+            if left <= 0.0:
+                member.late = True
+            longest = max(longest, left)
+        return longest
+
+    def _paused(self, me: Member) -> list[Member]:
+        """Who holds cells, and has not asked for anything for long."""
+        now = self._clock()
+        return [
+            member
+            for member in self._members
+            if member is not me
+            and member.cells()
+            and not (member.inside or member.request)
+            and now - member.since > PAUSED
+        ]
+
+    def _wake(self) -> None:
+        """Have somebody look whether a pass is due, and those who may stop waiting."""
+        for request in self._parked:
+            request.member.turn.notify()
+        for request in self._pending:
+            if request.member.cancelled:
+                request.member.turn.notify()
+        if self._pending:
+            self._pending[0].member.turn.notify()
+
+    # Making them.
+
+    def _make(self) -> None:
+        """One pass for those who can be served together."""
+        lane, requests = self._choose()
+        self._pending = [request for request in self._pending if request not in requests]
+        try:
+            self._run(lane, requests)
+        finally:
+            for request in requests:
+                if not request.done:  # an interrupt: each asks again
+                    self._pending.append(request)
+            self._wake()
+
+    def _choose(self) -> tuple[int, list[Request]]:
+        """The lane and the requests of the next pass."""
+        drafting = [r for r in self._pending if r.lane == DRAFT]
+        verifying = [r for r in self._pending if r.lane == TARGET]
+        reading = bool(drafting) and all(r.long for r in drafting)
+        # A long prompt in the draft model takes turns with the target's passes.
+        if not drafting or (reading and verifying and self._read_draft):
+            lane, asked = TARGET, verifying
+        else:
+            lane, asked = DRAFT, drafting
+        self._read_draft = lane == DRAFT and reading
+        where = self._lanes[lane]
+        assert where is not None
+        short = [r for r in asked if not r.long]
+        tokens = rows = read = 0
+        most = self._chunk if short or len(self._members) > 1 else where.batch
+        chosen: list[Request] = []
+        for request in [*short, *(r for r in asked if r.long)]:
+            assert request.part is not None
+            size, outputs = request.tokens, request.part.outputs
+            if chosen and (tokens + size > where.batch or rows + outputs > where.rows):
+                continue
+            if request.long:
+                if read and read + size > most:
+                    continue
+                read += size
+            chosen.append(request)
+            tokens, rows = tokens + size, rows + outputs
+        return lane, chosen
+
+    def _run(self, number: int, requests: list[Request]) -> None:
+        """Make a pass, again and again until every request has its rows or an error."""
+        lane = self._lanes[number]
+        assert lane is not None
+        while True:
+            for request in requests:
+                if request.member.cancelled:
+                    self._finish(request, error=Cancelled("Stopped on request."))
+            requests = [request for request in requests if not request.done]
+            if not requests:
+                return
+            alone = len(requests) == 1
+            parts = [request.part for request in requests if request.part is not None]
+            padding = 0 if alone else self._pad(number, requests)
+            lane.resume()
+            self._serving, started = requests, self._clock()
+            try:
+                rows = lane.decode(parts, padding)
+            except Cancelled:
+                lane.undo(parts)
+                continue
+            except CacheFull as error:
+                if not self._make_room(number):
+                    self._take_from_the_youngest(number, requests, error)
+                continue
+            except NativeError as error:
+                lane.undo(parts)
+                if alone:
+                    self._finish(requests[0], error=error)
+                else:  # one of them may be to blame
+                    for request in requests:
+                        self._run(number, [request])
+                continue
+            finally:
+                self._serving = ()
+            seconds = self._clock() - started
+            if number == TARGET:
+                self._grace = max(LEAST_GRACE, min(GRACE * seconds, MOST_GRACE))
+            weights = [1.0] if alone else self._weigh(number, requests)
+            whole = sum(weights) or 1.0
+            for request, found, weight in zip(requests, rows, weights, strict=True):
+                request.share = seconds * weight / whole
+                request.member.alone = alone and request.member.alone
+                self._finish(request, rows=found)
+            self._observe(number, requests, padding, seconds)
+            return
+
+    @staticmethod
+    def _finish(
+        request: Request, *, rows: Rows | None = None, error: BaseException | None = None
+    ) -> None:
+        request.rows, request.error, request.done = rows, error, True
+        request.member.request = None
+        request.member.turn.notify()
+
+    def _take_from_the_youngest(self, lane: int, requests: list[Request], error: CacheFull) -> None:
+        """The cache is full of what is needed: the youngest member gives its cells away."""
+        holding = [member for member in self._members if member.cells()]
+        youngest = max(requests, key=lambda r: self._members.index(r.member))
+        if lane == DRAFT or holding in ([], [youngest.member]):
+            self._finish(youngest, error=error)
+            return
+        self._displace(holding[-1])
+
+    def _displace(self, member: Member) -> None:
+        member.displace()
+        request = member.request
+        if request is not None and request.lane == TARGET and request.part is not None:
+            if request in self._pending:
+                self._pending.remove(request)
+            self._finish(request, error=Displaced("The cells were needed by an older answer."))
+
+    def _fits(self, member: Member, tokens: int) -> bool:
+        others = sum(m.cells() for m in self._members if m is not member)
+        return not others or others + tokens <= self._cells
+
+    def _first(self, request: Request) -> bool:
+        order = self._members.index
+        return all(order(r.member) >= order(request.member) for r in self._parked)

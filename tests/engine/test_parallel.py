@@ -1,0 +1,294 @@
+"""Several answers at once say what each says alone, and none can disturb another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import localspec
+from localspec import (
+    Drafting,
+    Engine,
+    ModelOptions,
+    SamplingParams,
+    UsageError,
+)
+from localspec.decoding.sampling import Row, Sampler
+from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.llama import library
+from localspec.parallel_engine import ParallelEngine
+from localspec.stream import Stream
+from tests.engine.test_greedy_equality import Reference
+from tests.support import ggufs
+from tests.support.greedy import divergence
+from tests.support.sessions import make_drafts_cheap
+from tests.support.together import together
+
+GREEDY = SamplingParams(temperature=0)
+COUNT = 40
+AT_ONCE, PROMPTS = 8, 24
+WAYS = {
+    "plain": Drafting(drafter="none"),
+    "ngram tree": Drafting(drafter="ngram", width=4, depth=4),
+    "model": Drafting(drafter="model", depth=4),
+    "model tree": Drafting(drafter="model", width=3, depth=3),
+    "cascade": Drafting(drafter="cascade", depth=6),
+    "auto": Drafting(),
+}
+LONG = "The fox and the bird and the bear went to the river. " * 40
+WORDS = 'root ::= ("red " | "blue ")+'
+
+
+@pytest.fixture(scope="module")
+def parallel() -> Iterator[ParallelEngine]:
+    """The embedded pair for eight answers at once, with made-up costs of its passes."""
+    options = ModelOptions(context=2048, threads=library.default_threads(), parallel=AT_ONCE)
+    with localspec.load(options=options) as pair:
+        assert isinstance(pair, ParallelEngine)
+        make_drafts_cheap(pair)
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def reference(parallel: ParallelEngine, prompts: list[str]) -> Reference:
+    return Reference(parallel, prompts[:PROMPTS])
+
+
+def tokens_of(stream: Stream) -> list[int]:
+    return [token for chunk in stream for token in chunk.token_ids]
+
+
+def ask(engine: Engine, prompt: str, drafting: Drafting, count: int = COUNT) -> list[int]:
+    stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=drafting)
+    return tokens_of(stream)
+
+
+def all_free(engine: ParallelEngine) -> bool:
+    """Whether nobody has a seat, and no seat holds a cell."""
+    seats = engine._seats
+    lots = [cache.lot for seat in seats.all for cache in (seat.cache, seat.draft_cache) if cache]
+    held = [
+        engine._seats.shared[number % 2].longest(lot.first + leaf)
+        for number, lot in enumerate(lots)
+        for leaf in range(seats.shared[0].leaves)
+    ]
+    return seats.taken == 0 and set(held) == {0} and not seats.rounds._members
+
+
+@pytest.mark.parametrize("way", sorted(WAYS))
+def test_eight_answers_say_what_each_says_alone(
+    parallel: ParallelEngine, reference: Reference, prompts: list[str], way: str
+) -> None:
+    parted = []
+    for first in range(0, PROMPTS, AT_ONCE):
+        if not WAYS[way].forced:
+            make_drafts_cheap(parallel)
+        numbers = range(first, first + AT_ONCE)
+        found = together([partial(ask, parallel, prompts[n], WAYS[way]) for n in numbers])
+        for n, got in zip(numbers, found, strict=True):
+            assert isinstance(got, list), got
+            expected = reference.tokens[n]
+            where = divergence(reference.context, reference.prompts[n], expected, got)
+            if where is None:
+                assert got == expected
+            else:
+                parted.append((prompts[n][:40], *where))
+    for prompt, at, gap in parted:
+        print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
+    assert [row for row in parted if abs(row[2]) > reference.noise] == []
+    assert len(parted) <= PROMPTS // 4
+    assert all_free(parallel)
+
+
+def test_passes_are_shared(parallel: ParallelEngine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight answers of 24 tokens: not much more than 24 passes in all."""
+    sizes = []
+    target = parallel._seats.shared[0]
+    decode = target.decode
+
+    def counted(parts: Sequence[Any], padding: int = 0) -> Any:
+        sizes.append(len(parts))
+        return decode(parts, padding)
+
+    monkeypatch.setattr(target, "decode", counted)
+    parallel._seats.kept.clear()
+    prompt = "Once upon a time"
+    found = together([partial(ask, parallel, prompt, WAYS["plain"], 24)] * AT_ONCE)
+    assert len({tuple(tokens) for tokens in found if isinstance(tokens, list)}) == 1
+    assert sum(sizes) == AT_ONCE * 24
+    assert len(sizes) < 2 * 24
+    assert max(sizes) == AT_ONCE
+
+
+def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: ParallelEngine) -> None:
+    """The others are what they are alone, and so are these."""
+    make_drafts_cheap(parallel)
+    short = ["Once upon a time", "She went to the", "The sun was hot"]
+
+    def words() -> str:
+        return parallel.generate("Colours:", max_tokens=24, sampling=GREEDY, grammar=WORDS).text
+
+    def long() -> list[int]:
+        return ask(parallel, LONG, Drafting(), 24)
+
+    def cancelled() -> str | None:
+        stream = parallel.stream("Lily had a", max_tokens=500, sampling=GREEDY)
+        for number, _ in enumerate(stream):
+            if number == 5:
+                stream.cancel()
+        return stream.finish_reason
+
+    alone = [words(), long(), *(ask(parallel, prompt, Drafting()) for prompt in short)]
+    parallel._seats.kept.clear()  # or the long prompt would not be read again
+    work: list[Callable[[], object]] = [words, long]
+    work += [partial(ask, parallel, prompt, Drafting()) for prompt in short]
+    found = together([*work, cancelled, cancelled])
+    assert found[5:] == ["cancelled", "cancelled"]
+    assert set(str(found[0]).split()) <= {"red", "blue"}
+    # Near-ties aside, which the test above measures.
+    assert sum(one == other for one, other in zip(found, alone, strict=False)) >= 4
+    assert all_free(parallel)
+
+
+def agrees(reference: Reference, number: int, got: object) -> bool:
+    """Whether it is what plain decoding alone says, near-ties aside."""
+    assert isinstance(got, list), got
+    expected = reference.tokens[number]
+    where = divergence(reference.context, reference.prompts[number], expected, got)
+    return got == expected if where is None else abs(where[1]) <= reference.noise
+
+
+class Fault(Exception):
+    pass
+
+
+class FailingSampler(Sampler):
+    """Fails at its third row."""
+
+    rows = 0
+
+    def distribution(self, row: Row, *arguments: Any, **options: Any) -> Any:
+        FailingSampler.rows += 1
+        if FailingSampler.rows == 3:
+            raise Fault
+        return super().distribution(row, *arguments, **options)
+
+
+def failing_consumer(engine: Engine, *_: object) -> None:
+    with engine.stream("Tom ran", max_tokens=COUNT, sampling=GREEDY) as stream:
+        for number, _chunk in enumerate(stream):
+            if number == 3:
+                raise Fault
+
+
+def failing_progress(engine: Engine, *_: object) -> None:
+    def fails(done: int, total: int) -> None:
+        raise Fault
+
+    stream = engine.stream("He. " + LONG, max_tokens=COUNT, sampling=GREEDY, progress=fails)
+    stream.completion()
+
+
+def failing_sampler(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    FailingSampler.rows = 0
+    stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=SamplingParams(seed=3))
+    stream._session.sampler = FailingSampler(SamplingParams(seed=3), engine.model.vocabulary.size)
+    stream.completion()
+
+
+def failing_grammar(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    stream = engine.stream("Tom ran", max_tokens=COUNT, sampling=GREEDY, grammar=WORDS)
+
+    class Failing:
+        def __getattr__(self, name: str) -> Any:
+            raise Fault
+
+    next(stream)
+    stream._session.constraint = Failing()
+    stream.completion()
+
+
+def failing_drafter(engine: Engine, patch: pytest.MonkeyPatch) -> None:
+    from localspec.drafters.model import DraftModelSource
+
+    class Failing(DraftModelSource):
+        calls = 0
+
+        def propose(self, *arguments: Any) -> None:
+            super().propose(*arguments)
+            self.calls += 1
+            if self.calls == 3:
+                raise Fault
+
+    def build(parts: Parts) -> Failing:
+        assert parts.model is not None
+        return Failing(parts.model, name="failing")
+
+    patch.setitem(REGISTRY, "failing", Registration(build, "fails", needs_model=True))
+    engine.generate(
+        "Tom ran", max_tokens=COUNT, sampling=GREEDY, drafting=Drafting(drafter="failing", depth=4)
+    )
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [failing_consumer, failing_progress, failing_sampler, failing_grammar, failing_drafter],
+)
+def test_what_fails_in_one_answer_leaves_the_others_untouched(
+    parallel: ParallelEngine,
+    reference: Reference,
+    prompts: list[str],
+    fault: Callable[..., object],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    drafting, numbers = Drafting(drafter="model", depth=3), range(0, 9, 3)
+    work: list[Callable[[], object]] = [
+        partial(ask, parallel, prompts[n], drafting) for n in numbers
+    ]
+    work.append(partial(fault, parallel, monkeypatch))
+    for _ in range(2):  # once more: nothing of it is left
+        *found, raised = together(work)
+        assert isinstance(raised, Fault)
+        assert all(agrees(reference, n, got) for n, got in zip(numbers, found, strict=True))
+        assert all_free(parallel)
+
+
+def test_no_token_of_one_answer_gets_into_another(parallel: ParallelEngine) -> None:
+    """Grammars that allow one word each."""
+    make_drafts_cheap(parallel)
+    words = ["red", "blue", "green", "dog", "cat", "tree", "sun", "house"]
+
+    def say(word: str) -> str:
+        return parallel.generate(
+            "Say it:", max_tokens=30, sampling=GREEDY, grammar=f'root ::= "{word} "+'
+        ).text
+
+    for word, text in zip(words, together([partial(say, word) for word in words]), strict=True):
+        assert isinstance(text, str)
+        assert text
+        assert (f"{word} " * 30).startswith(text)
+
+
+# What can be asked for.
+
+
+def test_one_at_a_time_is_the_engine_of_always() -> None:
+    with localspec.load(options=ModelOptions(context=128), parallel=1) as engine:
+        assert type(engine) is Engine
+
+
+def test_a_recurrent_model_answers_one_at_a_time(tmp_path: Path) -> None:
+    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
+    with localspec.load(path, draft=None, parallel=4) as engine:
+        assert type(engine) is Engine
+        assert "one at a time" in engine.notices[-1]
+
+
+@pytest.mark.parametrize("wrong", [{"parallel": 0}, {"parallel": 33}, {"parallel_chunk": 8}])
+def test_options_out_of_range(wrong: dict[str, int]) -> None:
+    with pytest.raises(UsageError, match="parallel"):
+        ModelOptions(**wrong)  # type: ignore[arg-type]

@@ -1,0 +1,64 @@
+"""Answers at once leave nothing behind: no memory, no seat, no sequence, no cell."""
+
+from __future__ import annotations
+
+import gc
+import random
+import threading
+from functools import partial
+
+import psutil
+
+import localspec
+from localspec import Drafting, ModelOptions, SamplingParams
+from localspec.parallel_engine import ParallelEngine
+from tests.engine.test_memory import ALLOWED
+from tests.engine.test_parallel import all_free
+from tests.support.together import together
+
+AT_ONCE, ANSWERS = 8, 300
+DRAFTINGS = (
+    Drafting(),
+    Drafting(drafter="model", depth=3),
+    Drafting(drafter="ngram", width=3, depth=2),
+)
+
+
+def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[str]) -> None:
+    """300 answers, eight at once, every tenth cancelled at some step."""
+    options = ModelOptions(context=1024, threads=1, parallel=AT_ONCE)
+    with localspec.load(options=options) as engine:
+        assert isinstance(engine, ParallelEngine)
+        counts = {"cancelled": 0}
+
+        def client(seed: int, answers: int) -> None:
+            dice = random.Random(seed)
+            for n in range(answers):
+                sampling = SamplingParams(temperature=0.8 * (n % 2), seed=n)
+                prompt = prompts[dice.randrange(len(prompts))]
+                drafting = DRAFTINGS[dice.randrange(len(DRAFTINGS))]
+                stream = engine.stream(prompt, max_tokens=12, sampling=sampling, drafting=drafting)
+                cancelled_at = dice.randrange(8) if dice.random() < 0.1 else -1
+                for number, _ in enumerate(stream):
+                    if number == cancelled_at:
+                        stream.cancel()
+                counts["cancelled"] += stream.finish_reason == "cancelled"
+
+        def run(answers: int, seed: int) -> int:
+            each = answers // AT_ONCE
+            found = together([partial(client, seed + n, each) for n in range(AT_ONCE)])
+            assert found == [None] * AT_ONCE
+            assert all_free(engine)
+            gc.collect()
+            return int(psutil.Process().memory_info().rss)
+
+        run(160, 0)  # buffers have their final size, and as many texts are kept as can be
+        before, threads = run(80, 1000), threading.active_count()
+        assert run(ANSWERS, 2000) - before < ALLOWED
+        assert threading.active_count() == threads
+        assert counts["cancelled"] > 10
+        kept = engine._seats.kept
+        assert len(kept) <= engine._seats.shared[0].kept
+        kept.clear()
+        used = range(AT_ONCE * engine._seats.shared[0].leaves + engine._seats.shared[0].kept)
+        assert {shared.longest(n) for shared in engine._seats.shared for n in used} == {0}

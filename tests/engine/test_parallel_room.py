@@ -1,0 +1,212 @@
+"""Answers at once share cells and seats: what is kept, given away, waited for and refused."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+
+import numpy as np
+import pytest
+
+import localspec
+from localspec import (
+    ContextOverflow,
+    Drafting,
+    EngineBusy,
+    ModelOptions,
+    SamplingParams,
+    UsageError,
+)
+from localspec.llama import library
+from localspec.llama.context import Context
+from localspec.parallel_engine import ParallelEngine
+from localspec.stream import Stream
+from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask
+from tests.support.greedy import divergence
+from tests.support.sessions import make_drafts_cheap
+from tests.support.together import together
+
+
+@pytest.fixture(scope="module")
+def parallel() -> Iterator[ParallelEngine]:
+    """The embedded pair for four answers at once."""
+    options = ModelOptions(context=2048, threads=library.default_threads(), parallel=4)
+    with localspec.load(options=options) as pair:
+        assert isinstance(pair, ParallelEngine)
+        make_drafts_cheap(pair)
+        yield pair
+
+
+# The cache.
+
+
+def test_a_prompt_that_begins_like_a_kept_text_is_not_read_again(
+    parallel: ParallelEngine,
+) -> None:
+    parallel._seats.kept.clear()
+    drafting = Drafting(drafter="model", depth=3)
+    first = parallel.stream(LONG, max_tokens=8, sampling=GREEDY, drafting=drafting)
+    text = first.completion().text
+    streams = [
+        parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
+        for end in (" And then", " But", " Mom")
+    ]
+    together([stream.completion for stream in streams])
+    length = first.stats.prompt_tokens
+    assert all(stream.stats.cached_tokens >= length for stream in streams)
+    parallel._seats.kept.clear()
+    again = [
+        parallel.stream(LONG + text + end, max_tokens=8, sampling=GREEDY, drafting=drafting)
+        for end in (" And then", " But", " Mom")
+    ]
+    assert again[0].completion().text == streams[0].text
+    assert again[0].stats.cached_tokens == 0
+
+
+@pytest.fixture(scope="module")
+def small() -> Iterator[ParallelEngine]:
+    """A pair with room for 256 tokens."""
+    with localspec.load(options=ModelOptions(context=256, batch=128), parallel=4) as pair:
+        assert isinstance(pair, ParallelEngine)
+        make_drafts_cheap(pair)
+        yield pair
+
+
+def test_what_was_used_longest_ago_makes_room(small: ParallelEngine) -> None:
+    sentence = "The fox and the bird and the bear went to the river. "
+    for number in range(12):
+        text = small.generate(f"{number}. " + sentence * 4, max_tokens=20, sampling=GREEDY).text
+        assert text
+    assert 0 < len(small._seats.kept) < 12
+    newest = small.stream("11. " + sentence * 4, max_tokens=4, sampling=GREEDY)
+    newest.completion()
+    assert newest.stats.cached_tokens == newest.stats.prompt_tokens - 1
+    oldest = small.stream("0. " + sentence * 4, max_tokens=4, sampling=GREEDY)
+    oldest.completion()
+    assert oldest.stats.cached_tokens < oldest.stats.prompt_tokens // 2
+
+
+@pytest.mark.parametrize("way", ["plain", "model", "model tree"])
+def test_answers_that_do_not_fit_together_take_turns(small: ParallelEngine, way: str) -> None:
+    """Four that fill three quarters of the cache each: the younger ones give their cells away."""
+    prompts = ["Once upon a time", "She went to the", "The sun was hot", "Tom ran"]
+    alone = [ask(small, prompt, WAYS[way], 180) for prompt in prompts]
+    small._seats.kept.clear()
+    found = together([partial(ask, small, prompt, WAYS[way], 180) for prompt in prompts])
+    with_context = Context(small.model, ModelOptions(context=256))
+    for prompt, one, other in zip(prompts, alone, found, strict=True):
+        assert isinstance(other, list), other
+        ids = small.model.vocabulary.tokenize(prompt, special=True, add_bos=True)
+        where = divergence(with_context, ids, one, other)
+        assert where is None or abs(where[1]) < 0.5, "a near-tie"
+        if where is None:
+            assert one == other
+    with_context.close()
+    assert all_free(small)
+
+
+def test_what_can_never_fit_is_refused_at_once(small: ParallelEngine) -> None:
+    with pytest.raises(ContextOverflow):
+        small.stream("word " * 400, max_tokens=4)
+
+
+def test_the_context_can_be_filled_to_its_end_by_each(small: ParallelEngine) -> None:
+    for prompt in ("Once upon a time", "Tom"):
+        # No end of the text, so that the context's is reached.
+        stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=5))
+        while stream.finish_reason != "length":
+            assert stream.completion().finish_reason in ("stop", "length")
+            if stream.finish_reason == "stop":
+                seed = (stream.stats.seed or 0) + 1
+                stream = small.stream(prompt, sampling=SamplingParams(temperature=1.5, seed=seed))
+        assert len(stream.context) == 256
+
+
+# Seats.
+
+
+def test_further_answers_wait_for_a_seat(small: ParallelEngine) -> None:
+    found = together([partial(ask, small, "Once upon a time", WAYS["plain"], 8) for _ in range(10)])
+    assert len(found) == 10
+    assert all(tokens == found[0] for tokens in found)
+
+
+def test_waiting_for_a_seat_can_be_cancelled_or_ruled_out(small: ParallelEngine) -> None:
+    def stream() -> Stream:
+        return small.stream("Once upon a time", max_tokens=8, sampling=GREEDY)
+
+    held = [stream() for _ in range(4)]
+    for one in held:
+        next(one)
+    with pytest.raises(EngineBusy, match="4 streams open"):
+        next(stream())
+    waiting = stream()
+    ended = threading.Thread(target=list, args=(waiting,))
+    ended.start()
+    while not small._seats._queue:
+        pass
+    waiting.cancel()
+    ended.join(30)
+    assert not ended.is_alive()
+    assert waiting.finish_reason == "cancelled"
+    small._wait = False
+    try:
+        refused = together([stream().completion])
+        assert isinstance(refused[0], EngineBusy)
+    finally:
+        small._wait = True
+    for one in held:
+        one.close()
+    assert all_free(small)
+
+
+def test_one_thread_may_read_several_answers_in_turns(small: ParallelEngine) -> None:
+    plain = WAYS["plain"]
+    wanted = [ask(small, prompt, plain, 12) for prompt in ("Once upon a time", "She went")]
+    streams = [
+        small.stream(prompt, max_tokens=12, sampling=GREEDY, drafting=plain)
+        for prompt in ("Once upon a time", "She went")
+    ]
+    got: list[list[int]] = [[], []]
+    for _ in range(12):
+        for tokens, stream in zip(got, streams, strict=True):
+            chunk = next(stream, None)
+            tokens += [] if chunk is None else chunk.token_ids
+    for stream in streams:
+        stream.close()
+    assert got == wanted
+
+
+def test_closing_ends_all_answers() -> None:
+    engine = localspec.load(options=ModelOptions(context=512, parallel=3))
+    begun = threading.Barrier(4)
+
+    def endless() -> str | None:
+        stream = engine.stream("Once", sampling=SamplingParams(temperature=2.0, seed=1))
+        next(stream)
+        begun.wait(60)
+        for _ in stream:
+            pass
+        return stream.finish_reason
+
+    def close() -> None:
+        begun.wait(60)
+        engine.close()
+
+    work: list[Callable[[], object]] = [endless, endless, endless, close]
+    found = together(work)
+    assert set(found[:3]) <= {"cancelled", "stop", "length"}
+    with pytest.raises(UsageError, match="closed"):
+        engine.stream("Once")
+
+
+def test_logits_beside_an_answer(parallel: ParallelEngine) -> None:
+    ids = parallel.model.vocabulary.tokenize("Once upon a time", special=True, add_bos=True)
+    alone = parallel.logits(ids)
+    work: list[Callable[[], object]] = [
+        lambda: parallel.logits(ids),
+        lambda: ask(parallel, "She went to the", WAYS["plain"], 30),
+    ]
+    found = together(work)
+    assert np.abs(np.asarray(found[0]) - alone).max() < 0.3

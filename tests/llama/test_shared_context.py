@@ -1,0 +1,158 @@
+"""One cache for several answers: each sees its own text and nothing of the others'."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import ModelOptions, NativeError, UsageError
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.seat_cache import SeatCache
+from localspec.llama.shared_context import CacheFull, Part, SharedContext
+from tests.llama.test_grown_trees import NOISE, distance, fresh
+from tests.support import ggufs
+
+ANSWERS = 3
+OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
+
+
+@pytest.fixture(scope="module")
+def model(target_path: Path) -> Iterator[Model]:
+    with Model(target_path, ModelOptions()) as opened:
+        yield opened
+
+
+@pytest.fixture
+def shared(model: Model) -> Iterator[SharedContext]:
+    opened = SharedContext(model, OPTIONS)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def reference(model: Model) -> Iterator[Context]:
+    opened = Context(model, ModelOptions(context=512, batch=128))
+    yield opened
+    opened.close()
+
+
+def seats(shared: SharedContext) -> list[SeatCache]:
+    def passes(part: Part) -> tuple[Rows, float]:
+        return shared.decode([part])[0], 0.0
+
+    return [SeatCache(shared, n, passes, lambda: shared.batch) for n in range(ANSWERS)]
+
+
+def chain(tokens: list[int], sequence: int, start: int = 0) -> Part:
+    return Part(tokens, range(start, start + len(tokens)), ((sequence,),), 1)
+
+
+def test_parts_of_one_pass_are_those_of_passes_of_their_own(
+    shared: SharedContext, reference: Context
+) -> None:
+    texts = [[1, 100, 200, 300], [1, 555], [1, 7, 8, 9, 10, 11, 12]]
+    leaves = shared.leaves
+    rows = shared.decode([chain(text, n * leaves) for n, text in enumerate(texts)], padding=3)
+    rows = [found[-1].copy() for found in rows]
+    for text, row in zip(texts, rows, strict=True):
+        assert distance(row, fresh(reference, text)) < NOISE
+    ids = range(ANSWERS * leaves + shared.kept + 1)
+    assert [shared.longest(n) for n in ids if n % leaves or n >= ANSWERS * leaves] == [0] * (
+        len(ids) - ANSWERS
+    ), "padding leaves nothing behind"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_trees_and_cuts_of_one_leave_the_others_alone(
+    seed: int, shared: SharedContext, reference: Context
+) -> None:
+    dice = random.Random(seed)
+    caches = seats(shared)
+    texts = [[1, *(dice.randint(100, 8000) for _ in range(6))] for _ in caches]
+    for cache, text in zip(caches, texts, strict=True):
+        cache.extend(text)
+    for _ in range(25):
+        n = dice.randrange(ANSWERS)
+        cache, text = caches[n], texts[n]
+        match dice.randrange(4):
+            case 0:
+                tree = TokenTree()
+                for _ in range(dice.randint(1, 8)):
+                    tree.add(dice.randint(100, 8000), dice.randint(ROOT, len(tree) - 1), "test")
+                if 1 + max(map(max, tree.leaf_numbers())) > cache.max_leaves:
+                    continue
+                cache.branch([42], tree)
+                path = tree.path(dice.randint(ROOT, len(tree) - 1))
+                cache.keep(tree, path)
+                text += [42, *(tree.tokens[node] for node in path)]
+            case 1:
+                cache.grow([5, 6, 7], [ROOT, ROOT, ROOT])
+                cache.grow([8, 9, 10], [0, 0, 1])
+                cache.settle([0, 4])
+                text += [5, 9]
+            case 2:
+                cut = dice.randint(2, len(text))
+                cache.truncate(cut)
+                del text[cut:]
+            case 3:
+                cache.grow([5, 6], [ROOT, ROOT])
+                cache.discard_branches()
+        assert cache.tokens == text
+    for cache, text in zip(caches, texts, strict=True):
+        row = cache.extend([77])[-1].copy()
+        assert distance(row, fresh(reference, [*text, 77])) < NOISE
+    for cache in caches:
+        cache.clear()
+    assert {shared.longest(n) for n in range(ANSWERS * shared.leaves)} == {0}
+
+
+def test_a_text_that_begins_like_another_shares_its_cells(
+    shared: SharedContext, reference: Context
+) -> None:
+    """Four texts of 300 tokens that have 280 in common fit into 512 cells."""
+    common = [1, *range(300, 579)]
+    first, *others = seats(shared)
+    first.extend(common)
+    shared.share(first.lot.first, shared.kept_id(0), len(common))
+    first.extend([5] * 20)
+    for number, cache in enumerate(others):
+        cache.begin_with(shared.kept_id(0), common)
+        row = cache.extend([50 + number] * 20)[-1].copy()
+        assert distance(row, fresh(reference, [*common, *[50 + number] * 20])) < NOISE
+    first.clear()
+    others[0].clear()
+    row = others[1].extend([9])[-1].copy()
+    assert distance(row, fresh(reference, [*common, *[51] * 20, 9])) < NOISE
+
+
+def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
+    shared: SharedContext, reference: Context
+) -> None:
+    first, second, _ = seats(shared)
+    first.extend(list(range(100, 350)))
+    second.extend(list(range(100, 350)))
+    with pytest.raises(CacheFull):
+        second.extend([7] * 20)
+    assert len(second.tokens) == 250
+    part = chain([7] * 5, second.lot.first, 250)
+    shared.decode([part])
+    shared.undo([part])
+    assert shared.longest(second.lot.first) == 250
+    row = second.extend([42])[-1].copy()
+    assert distance(row, fresh(reference, [*range(100, 350), 42])) < NOISE
+
+
+def test_what_it_cannot_do_is_refused(shared: SharedContext, tmp_path: Path) -> None:
+    cache = seats(shared)[0]
+    cache.want_hidden(())
+    with pytest.raises(UsageError, match="hidden states"):
+        cache.want_hidden((1,))
+    path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
+    with Model(path, OPTIONS) as model, pytest.raises(NativeError, match="recurrent"):
+        SharedContext(model, OPTIONS)
