@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from localspec.llama.context import PassWatch
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
+from localspec.planning.plain_pace import PlainPace
 from localspec.scheduling.members import TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds
 
@@ -30,13 +31,19 @@ AHEAD = 12
 
 
 class Crowd:
-    """Shares out the seconds of passes, and learns from them what passes cost."""
+    """Shares out the seconds of passes, and learns from them what passes cost.
+
+    Attributes:
+        plain_pace: of shared passes without any draft, in the costs of the curve; None before the
+            first one.
+    """
 
     OVERDUE = CostCurve.OVERDUE
 
     def __init__(self) -> None:
         self.profile = PairProfile()
         self._watches: tuple[PassWatch | None, PassWatch | None] = (None, None)
+        self.plain_pace: PlainPace | None = None
         self._unconfirmed = 0
         self._least: tuple[object, list[float], list[int]] = (None, [], [])
 
@@ -49,7 +56,13 @@ class Crowd:
     @property
     def doubtful(self) -> bool:
         """Whether it is time for a pass without any draft, which tells what those cost."""
-        return self._unconfirmed >= self.OVERDUE
+        strange = self.plain_pace is not None and self.plain_pace.open
+        return strange or self._unconfirmed >= self.OVERDUE
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether the latest shared pass was one."""
+        return self._unconfirmed == 0
 
     def least(self, tokens: int, context: int) -> float:
         """Seconds of a pass over so many tokens or more behind so many, at the table's pace."""
@@ -86,13 +99,17 @@ class Crowd:
             watch.passed(tokens + padding, context, seconds)
         if lane != TARGET or any(request.long for request in requests):
             return
+        # Of an answer alone its planner learns, which knows what the pass was for.
+        if len(requests) == 1 or not self.profile.target:
+            return
         if tokens == len(requests):
+            if self.plain_pace is None:
+                self.plain_pace = PlainPace(self.profile.target.pace)
+            self.plain_pace.observe(seconds / self.least(tokens, context))
             self._unconfirmed = 0
         else:
             self._unconfirmed += 1
-        # Of an answer alone its planner learns, which knows what the pass was for.
-        if len(requests) > 1 and self.profile.target:
-            self.profile.target.observe(tokens + padding, context, seconds)
+        self.profile.target.observe(tokens + padding, context, seconds)
 
     def view(self, member: Member, rounds: Rounds) -> PairProfile:
         """The profile as one of the answers sees it."""
@@ -156,6 +173,10 @@ class SharedCurve(CostCurve):
             for m in others
         )
         self.pace = self._real.pace
+        if self.answers == 1:
+            self.plain_pace = self._real.plain_pace
+        else:
+            self.plain_pace = self._crowd.plain_pace if self._crowd.confirmed else None
         self.version = (self._real.version * 64 + self.answers) * 1024 + min(1023, self._others)
 
     def __bool__(self) -> bool:
@@ -168,7 +189,9 @@ class SharedCurve(CostCurve):
     def plain(self, context: int) -> float:
         if self.answers == 1:
             return self._real.plain(context)
-        return self._crowd.least(self.answers, context) / self.answers * self._real.pace
+        told = self._crowd.plain_pace
+        pace = self._real.pace if told is None else told.now
+        return self._crowd.least(self.answers, context) / self.answers * pace
 
     def seconds(self, n: int, context: int) -> float:
         if self.answers == 1:
