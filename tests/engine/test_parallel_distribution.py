@@ -21,7 +21,6 @@ from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.llama import library
 from localspec.llama.quantize import quantize
 from localspec.parallel_engine import ParallelEngine
-from localspec.planning.account import Account
 from tests.decoding.exact import gap
 from tests.engine.test_exact_distribution import WAYS
 from tests.engine.test_sampled_distribution import (

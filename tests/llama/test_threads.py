@@ -11,9 +11,9 @@ import pytest
 
 from localspec import ModelOptions, UsageError
 from localspec.llama import library, openmp, thread_counts
-from localspec.llama.context import LEAST_CHUNK, Context
+from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.options import thread_count
+from localspec.llama.options import LEAST_CHUNK, thread_count
 
 NOISE = 0.3
 """As in test_context."""
