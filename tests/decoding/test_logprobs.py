@@ -10,7 +10,7 @@ from localspec.decoding.logprobs import told_along
 
 
 def test_they_are_of_the_softmax_of_each_tokens_own_row() -> None:
-    rows = np.log(np.array([[0.1, 0.9], [0.25, 0.75], [0.5, 0.5]], np.float32)) + 3.0
+    rows = np.log(np.array([[0.1, 0.9], [0.25, 0.75], [0.5, 0.5]])).astype(np.float32) + 3
     told = told_along(rows, [1], [1, 0], 2)  # node 1 was accepted, its row is the third
     assert [one.token for one in told] == [1, 0]
     assert np.exp([one.logprob for one in told]) == pytest.approx([0.9, 0.5])
