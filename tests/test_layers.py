@@ -33,7 +33,7 @@ LAYERS = (
     ("doctor",),
     ("chat",),
     ("history",),
-    ("tui",),
+    ("tui", "server"),
     ("cli",),
     ("__main__",),
 )

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from localspec.decoding.distribution import Ids
 from localspec.errors import UsageError
 from localspec.llama import library
+from localspec.llama.schema_keywords import UNENFORCED
 from localspec.llama.vocabulary import Vocabulary
 
 _CANDIDATE = np.dtype([("id", np.int32), ("logit", np.float32), ("p", np.float32)])
@@ -112,31 +113,6 @@ class Grammar:
             llama_cpp.llama_sampler_free(handle)
 
 
-_UNENFORCED = frozenset(
-    [
-        "minimum",
-        "maximum",
-        "exclusiveMinimum",
-        "exclusiveMaximum",
-        "multipleOf",
-        "uniqueItems",
-        "contains",
-        "minContains",
-        "maxContains",
-        "minProperties",
-        "maxProperties",
-        "propertyNames",
-        "patternProperties",
-        "dependentRequired",
-        "dependentSchemas",
-        "unevaluatedItems",
-        "unevaluatedProperties",
-        "not",
-        "if",
-        "then",
-        "else",
-    ]
-)
 _NAMED = ("properties", "$defs", "definitions")
 _DATA = ("const", "default", "enum", "examples")
 
@@ -148,7 +124,7 @@ def _unenforced(schema: Any) -> Iterator[str]:
             yield from _unenforced(part)
     elif isinstance(schema, dict):
         for key, value in schema.items():
-            if key in _UNENFORCED:
+            if key in UNENFORCED:
                 yield key
             elif key in _NAMED and isinstance(value, dict):
                 yield from _unenforced(list(value.values()))
