@@ -17,7 +17,7 @@ from localspec.server.events import Streamed, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, timings
 from localspec.server.llama_cpp.texts import reply, settings_of, text_of_tokens
-from localspec.server.openai.chat_wire import Answering, schema_of
+from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of
 from localspec.server.service import Service
 from localspec.server.wire import MOST_CHOICES, Record, length_of, sampling_of, stops_of
 
@@ -69,7 +69,7 @@ async def written(
             max_tokens=1 if nothing else length_of(wanted.longest),
             stop=stops_of(wanted.stop),
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
-            grammar=wanted.grammar,
+            grammar=grammar_of(wanted),
             json_schema=schema,
             logprobs=wanted.n_probs or None,
         )

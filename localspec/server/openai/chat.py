@@ -20,6 +20,7 @@ from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, timings, usage
 from localspec.server.openai.chat_wire import (
     ChatRequest,
+    grammar_of,
     messages_of,
     schema_of,
     text_of,
@@ -67,7 +68,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         max_tokens=length_of(wanted.longest),
         stop=stops_of(wanted.stop),
         sampling=service.defaults,
-        grammar=wanted.grammar,
+        grammar=grammar_of(wanted),
         json_schema=schema,
         logprobs=(wanted.top_logprobs or 0) if wanted.logprobs else None,
         prediction=text_of(wanted.prediction.content) if wanted.prediction else "",

@@ -8,11 +8,15 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from localspec.llama.grammar_limits import require_bounded as require_bounded_grammar
 from localspec.server.failures import ApiError
 from localspec.server.schemas import require_bounded
 from localspec.server.tools import Tool
 from localspec.server.wire import MOST_CHOICES, Record, SamplingFields
 
+_LONGEST_GRAMMAR = 32_000
+_MOST_STARTS = 128
+"""Ways in which a rule of a grammar may begin: a stranger's may not be as ambiguous as our own."""
 TEXTS = ("text", "input_text", "output_text", "refusal")
 """Kinds of content parts that are text."""
 
@@ -187,6 +191,22 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
         require_bounded(parameters)
         found.append(Tool(tool.function.name, tool.function.description or "", parameters))
     return found
+
+
+def grammar_of(request: Answering) -> str | None:
+    """The GBNF that the answer has to match.
+
+    Raises:
+        ApiError, UsageError: it is too large.
+    """
+    if request.grammar is None or not request.grammar.strip():
+        return None
+    if len(request.grammar) > _LONGEST_GRAMMAR:
+        raise ApiError(
+            400, f"The grammar is longer than {_LONGEST_GRAMMAR} characters.", param="grammar"
+        )
+    require_bounded_grammar(request.grammar, most_starts=_MOST_STARTS)
+    return request.grammar
 
 
 def schema_of(request: Answering) -> str | None:

@@ -19,7 +19,7 @@ from localspec.server.answer import Answers, Ask
 from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import text_logprobs, timings, usage
-from localspec.server.openai.chat_wire import Answering, schema_of, text_of
+from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of, text_of
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import MOST_CHOICES, length_of, sampling_of, stops_of
 
@@ -50,7 +50,7 @@ async def completions(service: Service, request: Request) -> ASGIApp:
             max_tokens=length_of(wanted.longest),
             stop=stops_of(wanted.stop),
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
-            grammar=wanted.grammar,
+            grammar=grammar_of(wanted),
             json_schema=schema,
             logprobs=wanted.logprobs,
             prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
