@@ -76,7 +76,7 @@ class Grammar:
                     "Leave it out, and check the answer for it."
                 )
             _require_patterns_end(parsed)
-            gbnf = json_schema_to_gbnf(schema)
+            gbnf = json_schema_to_gbnf(json.dumps(_at_its_root(parsed)))
         except UsageError:
             raise
         except json.JSONDecodeError as error:
@@ -129,7 +129,8 @@ _PARSING = threading.Lock()
 _PATIENCE = 5.0
 """Seconds of a look at the grammar after which an answer is given up; usually it is a hundredth of
 one. Where the text can be derived in too many ways, every further token takes longer."""
-_NAMED = ("properties", "$defs", "definitions")
+_DEFINITIONS = ("$defs", "definitions")
+_NAMED = ("properties", *_DEFINITIONS)
 _DATA = ("const", "default", "enum", "examples")
 
 
@@ -153,6 +154,23 @@ def _require_quick(started: float) -> None:
         raise UsageError(
             "The grammar leaves too many ways to derive the answer. Make it less ambiguous."
         )
+
+
+def _at_its_root(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema itself, where its root is nothing but a reference into its definitions: the
+    conversion does not look into them there, and finds no reference inside them."""
+    for _ in range(len(schema) + 8):
+        reference = schema.get("$ref")
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            break
+        target: Any = schema
+        for name in reference.split("/")[1:]:
+            target = target.get(name) if isinstance(target, dict) else None
+        if not isinstance(target, dict):
+            break
+        kept = {key: value for key, value in schema.items() if key in _DEFINITIONS}
+        schema = {**target, **kept}
+    return schema
 
 
 _PATTERN = re.compile(r"\\.|\[(?:[^\]\\]|\\.)*\]|\{[^}]*\}|[]{}[]", re.DOTALL)

@@ -18,6 +18,7 @@ _KINDS = {
     405: "invalid_request_error",
     408: "invalid_request_error",
     413: "invalid_request_error",
+    431: "invalid_request_error",
     429: "rate_limit_error",
     501: "not_supported_error",
     503: "unavailable_error",

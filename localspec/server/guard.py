@@ -86,6 +86,7 @@ class Guard:
     ) -> Response | None:
         """The answer to a request that is none of the application's business."""
         try:
+            self._require_short(scope)
             self._require_host(headers)
             self._require_origin(headers, origin)
             if scope["method"] == "OPTIONS":
@@ -97,6 +98,14 @@ class Guard:
             close = {"Connection": "close", **error.headers}
             return JSONResponse(error_body(scope["path"], error), error.status, close)
         return None
+
+    def _require_short(self, scope: Scope) -> None:
+        size = len(scope["raw_path"]) + len(scope["query_string"])
+        size += sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if size > self._options.headers:
+            raise ApiError(
+                431, f"The head of the request is longer than {self._options.headers:,}."
+            )
 
     def _require_host(self, headers: Headers) -> None:
         hosts = headers.getlist("host")

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import Any
 
@@ -137,5 +138,5 @@ def serving(
         process.stdout.close()
 
 
-def _lower(headers: Mapping[str, str]) -> dict[str, str]:
+def _lower(headers: Message[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
