@@ -11,14 +11,17 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from localspec.server import basics
+from localspec.server.anthropic import messages
 from localspec.server.events import ClientGone
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
 from localspec.server.llama_cpp import figures, texts
 from localspec.server.llama_cpp.completion import completion
 from localspec.server.llama_cpp.infill import infill
+from localspec.server.ollama import answering, models
 from localspec.server.openai.chat import chat_completions
 from localspec.server.openai.completions import completions
+from localspec.server.openai.responses import responses
 from localspec.server.service import Service
 
 Handler = Callable[[Service, Request], Awaitable[ASGIApp]]
@@ -32,6 +35,15 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/v1/chat/completions", chat_completions),
     ("POST", "/chat/completions", chat_completions),
     ("POST", "/v1/completions", completions),
+    ("POST", "/v1/responses", responses),
+    ("POST", "/v1/messages", messages.messages),
+    ("POST", "/v1/messages/count_tokens", messages.count_tokens),
+    ("POST", "/api/chat", answering.chat),
+    ("POST", "/api/generate", answering.generate),
+    ("GET", "/api/tags", models.tags),
+    ("GET", "/api/ps", models.ps),
+    ("POST", "/api/show", models.show),
+    ("GET", "/api/version", models.version),
     ("POST", "/completion", completion),
     ("POST", "/completions", completion),
     ("POST", "/infill", infill),

@@ -187,3 +187,35 @@ class Message:
             self.calls.append(Call(piece.name))
         elif isinstance(piece, CallArguments) and self.calls:
             self.calls[-1].arguments += piece.text
+
+
+class Talk:
+    """One answer in a conversation, begun: for the protocols that give one to a request."""
+
+    def __init__(self, answers: Answers, turn: Turn) -> None:
+        self.answers = answers
+        self.stream = answers.streams[0]
+        self.message = Message()
+        self._said = said(answers, [turn.reader()])
+
+    async def pieces(self) -> AsyncGenerator[Piece, None]:
+        """What it says; `message` has all of it so far."""
+        async for part in self._said:
+            for piece in part.pieces:
+                self.message.add(piece)
+                yield piece
+
+    async def whole(self) -> Message:
+        """All that it says."""
+        async for _ in self.pieces():
+            pass
+        return self.message
+
+    @property
+    def reason(self) -> str:
+        """Why it ended: "length", "calls", "word" for a stop string, or "stop"."""
+        if self.stream.finish_reason == "length":
+            return "length"
+        if self.message.calls:
+            return "calls"
+        return "stop" if self.stream.stopped is None else "word"
