@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import basics
+from localspec.server import basics, page
 from localspec.server.anthropic import messages
 from localspec.server.events import ClientGone
 from localspec.server.failures import ApiError, as_api_error, error_body
@@ -27,6 +27,8 @@ from localspec.server.service import Service
 Handler = Callable[[Service, Request], Awaitable[ASGIApp]]
 
 ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", page.page),
+    ("GET", "/events", page.events),
     ("GET", "/health", basics.health),
     ("GET", "/v1/health", basics.health),
     ("GET", "/v1/models", basics.models),
