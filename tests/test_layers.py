@@ -33,7 +33,7 @@ LAYERS = (
     ("doctor",),
     ("chat",),
     ("history",),
-    ("tui", "server"),
+    ("tui", "server", "llm_plugin"),
     ("cli",),
     ("__main__",),
 )
