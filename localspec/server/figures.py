@@ -48,7 +48,6 @@ def usage(all_stats: Sequence[GenerationStats]) -> dict[str, Any]:
         "completion_tokens_details": {
             "accepted_prediction_tokens": sum(stats.accepted for stats in all_stats),
             "rejected_prediction_tokens": sum(s.tested - s.accepted for s in all_stats),
-            "reasoning_tokens": 0,
         },
     }
 

@@ -42,7 +42,8 @@ def listen(options: ServerOptions) -> socket.socket:
         raise UsageError(
             f"There is no host '{options.host}'. Give an address of this machine with --host."
         ) from None
-    family, _, _, _, address = found[0]
+    # A name may stand for addresses of both kinds; clients try 127.0.0.1.
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
     server = socket.socket(family, socket.SOCK_STREAM)
     try:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

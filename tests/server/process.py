@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from email.message import Message
@@ -91,10 +92,7 @@ class Running:
         return not busy and self.metric("llamacpp:requests_deferred") == 0
 
     def wait_until_idle(self) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not self.idle:
-            assert time.monotonic() < deadline, "a slot is still taken"
-            time.sleep(0.02)
+        wait_until(lambda: self.idle, "every slot is free")
 
     def wait_until_healthy(self) -> None:
         deadline = time.monotonic() + PATIENCE
@@ -102,6 +100,14 @@ class Running:
             assert self.process.poll() is None, self.log.read_text()
             assert time.monotonic() < deadline, "the model is still loading"
             time.sleep(0.05)
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    """Look again and again, and fail where it never holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.01)
 
 
 @contextmanager
@@ -113,15 +119,20 @@ def serving(
     command = [sys.executable, "-m", "localspec", "serve", "--port", "0", *arguments]
     if key is not None:
         environment["LOCALSPEC_API_KEY"] = key
-    with log.open("w") as errors:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=errors,
-            text=True,
-            env={**os.environ, **environment},
-        )
+    # A process started by a shell in the background ignores Ctrl+C, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, **environment},
+            )
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert process.stdout is not None
     try:
         line = process.stdout.readline()

@@ -5,15 +5,14 @@ from __future__ import annotations
 import json
 import socket
 import threading
-import time
 from typing import Any
 
 import openai
 import pytest
 
-from tests.server.process import PATIENCE, Running
+from tests.server.process import PATIENCE, Running, wait_until
 
-ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 900, "ignore_eos": True}
+ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
 
 
 def sent(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
@@ -29,8 +28,9 @@ def sent(server: Running, path: str, body: dict[str, Any]) -> socket.socket:
 
 
 def wait_until_busy(server: Running) -> None:
-    while not any(slot["is_processing"] for slot in server.get("/slots").json):
-        time.sleep(0.005)
+    wait_until(
+        lambda: any(slot["is_processing"] for slot in server.get("/slots").json), "it is busy"
+    )
 
 
 def generated(server: Running) -> float:
@@ -43,24 +43,24 @@ def test_a_client_that_goes_away(server: Running, path: str, stream: bool) -> No
     server.wait_until_idle()
     before = generated(server)
     cancelled = server.metric('localspec:answers_total{finish="cancelled"}')
-    with sent(server, path, {**ENDLESS, "stream": stream, "n_predict": 900}):
+    with sent(server, path, {**ENDLESS, "stream": stream, "n_predict": 600}):
         wait_until_busy(server)
     server.wait_until_idle()
-    assert generated(server) - before < 900
+    assert generated(server) - before < 600
     assert server.metric('localspec:answers_total{finish="cancelled"}') == cancelled + 1
 
 
 def test_the_client_closes_a_stream(server: Running, client: openai.OpenAI) -> None:
     before = generated(server)
     stream = client.completions.create(
-        model="any", prompt="Once", max_tokens=900, stream=True, extra_body={"ignore_eos": True}
+        model="any", prompt="Once", max_tokens=600, stream=True, extra_body={"ignore_eos": True}
     )
     for number, _ in enumerate(stream):
         if number == 3:
             stream.close()
             break
     server.wait_until_idle()
-    assert generated(server) - before < 900
+    assert generated(server) - before < 600
 
 
 def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
@@ -70,10 +70,8 @@ def test_a_client_that_goes_away_while_it_waits(server: Running) -> None:
     with sent(server, "/v1/completions", ENDLESS) as first:
         wait_until_busy(server)
         with sent(server, "/v1/completions", ENDLESS):
-            while server.metric("llamacpp:requests_deferred") < 1:
-                time.sleep(0.005)
-        while server.metric("llamacpp:requests_deferred"):
-            time.sleep(0.005)
+            wait_until(lambda: server.metric("llamacpp:requests_deferred"), "somebody waits")
+        wait_until(lambda: not server.metric("llamacpp:requests_deferred"), "nobody waits")
         assert server.metric("llamacpp:requests_processing") == 1, "the first goes on"
         assert first.recv(65536).startswith(b"HTTP/1.1 200")
     server.wait_until_idle()

@@ -10,14 +10,13 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 
-from tests.server.process import PATIENCE, Running, serving
+from tests.server.process import PATIENCE, Running, serving, wait_until
 
-LONG = {"prompt": "Once upon a time", "max_tokens": 1500, "ignore_eos": True, "stream": True}
+LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
 
 
 def started(
@@ -125,8 +124,10 @@ def test_it_says_how_far_it_is_while_the_model_is_loading(tmp_path: Path) -> Non
     assert process.stdout is not None
     try:
         server = Running(process, process.stdout.readline().strip(), tmp_path)
-        while (loading := server.get("/health")).json["error"]["progress"] != 0.25:
-            time.sleep(0.01)
+        wait_until(
+            lambda: server.get("/health").json["error"]["progress"] == 0.25, "loading begins"
+        )
+        loading = server.get("/health")
         assert loading.status == 503
         assert loading.headers["retry-after"] == "1"
         assert server.get("/v1/models").status == 503
@@ -167,8 +168,7 @@ def test_a_signal_lets_running_answers_end(tmp_path: Path, number: signal.Signal
         threads = [threading.Thread(target=ask) for _ in range(2)]
         for thread in threads:
             thread.start()
-        while server.metric("llamacpp:requests_deferred") < 1:
-            time.sleep(0.01)
+        wait_until(lambda: server.metric("llamacpp:requests_deferred"), "somebody waits")
         server.process.send_signal(number)
         for thread in threads:
             thread.join(PATIENCE)
@@ -190,11 +190,9 @@ def test_a_second_signal_cuts_them(tmp_path: Path) -> None:
 
         thread = threading.Thread(target=ask, daemon=True)
         thread.start()
-        while server.idle:
-            time.sleep(0.01)
+        wait_until(lambda: not server.idle, "it is busy")
         server.process.send_signal(signal.SIGINT)
-        while not closed(server):
-            time.sleep(0.01)
+        wait_until(lambda: closed(server), "it takes no connections")
         assert server.process.poll() is None
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(PATIENCE) == 130

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.server.process import PATIENCE, Running, serving
+from tests.server.process import PATIENCE, Running, serving, wait_until
 
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
@@ -171,8 +171,7 @@ def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:
     head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     with socket.create_connection(("127.0.0.1", open_server.port), PATIENCE) as first:
         first.sendall(head.replace("Host: x", "Host: localhost").encode() + body)
-        while open_server.metric("llamacpp:requests_deferred") < 1:
-            time.sleep(0.01)
+        wait_until(lambda: open_server.metric("llamacpp:requests_deferred"), "somebody waits")
         refused = open_server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
         assert refused.status == 429
         assert "Try again" in refused.json["error"]["message"]
@@ -412,8 +411,7 @@ def test_a_client_that_does_not_read_is_dropped(impatient: Running) -> None:
         connection.connect(("127.0.0.1", impatient.port))
         head = f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
         connection.sendall(f"{head}\r\n\r\n".encode() + body)
-        while impatient.idle:
-            time.sleep(0.01)
+        wait_until(lambda: not impatient.idle, "it is busy")
         impatient.wait_until_idle()
         received = drain(connection)
     assert received.startswith(b"HTTP/1.1 200")
