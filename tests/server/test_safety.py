@@ -330,7 +330,7 @@ def test_a_body_in_endless_chunks(server: Running) -> None:
         chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
         received = b""
         with suppress(OSError):
-            for _ in range(200):
+            for _ in range(1000):
                 connection.sendall(chunk)
         with suppress(OSError):
             received = connection.recv(65536)
