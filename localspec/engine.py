@@ -41,7 +41,7 @@ from localspec.planning.profile_store import ProfileStore
 from localspec.planning.thread_use import DRAFT, TARGET, ThreadUse
 from localspec.planning.threads import ThreadController
 from localspec.prompting.detokenizer import Detokenizer
-from localspec.prompting.prompt import Prompt, PromptBuilder
+from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
 from localspec.prompting.template import Message
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
@@ -62,6 +62,7 @@ class Answer:
     drafting: Drafting
     rule: AcceptanceRule
     stats: GenerationStats
+    prediction: Sequence[int]
     progress: Callable[[int, int], None] | None
 
 
@@ -196,6 +197,11 @@ class Engine:
         return model.summary if isinstance(model, HeterogeneousDraftModel) else None
 
     @property
+    def prompts(self) -> PromptBuilder:
+        """How prompts are made of messages, for whoever wants to look at them."""
+        return self._prompts
+
+    @property
     def context_length(self) -> int:
         """Tokens that prompt and answer may have together."""
         return self._target.capacity
@@ -247,7 +253,7 @@ class Engine:
 
     def stream(
         self,
-        prompt: Prompt,
+        prompt: Prompt | Tokens,
         *,
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
@@ -256,12 +262,14 @@ class Engine:
         json_schema: str | None = None,
         drafting: Drafting | None = None,
         overflow: str = "error",
+        logprobs: int | None = None,
+        prediction: str = "",
         progress: Callable[[int, int], None] | None = None,
     ) -> Stream:
         """Start an answer; iterate the result for its chunks.
 
         Args:
-            prompt: chat messages, or raw text.
+            prompt: chat messages, raw text, or `Tokens`.
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
             sampling: how tokens are picked.
@@ -271,6 +279,10 @@ class Engine:
             overflow: what to do with messages longer than the context: "error", or "drop_oldest"
                 to leave out the oldest turns (never a leading system message, never the last),
                 which `stats.notices` then says.
+            logprobs: tell the target's log-probability of each token in `Chunk.step.logprobs`, and
+                this many of the most probable ones; None for neither.
+            prediction: text that much of the answer may be like (the file that is to be edited,
+                say); the n-gram drafts from it, and the answer stays what it would have been.
             progress: called with tokens done and tokens to do while the prompt is read.
 
         Raises:
@@ -293,7 +305,9 @@ class Engine:
             limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
             ends=self.model.vocabulary.ends,
             constraint=self._constraint(grammar, json_schema),
+            logprobs=logprobs,
         )
+        predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
         require(drafting, self._parts)
         stats.prompt_tokens, stats.seed = len(tokens), seed
@@ -306,6 +320,7 @@ class Engine:
             drafting=drafting,
             rule=rule,
             stats=stats,
+            prediction=predicted[: self.context_length],
             progress=progress,
         )
         assembler = Detokenizer(self.model.vocabulary.piece, stops)
@@ -418,6 +433,7 @@ class Engine:
         self._target.progress = answer.progress
         stats.notices += self._sessions.recall(tokens)
         stats.cached_tokens = self._target.reuse(tokens)
+        self._parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
         if isinstance(planner, AdaptivePlanner):
             stats.calibration_seconds += self._measuring.far(

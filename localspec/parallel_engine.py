@@ -207,6 +207,7 @@ class ParallelEngine(Engine):
                 stats.account = planner.statement
             seat.target.progress = answer.progress
             stats.cached_tokens = self._seats.begin(seat, tokens)
+            seat.parts.index.expect(tokens, answer.prediction)
             drafter.begin(tokens)
             if adaptive and not rounds.others(seat.member):
                 stats.calibration_seconds += self._measuring.far(

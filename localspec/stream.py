@@ -119,6 +119,11 @@ class Stream(Iterator[Chunk]):
         """Token ids of the prompt and of the answer so far."""
         return self._session.context
 
+    @property
+    def stopped(self) -> str | None:
+        """The stop string that ended the answer, None where another end came."""
+        return self._assembler.stopped
+
     def cancel(self) -> None:
         """Stop before the next pass, or inside the one that runs. From any thread."""
         self._cancelled = True

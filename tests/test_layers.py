@@ -33,7 +33,7 @@ LAYERS = (
     ("doctor",),
     ("chat",),
     ("history",),
-    ("tui",),
+    ("tui", "server", "llm_plugin"),
     ("cli",),
     ("__main__",),
 )

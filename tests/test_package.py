@@ -65,6 +65,7 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     assert "localspec/models/tale-3m-q8_0.gguf" in names
     assert "localspec/models/catalog.toml" in names
     assert "localspec/py.typed" in names
+    assert "localspec/server/page.html" in names
     assert not any(name.startswith(("tests/", "tools/")) for name in names)
 
     home = tmp_path / "elsewhere"

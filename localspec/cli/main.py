@@ -29,6 +29,8 @@ from localspec.cli.race import race
 from localspec.cli.rm import EXAMPLES as RM_EXAMPLES
 from localspec.cli.rm import rm
 from localspec.cli.run import EXAMPLES, run
+from localspec.cli.serve import EXAMPLES as SERVE_EXAMPLES
+from localspec.cli.serve import serve
 from localspec.cli.show import EXAMPLES as SHOW_EXAMPLES
 from localspec.cli.show import show
 
@@ -55,6 +57,7 @@ app = typer.Typer(
 )
 app.command(epilog=EXAMPLES)(run)
 app.command(epilog=CHAT_EXAMPLES)(chat)
+app.command(epilog=SERVE_EXAMPLES)(serve)
 app.command(epilog=RACE_EXAMPLES)(race)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 app.add_typer(history)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from localspec.decoding.distribution import Distribution
+from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -137,6 +138,7 @@ class Step:
         context_length: committed tokens before the step.
         seconds: wall time of the step.
         target_seconds, draft_seconds: of that, in native passes of target and draft models.
+        logprobs: of the tokens, by the target, where the session asks for them.
     """
 
     tokens: list[int]
@@ -149,6 +151,7 @@ class Step:
     seconds: float
     target_seconds: float
     draft_seconds: float
+    logprobs: tuple[TokenLogprob, ...] = ()
 
     @property
     def tree(self) -> TokenTree:

@@ -23,6 +23,7 @@ from localspec.decoding.interfaces import (
     Planner,
     Step,
 )
+from localspec.decoding.logprobs import TokenLogprob, told_along
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
@@ -72,6 +73,9 @@ def speculate(
             path = verdict.path
             behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
             tokens = session.extend([*[tree.tokens[n] for n in path], verdict.token], behind)
+            told: tuple[TokenLogprob, ...] = ()
+            if session.logprobs is not None:
+                told = told_along(result.rows, path, tokens, session.logprobs)
 
             # The last committed token stays out of the caches: the next pass starts with it.
             yield Commit(tree, path[: len(tokens) - 1])
@@ -79,7 +83,7 @@ def speculate(
             drafter.committed(session.context, hidden)
 
             seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
-            step = _step(session, tokens, plan, draft, verdict, seconds)
+            step = _step(session, tokens, plan, draft, verdict, seconds, told)
             observed = clock()
             planner.observe(step)
             learning = clock() - observed
@@ -103,6 +107,7 @@ def _step(
     draft: Draft,
     verdict: Verdict,
     seconds: tuple[float, float, float],
+    told: tuple[TokenLogprob, ...],
 ) -> Step:
     """The record of a step; `seconds`: of all of it, of the target and of the draft models."""
     path, tests, tree = verdict.path, verdict.tested, draft.tree
@@ -124,4 +129,5 @@ def _step(
         seconds=seconds[0],
         target_seconds=seconds[1],
         draft_seconds=seconds[2],
+        logprobs=told,
     )

@@ -21,6 +21,8 @@ class Session:
         constraint: the grammar at the end of `context`, or None.
         limit: `context` may grow to this many tokens.
         ends: whether a token ends the generation.
+        logprobs: how many of the target's most probable tokens every step tells with each of its
+            own; None where none are asked for.
         finish: why the generation ended, None while it goes on: "stop" after an
             end-of-generation token, "length" at the limit.
     """
@@ -32,6 +34,7 @@ class Session:
         "ends",
         "finish",
         "limit",
+        "logprobs",
         "prompt_length",
         "random",
         "sampler",
@@ -46,6 +49,7 @@ class Session:
         limit: int,
         ends: Callable[[int], bool],
         constraint: Constraint | None = None,
+        logprobs: int | None = None,
     ) -> None:
         self.context = list(prompt)
         self.prompt_length = len(self.context)
@@ -53,6 +57,7 @@ class Session:
         self.random = random
         self.constraint = constraint
         self.limit = limit
+        self.logprobs = logprobs
         self.finish: str | None = None
         self.ends = ends
         self._window = sampler.window(self.context)

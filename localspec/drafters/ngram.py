@@ -24,32 +24,57 @@ PRIORS = {
 589 and 1,087 sampled places of the embedded and the real pair; log-loss on the judging halves, with
 the weights before in brackets: greedy 0.460 (0.461) and 0.511 (0.513), sampled 0.577 (0.586) and,
 worse, 0.549 (0.544). Features: see `_features`."""
+_LEAD = 8
+"""Tokens at the end of a prompt that a prediction is hung on."""
 SHORTEST = 1
 """A single repeated token predicts little, and says so; it may still fill a free slot."""
 
 
 class NgramIndex:
-    """A suffix automaton that is kept equal to a session's committed tokens."""
+    """A suffix automaton that is kept equal to a session's committed tokens.
+
+    Before them it may hold a text that is expected to come (see `expect`), which is looked up as if
+    it had been said before.
+    """
 
     def __init__(self) -> None:
         self._automaton = SuffixAutomaton()
+        self._expected: list[int] = []
+
+    def expect(self, prompt: Sequence[int], prediction: Sequence[int]) -> None:
+        """Take a text for what will be said behind a prompt, until another one is expected.
+
+        The end of the prompt is put before it, so that it is found from the first token on. What
+        stands behind it, the beginning of the prompt, is expected in vain once.
+
+        Args:
+            prediction: its tokens; none to expect nothing.
+        """
+        expected = [*prompt[-_LEAD:], *prediction] if prediction else []
+        if expected != self._expected:
+            self._expected = expected
+            self._start_anew()
 
     def sync(self, context: Sequence[int]) -> None:
         """Append what is new in `context`; start anew where it is another text."""
         known = self._automaton.tokens
-        n = len(known)
+        n = len(known) - len(self._expected)
         if n and (n > len(context) or context[n - 1] != known[-1]):
-            self._automaton = SuffixAutomaton()
+            self._start_anew()
             n = 0
         if n < len(context):
             self._automaton.extend(context[n:])
 
     def begin(self, context: Sequence[int]) -> None:
         """A new generation: keep the automaton only if `context` really goes on from its text."""
-        known = self._automaton.tokens
+        known = self._automaton.tokens[len(self._expected) :]
         if list(context[: len(known)]) != known:
-            self._automaton = SuffixAutomaton()
+            self._start_anew()
         self.sync(context)
+
+    def _start_anew(self) -> None:
+        self._automaton = SuffixAutomaton()
+        self._automaton.extend(self._expected)
 
     def match(self, beyond: Sequence[int] = ()) -> Match:
         """The longest repeated ending of the text followed by the tokens `beyond`."""

@@ -80,6 +80,16 @@ class Vocabulary:
             found = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
         return found
 
+    def filling(self) -> dict[str, int]:
+        """The control tokens for filling in the middle, by name, as far as the model has them:
+        "pre", "suf" and "mid" around prefix, suffix and what is to come, "rep" before a repository
+        and "sep" before a file of it."""
+        found = {
+            name: getattr(llama_cpp, f"llama_vocab_fim_{name}")(self.handle)
+            for name in ("pre", "suf", "mid", "rep", "sep")
+        }
+        return {name: int(token) for name, token in found.items() if token >= 0}
+
     def difference(self, draft: Vocabulary) -> str | None:
         """How a token id means something else to a draft model than to the target, this one.
 

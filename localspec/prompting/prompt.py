@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
@@ -15,6 +15,13 @@ if TYPE_CHECKING:
 
 Prompt = str | Sequence[Message]
 """Raw text, or chat messages that go through the model's template."""
+
+
+class Tokens(tuple[int, ...]):
+    """A prompt of token ids, taken as they are."""
+
+    __slots__ = ()
+
 
 OVERFLOW = ("error", "drop_oldest")
 
@@ -27,12 +34,16 @@ class PromptBuilder:
         self._context_length = context_length
 
     def tokens(
-        self, prompt: Prompt, max_tokens: int | None, overflow: str, stats: GenerationStats
+        self,
+        prompt: Prompt | Tokens,
+        max_tokens: int | None,
+        overflow: str,
+        stats: GenerationStats,
     ) -> list[int]:
         """The prompt's token ids, checked to leave room for an answer.
 
         Args:
-            prompt: chat messages, or raw text.
+            prompt: chat messages, raw text, or token ids.
             max_tokens: longest answer, None without a limit.
             overflow: one of OVERFLOW.
             stats: whose notices tell what was left out.
@@ -46,6 +57,8 @@ class PromptBuilder:
         vocabulary = self._model.vocabulary
         if isinstance(prompt, str):
             tokens = vocabulary.tokenize(prompt, special=True, add_bos=True)
+        elif isinstance(prompt, Tokens):
+            tokens = self._checked(prompt)
         else:
             check_messages(prompt)
             tokens = self._render(prompt)
@@ -65,21 +78,46 @@ class PromptBuilder:
             )
         return tokens
 
-    def text(self, messages: Sequence[Message]) -> str:
+    def text(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> str:
         """The messages as the model's template writes them, a BOS of its own included.
+
+        Args:
+            tools, more: see `ChatTemplate.render`.
 
         Raises:
             UsageError: there is no template, or it refuses the messages.
         """
-        return self._template.render(messages)
+        return self._template.render(messages, tools=tools, more=more)
 
-    def _render(self, messages: Sequence[Message]) -> list[int]:
+    @property
+    def knows_tools(self) -> bool:
+        """Whether the model has a template with a place for descriptions of tools."""
+        return self._model.chat_template is not None and self._template.knows_tools
+
+    def rendered(self, text: str) -> list[int]:
+        """Token ids of what a template wrote, with a BOS where the model wants one."""
         vocabulary = self._model.vocabulary
-        text = self.text(messages)
         bos = vocabulary.special_text(vocabulary.bos)
         # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
         add_bos = not (bos and text.startswith(bos))
         return vocabulary.tokenize(text, special=True, add_bos=add_bos)
+
+    def _render(self, messages: Sequence[Message]) -> list[int]:
+        return self.rendered(self.text(messages))
+
+    def _checked(self, tokens: Sequence[int]) -> list[int]:
+        """The same; an id that the model does not have would take the process down."""
+        size = self._model.vocabulary.size
+        for token in tokens:
+            if not 0 <= token < size:
+                raise UsageError(f"There is no token {token}. Ids go from 0 to {size - 1}.")
+        return list(tokens)
 
     @cached_property
     def _template(self) -> ChatTemplate:

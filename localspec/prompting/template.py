@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 import jinja2
+from jinja2 import meta
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.errors import UsageError
@@ -22,6 +23,9 @@ class ChatTemplate:
     Args:
         source: jinja2, as in the GGUF key tokenizer.chat_template.
         bos, eos: the model's special tokens as text.
+
+    Attributes:
+        knows_tools: whether the template has a place for descriptions of tools.
 
     Raises:
         UsageError: the source is not valid jinja2.
@@ -38,13 +42,24 @@ class ChatTemplate:
         self._special = {"bos_token": bos, "eos_token": eos}
         try:
             self._template = environment.from_string(source)
+            self.knows_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
         except jinja2.TemplateError as error:
             raise UsageError(
                 f"The model's chat template is broken: {error}. Pass --raw to do without it."
             ) from None
 
-    def render(self, messages: Sequence[Message]) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> str:
         """The prompt up to where the assistant's answer begins.
+
+        Args:
+            tools: descriptions of functions, as OpenAI writes them.
+            more: other variables that the template knows, such as enable_thinking.
 
         Raises:
             UsageError: the template refuses the messages (a role it does not know, say), or does
@@ -52,9 +67,13 @@ class ChatTemplate:
         """
         try:
             return self._template.render(
-                messages=[dict(message) for message in messages],
-                add_generation_prompt=True,
-                **self._special,
+                {
+                    "add_generation_prompt": True,
+                    "tools": list(tools) if tools else None,
+                    **(more or {}),
+                    **self._special,
+                    "messages": [dict(message) for message in messages],
+                }
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise UsageError(

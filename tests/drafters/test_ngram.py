@@ -297,3 +297,48 @@ def test_its_kind_is_that_of_the_answer_and_each_has_its_own_beginnings() -> Non
         assert source.kind(session_of(TEXT, params=params)) == kind
         first = next(source.expected(source.place(session_of(TEXT, params=params))))
         assert len(source.priors[kind]) == len(first.features)
+
+
+def test_a_prediction_is_proposed_from_the_first_token_on() -> None:
+    index = NgramIndex()
+    index.expect([1, 2, 3], [7, 8, 9])
+    tree = TokenTree()
+    source = NgramSource(index)
+    source.begin([1, 2, 3])
+    source.propose(session_of([1, 2, 3]), Plan("ngram", 3, 1), tree)
+    assert tree.tokens == [7, 8, 9]
+
+
+def test_a_prediction_is_found_again_where_the_answer_comes_back_to_it() -> None:
+    index = NgramIndex()
+    index.expect([1, 2, 3], [4, 5, 6, 7, 8, 9])
+    index.begin([1, 2, 3])
+    tree = TokenTree()
+    source = NgramSource(index)
+    source.propose(session_of([1, 2, 3, 0, 0, 6, 7]), Plan("ngram", 2, 1), tree)
+    assert tree.tokens == [8, 9]
+
+
+def test_a_prediction_is_forgotten_with_its_answer() -> None:
+    index = NgramIndex()
+    index.expect([1, 2, 3], [7, 8, 9])
+    index.begin([1, 2, 3])
+    index.expect([1, 2, 3], [])
+    index.begin([1, 2, 3])
+    tree = TokenTree()
+    NgramSource(index, shortest=1).propose(session_of([1, 2, 3]), Plan("ngram", 3, 1), tree)
+    assert tree.tokens == []
+
+
+@given(texts, texts, texts)
+def test_a_prediction_changes_nothing_about_how_the_text_is_kept(
+    prompt: list[int], prediction: list[int], answer: list[int]
+) -> None:
+    """The index with a prediction is that of both texts in a row."""
+    index, other = NgramIndex(), NgramIndex()
+    index.expect(prompt, prediction)
+    index.begin(prompt)
+    index.sync(prompt + answer)
+    other.sync([*prompt[-8:], *prediction, *prompt, *answer])
+    assert index.match() == other.match()
+    assert index.candidates(index.match(), 4, 1) == other.candidates(other.match(), 4, 1)

@@ -58,3 +58,19 @@ def test_a_broken_template_is_named() -> None:
 def test_the_sandbox_holds(source: str) -> None:
     with pytest.raises(UsageError, match="refuses"):
         render(source)
+
+
+def test_tools_and_other_variables_reach_a_template_that_knows_them() -> None:
+    source = "{% if tools %}{{ tools | tojson }}{% endif %}{{ enable_thinking }}"
+    template = ChatTemplate(source, bos="", eos="")
+    assert template.knows_tools
+    assert template.render(USER, tools=[{"type": "function"}], more={"enable_thinking": 1}) == (
+        '[{"type": "function"}]1'
+    )
+    assert template.render(USER) == ""
+    assert not ChatTemplate("{{ messages }}", bos="", eos="").knows_tools
+
+
+def test_other_variables_cannot_take_the_place_of_messages() -> None:
+    template = ChatTemplate("{{ messages[0].content }}{{ bos_token }}", bos="<s>", eos="")
+    assert template.render(USER, more={"messages": [], "bos_token": "no"}) == "Hi & <you><s>"

@@ -8,7 +8,7 @@ in another order, and named in another way.
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,38 @@ def sentencepiece(path: Path, source: Path) -> Path:
     return _finish(writer, path, reader, [row for _, row, *_ in pieces])
 
 
-def _write_bpe(path: Path, reader: GGUFReader, order: Sequence[int], merges: Sequence[str]) -> Path:
+def outfitted(
+    path: Path, source: Path, *, template: str | None = None, filling: Sequence[str] = ()
+) -> Path:
+    """Write a copy with the same tokens, and another template or tokens for filling in the middle.
+
+    Args:
+        filling: tokens that become those for "pre", "suf" and "mid", in this order.
+    """
+    reader = GGUFReader(source)
+    tokens = _tokens(reader)
+    ids = {
+        f"tokenizer.ggml.fim_{name}_token_id": tokens.index(token)
+        for name, token in zip(("pre", "suf", "mid"), filling, strict=False)
+    }
+    order = range(len(tokens))
+    return _write_bpe(path, reader, order, _merges(reader), template=template, ids=ids)
+
+
+def _write_bpe(
+    path: Path,
+    reader: GGUFReader,
+    order: Sequence[int],
+    merges: Sequence[str],
+    *,
+    template: str | None = None,
+    ids: Mapping[str, int] | None = None,
+) -> Path:
     tokens = _tokens(reader)
     types = reader.fields["tokenizer.ggml.token_type"].contents()
-    writer = _writer(path, reader, "bpe")
+    writer = _writer(path, reader, "bpe", template)
+    for key, token in (ids or {}).items():
+        writer.add_uint32(key, token)
     writer.add_tokenizer_model("gpt2")
     writer.add_tokenizer_pre("gpt-2")
     writer.add_token_list([tokens[i] for i in order])
@@ -103,7 +131,7 @@ def _write_bpe(path: Path, reader: GGUFReader, order: Sequence[int], merges: Seq
     return _finish(writer, path, reader, order)
 
 
-def _writer(path: Path, reader: GGUFReader, name: str) -> GGUFWriter:
+def _writer(path: Path, reader: GGUFReader, name: str, template: str | None = None) -> GGUFWriter:
     architecture = str(reader.fields["general.architecture"].contents())
     writer = GGUFWriter(path, architecture)
     for key, field in reader.fields.items():
@@ -113,7 +141,7 @@ def _writer(path: Path, reader: GGUFReader, name: str) -> GGUFWriter:
     writer.add_name(f"tale-{name}")
     writer.add_file_type(int(reader.fields["general.file_type"].contents()))
     writer.add_quantization_version(2)
-    template = reader.fields["tokenizer.chat_template"].contents()
+    template = template or reader.fields["tokenizer.chat_template"].contents()
     writer.add_key_value("tokenizer.chat_template", template, GGUFValueType.STRING)
     return writer
 

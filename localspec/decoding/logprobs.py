@@ -1,0 +1,54 @@
+"""What the target itself thought of the tokens of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from localspec.decoding.sampling import Rows, top_ids
+
+
+class TokenLogprob(NamedTuple):
+    """One committed token, and what might have come in its place.
+
+    Attributes:
+        token: its id.
+        logprob: natural logarithm of its probability.
+        top: the most probable tokens with theirs, best first.
+    """
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...]
+
+
+def told_along(
+    rows: Rows, path: Sequence[int], tokens: Sequence[int], alternatives: int
+) -> tuple[TokenLogprob, ...]:
+    """Log-probabilities of the tokens of one step: of the target, whoever proposed them.
+
+    They are of the softmax of its logits as they are: at temperature 1, before bias, grammar,
+    penalties and truncation.
+
+    Args:
+        rows: of the pass, float32 [1 + nodes, vocabulary].
+        path: the accepted nodes, whose tokens `tokens` begins with.
+        tokens: what was committed.
+        alternatives: how many of the most probable tokens to tell with each.
+    """
+    found = []
+    for token, row_number in zip(tokens, [0, *(node + 1 for node in path)], strict=False):
+        row = rows[row_number]
+        best = float(row.max())
+        normaliser = best + float(np.log(np.exp(row - best).sum(dtype=np.float64)))
+        top = top_ids(row, alternatives) if alternatives else ()
+        found.append(
+            TokenLogprob(
+                token,
+                float(row[token]) - normaliser,
+                tuple((int(one), float(row[one]) - normaliser) for one in top),
+            )
+        )
+    return tuple(found)

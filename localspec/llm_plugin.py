@@ -1,0 +1,103 @@
+"""`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process.
+
+For a model that is to stay loaded between commands there is `localspec serve`, see docs/clients.md.
+"""
+
+from __future__ import annotations
+
+import atexit
+import json
+import logging
+from collections.abc import Iterator
+from typing import Any
+
+import llm
+from pydantic import Field
+
+import localspec
+
+logger = logging.getLogger("localspec.llm")
+
+PREFIX = "localspec/"
+_open: dict[tuple[str, str], localspec.Engine] = {}
+
+
+@llm.hookimpl
+def register_models(register: Any) -> None:
+    """Every model on this machine that can generate text, under what it is called after -m."""
+    from localspec.hub.local import local_models
+
+    try:
+        references = [model.reference for model in local_models() if model.problem is None]
+    except (localspec.LocalspecError, OSError) as error:  # llm has other models to go on with
+        logger.warning("no local models are listed: %s", error)
+        references = ["demo"]
+    for reference in dict.fromkeys(references):
+        register(LocalModel(reference))
+
+
+class LocalModel(llm.Model):
+    """A model on this machine."""
+
+    can_stream = True
+    supports_schema = True
+
+    class Options(llm.Options):
+        max_tokens: int | None = Field(None, ge=1, description="Longest answer.")
+        temperature: float | None = Field(None, ge=0, description="0 is greedy.")
+        top_p: float | None = Field(None, gt=0, le=1, description="Nucleus.")
+        top_k: int | None = Field(None, ge=0, description="0 is off.")
+        seed: int | None = Field(None, ge=0, description="Repeats an answer.")
+        draft: str = Field("auto", description="The draft model: a reference, auto or none.")
+
+    def __init__(self, reference: str) -> None:
+        self.model_id = PREFIX + reference
+        self._reference = reference
+
+    def execute(
+        self, prompt: Any, stream: bool, response: Any, conversation: Any = None
+    ) -> Iterator[str]:
+        """Answer a prompt, behind what was said before."""
+        options = prompt.options
+        said = {
+            name: getattr(options, name)
+            for name in ("temperature", "top_p", "top_k", "seed")
+            if getattr(options, name) is not None
+        }
+        engine = _engine(self._reference, options.draft)
+        answer = engine.stream(
+            _messages(prompt, conversation) if engine.model.chat_template else prompt.prompt,
+            max_tokens=options.max_tokens,
+            sampling=localspec.SamplingParams(**said),
+            json_schema=json.dumps(prompt.schema) if prompt.schema else None,
+            overflow="drop_oldest",
+        )
+        with answer:
+            for chunk in answer:
+                if chunk.text:
+                    yield chunk.text
+        response.set_usage(
+            input=answer.stats.prompt_tokens,
+            output=answer.stats.generated_tokens,
+            details={"drafted": answer.stats.drafted, "accepted": answer.stats.accepted},
+        )
+
+
+def _engine(reference: str, draft: str) -> localspec.Engine:
+    """The engine of a model, opened once."""
+    found = _open.get((reference, draft))
+    if found is None:
+        found = _open[reference, draft] = localspec.load(reference, draft=draft)
+        atexit.register(found.close)
+    return found
+
+
+def _messages(prompt: Any, conversation: Any) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = []
+    if prompt.system:
+        found.append({"role": "system", "content": prompt.system})
+    for earlier in conversation.responses if conversation is not None else ():
+        found.append({"role": "user", "content": earlier.prompt.prompt or ""})
+        found.append({"role": "assistant", "content": earlier.text_or_raise()})
+    found.append({"role": "user", "content": prompt.prompt or ""})
+    return found

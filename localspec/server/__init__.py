@@ -1,0 +1,1 @@
+"""`localspec serve`: the engine behind the protocols that clients of local models speak."""

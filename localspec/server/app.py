@@ -1,0 +1,102 @@
+"""All endpoints, and what becomes of an error in one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from localspec.server import basics, page
+from localspec.server.anthropic import messages
+from localspec.server.events import ClientGone
+from localspec.server.failures import ApiError, as_api_error, error_body
+from localspec.server.guard import Guard
+from localspec.server.llama_cpp import figures, texts
+from localspec.server.llama_cpp.completion import completion
+from localspec.server.llama_cpp.infill import infill
+from localspec.server.ollama import answering, models
+from localspec.server.openai.chat import chat_completions
+from localspec.server.openai.completions import completions
+from localspec.server.openai.responses import responses
+from localspec.server.service import Service
+
+Handler = Callable[[Service, Request], Awaitable[ASGIApp]]
+
+ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
+    ("GET", "/", page.page),
+    ("GET", "/events", page.events),
+    ("GET", "/health", basics.health),
+    ("GET", "/v1/health", basics.health),
+    ("GET", "/v1/models", basics.models),
+    ("GET", "/models", basics.models),
+    ("GET", "/v1/models/{name:path}", basics.model),
+    ("POST", "/v1/chat/completions", chat_completions),
+    ("POST", "/chat/completions", chat_completions),
+    ("POST", "/v1/completions", completions),
+    ("POST", "/v1/responses", responses),
+    ("POST", "/v1/messages", messages.messages),
+    ("POST", "/v1/messages/count_tokens", messages.count_tokens),
+    ("POST", "/api/chat", answering.chat),
+    ("POST", "/api/generate", answering.generate),
+    ("GET", "/api/tags", models.tags),
+    ("GET", "/api/ps", models.ps),
+    ("POST", "/api/show", models.show),
+    ("GET", "/api/version", models.version),
+    ("POST", "/completion", completion),
+    ("POST", "/completions", completion),
+    ("POST", "/infill", infill),
+    ("POST", "/tokenize", texts.tokenize),
+    ("POST", "/detokenize", texts.detokenize),
+    ("POST", "/apply-template", texts.apply_template),
+    ("GET", "/props", texts.props),
+    ("GET", "/slots", figures.slots),
+    ("GET", "/metrics", figures.metrics),
+)
+"""Methods, paths, and who answers."""
+
+
+class Endpoint:
+    """A handler as an application of its own: errors become replies."""
+
+    def __init__(self, service: Service, handler: Handler) -> None:
+        self._service = service
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        try:
+            response = await self._handler(self._service, request)
+        except ClientGone:
+            response = Response(status_code=499)
+        except Exception as error:
+            response = failure(scope["path"], as_api_error(error))
+        await response(scope, receive, send)
+
+
+def failure(path: str, error: ApiError) -> Response:
+    """The reply that an error makes."""
+    headers = dict(error.headers)
+    if error.status in (408, 413):  # the rest of the body would be taken for a request
+        headers["Connection"] = "close"
+    return JSONResponse(error_body(path, error), error.status, headers)
+
+
+def build(service: Service) -> ASGIApp:
+    """The application of a server."""
+    routes = [
+        Route(path, Endpoint(service, handler), methods=[method])
+        for method, path, handler in ENDPOINTS
+    ]
+
+    async def not_found(request: Request, error: Exception) -> Response:
+        status = getattr(error, "status_code", 404)
+        told = "There is no such endpoint." if status == 404 else "That method is not for this."
+        return failure(request.url.path, ApiError(status, told))
+
+    app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
+    app.router.redirect_slashes = False
+    return Guard(app, service.options, service.activity)

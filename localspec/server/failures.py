@@ -1,0 +1,125 @@
+"""What goes wrong with a request, and how each protocol says so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from localspec.errors import ContextOverflow, LocalspecError, UsageError
+
+logger = logging.getLogger("localspec.server")
+
+_KINDS = {
+    400: "invalid_request_error",
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    405: "invalid_request_error",
+    408: "invalid_request_error",
+    413: "invalid_request_error",
+    431: "invalid_request_error",
+    429: "rate_limit_error",
+    501: "not_supported_error",
+    503: "unavailable_error",
+}
+
+
+class ApiError(Exception):
+    """A request that is refused, or an answer that failed.
+
+    Attributes:
+        status: of HTTP.
+        message: for people.
+        code: for programs, as OpenAI names them; None where it has no name.
+        param: the field of the request that is wrong.
+        retry_after: seconds after which trying again may help.
+        more: further members of the error object.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after: int | None = None,
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+        self.code = code
+        self.param = param
+        self.retry_after = retry_after
+        self.more = dict(more or {})
+
+    @property
+    def kind(self) -> str:
+        """The `type` of the error object."""
+        return str(self.more.get("type") or _KINDS.get(self.status, "server_error"))
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Those that go with it."""
+        headers = {} if self.retry_after is None else {"Retry-After": str(self.retry_after)}
+        if self.status == 401:
+            headers["WWW-Authenticate"] = "Bearer"
+        return headers
+
+
+def as_api_error(error: BaseException) -> ApiError:
+    """Any exception as what a client is told of it; what nobody foresaw goes into the log."""
+    if isinstance(error, ApiError):
+        return error
+    if isinstance(error, ContextOverflow):
+        return ApiError(
+            400,
+            str(error),
+            code="context_length_exceeded",
+            more={
+                "type": "exceed_context_size_error",
+                "n_prompt_tokens": error.needed,
+                "n_ctx": error.available,
+            },
+        )
+    if isinstance(error, UsageError):
+        return ApiError(400, str(error))
+    if isinstance(error, LocalspecError):
+        return ApiError(500, str(error))
+    if isinstance(error, MemoryError):
+        return ApiError(503, "There is not enough memory for this request.")
+    logger.error("internal error: %s", type(error).__name__, exc_info=error)
+    return ApiError(500, f"Internal error, {type(error).__name__}. The server's log has more.")
+
+
+def openai_body(error: ApiError) -> dict[str, Any]:
+    """OpenAI's error object, with llama.cpp's members."""
+    return {
+        "error": {
+            "message": error.message,
+            "type": error.kind,
+            "param": error.param,
+            "code": error.code if error.code is not None else error.status,
+            **{name: value for name, value in error.more.items() if name != "type"},
+        }
+    }
+
+
+_ANTHROPIC = {413: "request_too_large", 503: "overloaded_error", 500: "api_error"}
+
+
+def anthropic_body(error: ApiError) -> dict[str, Any]:
+    """Anthropic's error object."""
+    kind = _ANTHROPIC.get(error.status, _KINDS.get(error.status, "invalid_request_error"))
+    return {"type": "error", "error": {"type": kind, "message": error.message}}
+
+
+def error_body(path: str, error: ApiError) -> dict[str, Any]:
+    """The error object of the protocol that a path belongs to."""
+    if path.startswith("/v1/messages"):
+        return anthropic_body(error)
+    if path.startswith("/api/"):
+        return {"error": error.message}
+    return openai_body(error)

@@ -1,0 +1,1 @@
+"""The endpoints of llama.cpp's own server."""

@@ -1,0 +1,143 @@
+"""`/tokenize`, `/detokenize`, `/apply-template`, `/props`: what the model makes of text."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Annotated, Any
+
+from pydantic import Field
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localspec import Engine, SamplingParams
+from localspec.prompting.template import check_messages
+from localspec.server.conversation import with_system
+from localspec.server.events import as_json
+from localspec.server.failures import ApiError
+from localspec.server.openai.chat_wire import FunctionTool, Message, messages_of, tools_of
+from localspec.server.service import FINGERPRINT, Service
+from localspec.server.tools import chosen, explained
+from localspec.server.wire import Record
+
+
+class TokenizeRequest(Record):
+    content: str = ""
+    add_special: bool = False
+    parse_special: bool = True
+    with_pieces: bool = False
+
+
+class DetokenizeRequest(Record):
+    tokens: list[int] | None = None
+
+
+class TemplateRequest(Record):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: list[FunctionTool] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+
+
+def reply(value: Any) -> Response:
+    """A JSON response."""
+    return Response(as_json(value), media_type="application/json")
+
+
+async def tokenize(service: Service, request: Request) -> Response:
+    """Token ids of a text."""
+    wanted = await service.read(request, TokenizeRequest)
+    engine = service.engine()
+    tokens = await asyncio.to_thread(
+        engine.model.vocabulary.tokenize,
+        wanted.content,
+        special=wanted.parse_special,
+        add_bos=wanted.add_special,
+    )
+    if not wanted.with_pieces:
+        return reply({"tokens": tokens})
+    return reply({"tokens": [{"id": token, "piece": _piece(token, engine)} for token in tokens]})
+
+
+async def detokenize(service: Service, request: Request) -> Response:
+    """The text of token ids."""
+    wanted = await service.read(request, DetokenizeRequest)
+    engine = service.engine()
+    return reply({"content": text_of_tokens(wanted.tokens or [], engine)})
+
+
+async def apply_template(service: Service, request: Request) -> Response:
+    """The prompt that messages become."""
+    wanted = await service.read(request, TemplateRequest)
+    engine = service.engine()
+    prompts = engine.prompts
+    messages = messages_of(wanted.messages, knows_tools=prompts.knows_tools)
+    tools = chosen(tools_of(wanted.tools), "auto", several=False)
+    if tools.tools and not prompts.knows_tools:
+        messages = with_system(messages, explained(tools))
+    more = dict(wanted.chat_template_kwargs or {})
+    if wanted.add_generation_prompt is not None:
+        more["add_generation_prompt"] = wanted.add_generation_prompt
+    described = [tool.as_openai() for tool in tools.tools] if prompts.knows_tools else None
+
+    def text() -> str:
+        check_messages(messages)
+        return prompts.text(messages, tools=described, more=more)
+
+    return reply({"prompt": await asyncio.to_thread(text)})
+
+
+async def props(service: Service, request: Request) -> Response:
+    """What the server has, and how it answers by itself."""
+    engine = service.engine()
+    vocabulary = engine.model.vocabulary
+    return reply(
+        {
+            "default_generation_settings": {
+                "n_ctx": engine.context_length,
+                "params": settings_of(service.defaults),
+            },
+            "total_slots": service.gate.slots,
+            "model_alias": service.host.name,
+            "model_path": str(engine.model.path),
+            "modalities": {"vision": False, "audio": False},
+            "chat_template": engine.model.chat_template or "",
+            "bos_token": vocabulary.special_text(vocabulary.bos),
+            "eos_token": vocabulary.special_text(vocabulary.eos),
+            "build_info": FINGERPRINT,
+            "is_sleeping": False,
+        }
+    )
+
+
+def settings_of(sampling: SamplingParams) -> dict[str, Any]:
+    """Sampling parameters by llama.cpp's names."""
+    found = dataclasses.asdict(sampling)
+    found["seed"] = -1 if sampling.seed is None else sampling.seed
+    found["repeat_last_n"] = found.pop("penalty_last_n")
+    found["logit_bias"] = [
+        {"token": token, "bias": max(bias, -1e9)} for token, bias in sampling.logit_bias.items()
+    ]
+    return found
+
+
+def text_of_tokens(tokens: list[int], engine: Engine) -> str:
+    """The text that token ids stand for.
+
+    Raises:
+        ApiError: one that there is not.
+    """
+    size = engine.model.vocabulary.size
+    for token in tokens:
+        if not 0 <= token < size:
+            raise ApiError(400, f"There is no such token. Ids go from 0 to {size - 1}.")
+    return b"".join(engine.token_bytes(token) for token in tokens).decode("utf-8", "replace")
+
+
+def _piece(token: int, engine: Engine) -> str | list[int]:
+    """A token's text, or its bytes where they are no text by themselves."""
+    data = engine.model.vocabulary.piece(token, special=True)
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return list(data)

@@ -1,0 +1,141 @@
+"""What ollama's requests consist of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from localspec import Engine
+from localspec.server.answer import Ask
+from localspec.server.failures import ApiError
+from localspec.server.openai.chat_wire import FunctionTool, Message, ToolCall
+from localspec.server.schemas import require_bounded
+from localspec.server.service import Service
+from localspec.server.wire import (
+    Finite,
+    Probability,
+    Record,
+    SamplingFields,
+    length_of,
+    sampling_of,
+    stops_of,
+)
+
+
+class Options(Record):
+    temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
+    top_p: Probability | None = None
+    top_k: Annotated[int, Field(ge=-1, le=1_000_000)] | None = None
+    min_p: Probability | None = None
+    seed: int | None = None
+    stop: str | list[str] | None = None
+    num_predict: int | None = None
+    repeat_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
+    presence_penalty: Finite | None = None
+    frequency_penalty: Finite | None = None
+
+
+class OllamaFunction(Record):
+    name: str
+    arguments: dict[str, Any] | str | None = None
+
+
+class OllamaCall(Record):
+    function: OllamaFunction
+
+
+class OllamaMessage(Record):
+    role: str
+    content: str | None = None
+    images: list[str] | None = None
+    tool_calls: list[OllamaCall] | None = None
+    tool_name: str | None = None
+
+
+class Asking(Record):
+    """What both ways to ask have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    format: str | dict[str, Any] | None = None
+    options: Options | None = None
+    think: bool | str | None = None
+    images: list[str] | None = None
+
+
+class ChatRequest(Asking):
+    messages: list[OllamaMessage] = Field(default_factory=list)
+    tools: list[FunctionTool] | None = None
+
+
+class GenerateRequest(Asking):
+    prompt: str = ""
+    suffix: str | None = None
+    system: str | None = None
+    raw: bool | None = None
+
+
+def ask_of(service: Service, engine: Engine, wanted: Asking) -> Ask:
+    """What the engine is asked, but for the prompt.
+
+    Raises:
+        ApiError: it cannot be meant.
+    """
+    if wanted.images:
+        raise ApiError(400, "The model reads text only. Leave the images out.")
+    options = wanted.options or Options()
+    fields = SamplingFields(**options.model_dump(exclude={"stop", "num_predict"}))
+    return Ask(
+        prompt="",
+        max_tokens=length_of(options.num_predict),
+        stop=stops_of(options.stop),
+        sampling=sampling_of(fields, service.defaults, engine),
+        json_schema=_schema(wanted.format),
+    )
+
+
+def _schema(form: str | dict[str, Any] | None) -> str | None:
+    if form is None or form == "":
+        return None
+    if isinstance(form, str):
+        if form != "json":
+            raise ApiError(400, "format is neither json nor a JSON schema.")
+        return '{"type": "object"}'
+    require_bounded(form)
+    return json.dumps(form)
+
+
+def messages_in(messages: Sequence[OllamaMessage]) -> list[Message]:
+    """The messages as OpenAI has them.
+
+    Raises:
+        ApiError: one has an image.
+    """
+    found = []
+    for message in messages:
+        if message.images:
+            raise ApiError(400, "The model reads text only. Leave the images out.")
+        calls = [
+            ToolCall.model_validate(
+                {"function": {"name": call.function.name, "arguments": _text(call.function)}}
+            )
+            for call in message.tool_calls or ()
+        ]
+        found.append(
+            Message(
+                role=message.role,
+                content=message.content or "",
+                name=message.tool_name,
+                tool_calls=calls or None,
+            )
+        )
+    return found
+
+
+def _text(function: OllamaFunction) -> str:
+    arguments = function.arguments
+    return arguments if isinstance(arguments, str) else json.dumps(arguments or {})

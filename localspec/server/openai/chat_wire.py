@@ -1,0 +1,231 @@
+"""What a request for a chat completion consists of."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, Literal
+
+from pydantic import Field
+
+from localspec.llama.grammar_limits import require_bounded as require_bounded_grammar
+from localspec.server.failures import ApiError
+from localspec.server.schemas import require_bounded
+from localspec.server.tools import Tool
+from localspec.server.wire import MOST_CHOICES, Record, SamplingFields
+
+_LONGEST_GRAMMAR = 32_000
+_MOST_STARTS = 128
+"""Ways in which a rule of a grammar may begin: a stranger's may not be as ambiguous as our own."""
+TEXTS = ("text", "input_text", "output_text", "refusal")
+"""Kinds of content parts that are text."""
+
+
+class FunctionCall(Record):
+    name: str
+    arguments: str = "{}"
+
+
+class ToolCall(Record):
+    id: str | None = None
+    type: str | None = None
+    function: FunctionCall
+
+
+class ContentPart(Record):
+    type: str
+    text: str | None = None
+    refusal: str | None = None
+
+
+Content = str | list[ContentPart]
+
+
+class Message(Record):
+    role: str
+    content: Content | None = None
+    name: str | None = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
+    reasoning_content: str | None = None
+
+
+class Function(Record):
+    name: Annotated[str, Field(min_length=1, max_length=128)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class FunctionTool(Record):
+    type: str
+    function: Function
+
+
+class SchemaFormat(Record):
+    name: str | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+    strict: bool | None = None
+
+
+class ResponseFormat(Record):
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: SchemaFormat | None = None
+    schema_: Annotated[dict[str, Any] | None, Field(alias="schema")] = None
+
+
+class StreamOptions(Record):
+    include_usage: bool | None = None
+
+
+class Prediction(Record):
+    type: Literal["content"] = "content"
+    content: Content
+
+
+class Answering(SamplingFields):
+    """What chat completions and completions have in common."""
+
+    model: str | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    stop: str | list[str] | None = None
+    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    n_predict: int | None = None
+    grammar: str | None = None
+    json_schema: dict[str, Any] | None = None
+    response_format: ResponseFormat | None = None
+    prediction: Prediction | None = None
+    timings_per_token: bool | None = None
+
+    @property
+    def longest(self) -> int | None:
+        """The longest answer, by the first of its names that was given."""
+        given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
+        return next((value for value in given if value is not None), None)
+
+
+class ChatRequest(Answering):
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: list[FunctionTool] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
+    logprobs: bool | None = None
+    top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+def text_of(content: Content | None) -> str:
+    """The text of a message, its parts joined by line breaks.
+
+    Raises:
+        ApiError: a part that is no text.
+    """
+    if content is None or isinstance(content, str):
+        return content or ""
+    for part in content:
+        if part.type not in TEXTS:
+            raise ApiError(
+                400,
+                f"The model reads text only, and a message has a part of type "
+                f"'{part.type[:40]}'. Leave it out.",
+                param="messages",
+            )
+    return "\n".join(part.text or part.refusal or "" for part in content)
+
+
+def messages_of(messages: Sequence[Message], *, knows_tools: bool) -> list[dict[str, Any]]:
+    """The messages as templates know them.
+
+    Args:
+        knows_tools: whether the template knows calls and their results; else they become text.
+    """
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        role = "system" if message.role == "developer" else message.role
+        one: dict[str, Any] = {"role": role, "content": text_of(message.content)}
+        if message.tool_calls:
+            calls = [_call_of(call) for call in message.tool_calls]
+            if knows_tools:
+                one["tool_calls"] = calls
+            else:
+                functions = [call["function"] for call in calls]
+                said = [json.dumps(function, ensure_ascii=False) for function in functions]
+                one["content"] = "\n".join(filter(None, [one["content"], *said]))
+        if role in ("tool", "function"):
+            if knows_tools:
+                one |= {"name": message.name, "tool_call_id": message.tool_call_id}
+            else:
+                one = {"role": "user", "content": f"Result of the call: {one['content']}"}
+        if message.reasoning_content:
+            one["reasoning_content"] = message.reasoning_content
+        found.append(one)
+    return found
+
+
+def _call_of(call: ToolCall) -> dict[str, Any]:
+    """A call as templates want it: the arguments as an object, if they are one."""
+    arguments: Any = call.function.arguments
+    try:
+        parsed = json.loads(arguments)
+    except (ValueError, RecursionError):
+        parsed = None
+    if isinstance(parsed, dict):
+        arguments = parsed
+    function = {"name": call.function.name, "arguments": arguments}
+    return {"id": call.id, "type": "function", "function": function}
+
+
+def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
+    """The functions among the tools.
+
+    Raises:
+        ApiError: a tool of another kind.
+    """
+    found = []
+    for tool in tools or ():
+        if tool.type != "function":
+            raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
+        parameters = tool.function.parameters or {"type": "object"}
+        require_bounded(parameters)
+        found.append(Tool(tool.function.name, tool.function.description or "", parameters))
+    return found
+
+
+def grammar_of(request: Answering) -> str | None:
+    """The GBNF that the answer has to match.
+
+    Raises:
+        ApiError, UsageError: it is too large.
+    """
+    if request.grammar is None or not request.grammar.strip():
+        return None
+    if len(request.grammar) > _LONGEST_GRAMMAR:
+        raise ApiError(
+            400, f"The grammar is longer than {_LONGEST_GRAMMAR} characters.", param="grammar"
+        )
+    require_bounded_grammar(request.grammar, most_starts=_MOST_STARTS)
+    return request.grammar
+
+
+def schema_of(request: Answering) -> str | None:
+    """The JSON schema that the answer has to match, as text.
+
+    Raises:
+        ApiError: one that is missing or too large.
+    """
+    form = request.response_format
+    schema: dict[str, Any] | None = request.json_schema
+    if form is not None and form.type == "json_object":
+        schema = form.schema_ or {"type": "object"}
+    elif form is not None and form.type == "json_schema":
+        schema = form.json_schema.schema_ if form.json_schema else form.schema_
+        if schema is None:
+            raise ApiError(
+                400, "response_format lacks json_schema.schema.", param="response_format"
+            )
+    if schema is None:
+        return None
+    require_bounded(schema)
+    return json.dumps(schema)

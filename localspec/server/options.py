@@ -1,0 +1,87 @@
+"""What a user may say about the server, and what it allows its clients."""
+
+from __future__ import annotations
+
+import ipaddress
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from localspec.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerOptions:
+    """Where to listen, whom to answer, and how much of everything a client gets.
+
+    Attributes:
+        host: address or name to listen at.
+        port: 0 takes a free one.
+        api_key: what clients have to show; None lets everybody in that reaches the port.
+        insecure: listen beyond this machine without a key.
+        cors: origins of web pages that may use the server, "*" for all.
+        allowed_hosts: names under which it is known, besides addresses and those of this machine.
+        max_queue: answers that may wait for their turn.
+        log_prompts: write prompts into the log.
+        body: most bytes of a request.
+        headers: most bytes of a request's head.
+        connections: most at a time.
+        header_timeout, body_timeout: seconds a client may take to send them.
+        write_timeout: seconds a client may leave what was sent unread, once its buffers are full.
+        drain: seconds that running answers get when the server is told to stop.
+
+    Raises:
+        UsageError: a value that cannot be meant, or one that is not safe.
+    """
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    api_key: str | None = None
+    insecure: bool = False
+    cors: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
+    max_queue: int = 64
+    log_prompts: bool = False
+    body: int = 4 << 20
+    headers: int = 32 << 10
+    connections: int = 512
+    header_timeout: float = 10.0
+    body_timeout: float = 30.0
+    write_timeout: float = 30.0
+    drain: float = 30.0
+
+    def __post_init__(self) -> None:
+        if not self.host or not self.host.isprintable():
+            raise UsageError("host is empty or no name. Give an address, such as 127.0.0.1.")
+        if not 0 <= self.port <= 65535:
+            raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")
+        if self.max_queue < 0:
+            raise UsageError(f"max-queue is {self.max_queue}. Give 0 or more.")
+        if self.api_key is not None and not (
+            self.api_key.isascii() and self.api_key.isprintable() and self.api_key.strip()
+        ):
+            raise UsageError("api-key is empty or has characters that no header can carry.")
+        for origin in self.cors:
+            if origin != "*" and not _is_origin(origin):
+                raise UsageError(
+                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, or *."
+                )
+        if self.api_key is None and not self.insecure and not is_loopback(self.host):
+            raise UsageError(
+                f"Whoever reaches {self.host} could use the model. Give a key with --api-key or "
+                "LOCALSPEC_API_KEY, or say --insecure."
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine alone."""
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _is_origin(text: str) -> bool:
+    parts = urlsplit(text)
+    return bool(parts.scheme and parts.netloc) and text == f"{parts.scheme}://{parts.netloc}"

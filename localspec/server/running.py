@@ -1,0 +1,196 @@
+"""The server's life: a socket, a model that loads meanwhile, and an orderly end."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import logging
+import signal
+import socket
+from collections.abc import Callable, Generator
+from types import FrameType
+
+import uvicorn
+
+from localspec import Engine, SamplingParams
+from localspec.errors import LocalspecError, UsageError
+from localspec.server.app import build
+from localspec.server.model_host import Opener
+from localspec.server.options import ServerOptions
+from localspec.server.protocol import protocol_class
+from localspec.server.service import Service
+from localspec.text import printable
+
+logger = logging.getLogger("localspec.server")
+
+_BACKLOG = 128
+
+
+def listen(options: ServerOptions) -> socket.socket:
+    """A socket at the host and port of the options.
+
+    Raises:
+        LocalspecError: somebody else has the port.
+        UsageError: there is no such host here.
+    """
+    try:
+        found = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except (OSError, UnicodeError):
+        raise UsageError(
+            f"There is no host '{options.host}'. Give an address of this machine with --host."
+        ) from None
+    # A name may stand for addresses of both kinds; clients try 127.0.0.1.
+    family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
+    server = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        server.bind(address)
+        server.listen(_BACKLOG)
+    except OSError as error:
+        server.close()
+        raise _refused(options, error) from None
+    server.setblocking(False)
+    return server
+
+
+def _refused(options: ServerOptions, error: OSError) -> LocalspecError:
+    if error.errno == errno.EADDRINUSE:
+        return LocalspecError(
+            f"Port {options.port} of {options.host} is taken. Give another one with --port, or 0 "
+            "for any."
+        )
+    if error.errno == errno.EACCES:
+        return LocalspecError(
+            f"Port {options.port} is for the system. Give one above 1023 with --port."
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return UsageError(
+            f"This machine has no address {options.host}. Give one of its own with --host."
+        )
+    return LocalspecError(
+        f"Nothing can listen at {options.host}: {error.strerror}. Give another --host or --port."
+    )
+
+
+class _Forward(logging.Handler):
+    """What uvicorn has to say, as a line of our own log."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        told = record.exc_info[1] if record.exc_info else None
+        logger.log(
+            min(record.levelno, logging.WARNING) if told is None else logging.ERROR,
+            "uvicorn: %s",
+            printable(record.getMessage()),
+            exc_info=told,
+        )
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, with our way to stop: the first signal drains, the second one cuts."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.service: Service | None = None
+        self.cut = False
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Generator[None, None, None]:
+        numbers = (signal.SIGINT, signal.SIGTERM)
+        # A shell that starts a job in the background has it ignore Ctrl+C; leave that so.
+        before = {
+            number: signal.signal(number, self.handle_exit)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.cut = self.force_exit = self.should_exit
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        assert self.service is not None
+        self.service.draining.set()
+        await super().shutdown(sockets)
+
+
+def serve(
+    options: ServerOptions,
+    opener: Opener,
+    defaults: SamplingParams,
+    *,
+    listening: Callable[[str], None],
+    ready: Callable[[Engine], None],
+) -> bool:
+    """Answer requests until a signal says to stop.
+
+    Args:
+        opener: opens the engine; runs in a thread of its own.
+        defaults: sampling parameters for what requests do not say.
+        listening: told the address, before the model is there.
+        ready: told the engine, once it is.
+
+    Returns:
+        Whether all that was being answered came to its end.
+
+    Raises:
+        LocalspecError: it cannot listen, or the model cannot be opened.
+    """
+    uvicorn_log = logging.getLogger("uvicorn")
+    uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
+    uvicorn_log.setLevel(logging.WARNING)
+    with contextlib.closing(listen(options)) as listener:
+        host, port = listener.getsockname()[:2]
+        listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        return asyncio.run(_serve(options, opener, defaults, listener, ready))
+
+
+async def _serve(
+    options: ServerOptions,
+    opener: Opener,
+    defaults: SamplingParams,
+    listener: socket.socket,
+    ready: Callable[[Engine], None],
+) -> bool:
+    def done() -> None:
+        if service.host.engine is not None:
+            ready(service.host.engine)
+        else:
+            server.should_exit = True
+
+    service = Service(options, opener, defaults, done)
+    config = uvicorn.Config(
+        build(service),
+        http=protocol_class(options),
+        loop="asyncio",
+        lifespan="off",
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        h11_max_incomplete_event_size=options.headers,
+        limit_concurrency=options.connections,
+        backlog=_BACKLOG,
+        timeout_graceful_shutdown=max(1, round(options.drain)),
+        timeout_keep_alive=30,
+    )
+    server = _Server(config)
+    server.service = service
+    service.start()
+    try:
+        await server.serve(sockets=[listener])
+    finally:
+        # What still runs has nobody to answer to.
+        for working in list(service.activity.slots.values()):
+            working.stream.cancel()
+        await asyncio.to_thread(service.host.close)
+    if service.host.error is not None and not server.cut:
+        raise service.host.error
+    return not server.cut

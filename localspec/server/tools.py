@@ -1,0 +1,146 @@
+"""Tools: how a model is told of them, and how it is held to calling one.
+
+A template that has a place for tools gets them as they are. Any other model is told of them in the
+system message, and a grammar leaves it the choice between a call and an answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.server.failures import ApiError
+from localspec.server.pieces import Plain, Reader
+from localspec.server.schemas import hoisted, loosened
+from localspec.server.tool_readers import Bare, CallOrResponse, Tagged
+
+MOST_TOOLS = 128
+_SEVERAL = 8
+"""Most calls in one answer: a small model would go on for ever."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A function that the client offers.
+
+    Attributes:
+        name, description: of it.
+        parameters: JSON schema of its arguments.
+    """
+
+    name: str
+    description: str
+    parameters: Mapping[str, Any]
+
+    def as_openai(self) -> dict[str, Any]:
+        """The description that templates are written for."""
+        function = {
+            "name": self.name,
+            "description": self.description,
+            "parameters": dict(self.parameters),
+        }
+        return {"type": "function", "function": function}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolChoice:
+    """What the client wants of the tools.
+
+    Attributes:
+        tools: that may be called.
+        must: whether one has to be.
+        several: whether more than one may be, in one answer.
+    """
+
+    tools: tuple[Tool, ...] = ()
+    must: bool = False
+    several: bool = False
+
+
+def chosen(
+    tools: Sequence[Tool], choice: str | Mapping[str, Any] | None, *, several: bool
+) -> ToolChoice:
+    """What OpenAI's `tool_choice` means: "none", "auto", "required", or the name of a function.
+
+    Raises:
+        ApiError: a tool that is not offered, or none where one is required.
+    """
+    if len(tools) > MOST_TOOLS:
+        raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
+    if len({tool.name for tool in tools}) < len(tools):
+        raise ApiError(400, "Two tools have the same name. Rename one of them.", param="tools")
+    if isinstance(choice, Mapping):
+        function = choice.get("function")
+        name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
+        named = tuple(tool for tool in tools if tool.name == name)
+        if not named:
+            raise ApiError(
+                400, "tool_choice names a function that is not in tools.", param="tool_choice"
+            )
+        return ToolChoice(named, must=True, several=several)
+    if choice in (None, "auto"):
+        return ToolChoice(tuple(tools), several=several)
+    if choice == "none":
+        return ToolChoice()
+    if choice in ("required", "any"):
+        if not tools:
+            raise ApiError(400, "tool_choice asks for a call, and there are no tools.")
+        return ToolChoice(tuple(tools), must=True, several=several)
+    raise ApiError(
+        400, "tool_choice is none of none, auto, required and a function.", param="tool_choice"
+    )
+
+
+def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:
+    """JSON schema that an answer has to match: calls, or where none is a must, a response."""
+    definitions: dict[str, Any] = {}
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": tool.name},
+                "arguments": hoisted(loosened(tool.parameters), f"tool{number}", definitions),
+            },
+            "required": ["name", "arguments"],
+        }
+        for number, tool in enumerate(choice.tools)
+    ]
+    options: list[dict[str, Any]] = calls
+    if choice.several:
+        call = calls[0] if len(calls) == 1 else {"anyOf": calls}
+        options = [{"type": "array", "items": call, "minItems": 1, "maxItems": _SEVERAL}]
+    if not choice.must:
+        text = {"type": "object", "properties": {"response": {"type": "string"}}}
+        options = [*options, {**text, "required": ["response"]}]
+    schema = options[0] if len(options) == 1 else {"anyOf": options}
+    return {**schema, "$defs": definitions} if definitions else schema
+
+
+def explained(choice: ToolChoice) -> str:
+    """A text for the system message of a model whose template has no place for tools."""
+    described = "\n".join(
+        json.dumps(tool.as_openai()["function"], ensure_ascii=False) for tool in choice.tools
+    )
+    call = '{"name": NAME, "arguments": {…}}'
+    if choice.several:
+        call = f"[{call}, …]"
+    answer = "" if choice.must else ', or in your own words with {"response": "…"}'
+    return f"You can call these functions:\n{described}\nAnswer with {call}{answer}."
+
+
+def reader_for(choice: ToolChoice, template: str | None, *, forced: bool) -> Reader:
+    """What finds the calls in an answer.
+
+    Args:
+        template: source of the model's template, where that was told of the tools.
+        forced: whether a grammar allows calls alone.
+    """
+    if not choice.tools:
+        return Plain()
+    if forced:
+        return Bare()
+    if template is None:
+        return CallOrResponse()
+    return Tagged() if Tagged.OPENS in template else Bare()

@@ -1,0 +1,50 @@
+"""Log-probabilities are those of the target's rows, whoever proposed the tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.logprobs import told_along
+
+
+def test_they_are_of_the_softmax_of_each_tokens_own_row() -> None:
+    rows = np.log(np.array([[0.1, 0.9], [0.25, 0.75], [0.5, 0.5]])).astype(np.float32) + 3
+    told = told_along(rows, [1], [1, 0], 2)  # node 1 was accepted, its row is the third
+    assert [one.token for one in told] == [1, 0]
+    assert np.exp([one.logprob for one in told]) == pytest.approx([0.9, 0.5])
+    assert [token for token, _ in told[0].top] == [1, 0]
+    assert np.exp([p for _, p in told[0].top]) == pytest.approx([0.9, 0.1])
+
+
+def test_tokens_that_a_step_did_not_keep_are_not_told() -> None:
+    rows = np.zeros((3, 4), np.float32)
+    assert len(told_along(rows, [0, 1], [2], 0)) == 1
+    assert told_along(rows, [], [2], 0)[0].top == ()
+
+
+@pytest.mark.parametrize("drafting", [Drafting(drafter="model"), Drafting(drafter="none")])
+def test_under_speculation_they_are_the_targets_own(engine: Engine, drafting: Drafting) -> None:
+    """Worked out again, one token after the other."""
+    stream = engine.stream(
+        "Once upon a time there was a fox",
+        max_tokens=12,
+        sampling=SamplingParams(temperature=0.0),
+        drafting=drafting,
+        logprobs=3,
+    )
+    told = [one for chunk in stream if chunk.step for one in chunk.step.logprobs]
+    text = list(stream.context[: -len(told)])
+    assert len(told) == stream.stats.generated_tokens == 12
+    for one in told:
+        row = engine.logits(text).astype(np.float64)
+        expected = row - row.max() - np.log(np.exp(row - row.max()).sum())
+        assert one.logprob == pytest.approx(expected[one.token], abs=0.02)
+        assert [p for _, p in one.top] == pytest.approx(sorted(expected)[-1:-4:-1], abs=0.02)
+        text.append(one.token)
+
+
+def test_nobody_pays_for_them_who_did_not_ask(engine: Engine) -> None:
+    stream = engine.stream("Once upon a time", max_tokens=2)
+    assert all(chunk.step.logprobs == () for chunk in stream if chunk.step)

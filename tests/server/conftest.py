@@ -1,0 +1,27 @@
+"""One server for all tests, with the embedded pair."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import openai
+import pytest
+
+from tests.server.process import Running, serving
+
+KEY = "sk-of-the-tests"
+
+
+@pytest.fixture(scope="session")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Drafts always, so that what drafting does can be seen; one thread, greedy by itself."""
+    arguments = ("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "-v")
+    with serving(tmp_path_factory.mktemp("server"), *arguments, key=KEY) as running:
+        yield running
+        assert running.process.poll() is None, running.log.read_text()
+
+
+@pytest.fixture(scope="session")
+def client(server: Running) -> Iterator[openai.OpenAI]:
+    with openai.OpenAI(base_url=f"{server.address}/v1", api_key=KEY, max_retries=0) as made:
+        yield made

@@ -1,0 +1,153 @@
+"""`localspec serve` as a process of its own, on a free port."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from email.message import Message
+from pathlib import Path
+from typing import Any
+
+PATIENCE = 60.0
+"""Seconds, many times what any of it takes."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came back."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Running:
+    """A server that runs."""
+
+    process: subprocess.Popen[str]
+    address: str
+    log: Path
+    key: str | None = None
+
+    @property
+    def port(self) -> int:
+        return int(self.address.rpartition(":")[2])
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        raw: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Reply:
+        """One request, as plain as it can be."""
+        data = raw if raw is not None else None if body is None else json.dumps(body).encode()
+        sent = {"Content-Type": "application/json"}
+        if self.key is not None:
+            sent["Authorization"] = f"Bearer {self.key}"
+        request = urllib.request.Request(
+            self.address + path, data, {**sent, **(headers or {})}, method=method
+        )
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=PATIENCE) as answer:
+                return Reply(answer.status, _lower(answer.headers), answer.read())
+        except urllib.error.HTTPError as error:
+            with error:
+                return Reply(error.code, _lower(error.headers), error.read())
+
+    def post(self, path: str, body: Any, **more: Any) -> Reply:
+        return self.request("POST", path, body, **more)
+
+    def get(self, path: str, **more: Any) -> Reply:
+        return self.request("GET", path, **more)
+
+    def metric(self, name: str) -> float:
+        """The sum of a metric of `/metrics`, over its labels."""
+        lines = self.get("/metrics").body.decode().splitlines()
+        values = [line.rpartition(" ")[2] for line in lines if re.match(rf"{name}[ {{]", line)]
+        return sum(map(float, values))
+
+    @property
+    def idle(self) -> bool:
+        """Whether no slot is taken, and nobody waits."""
+        busy = any(slot["is_processing"] for slot in self.get("/slots").json)
+        return not busy and self.metric("llamacpp:requests_deferred") == 0
+
+    def wait_until_idle(self) -> None:
+        wait_until(lambda: self.idle, "every slot is free")
+
+    def wait_until_healthy(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while self.get("/health").status != 200:
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, "the model is still loading"
+            time.sleep(0.05)
+
+
+def wait_until(holds: Callable[[], object], what: str) -> None:
+    """Look again and again, and fail where it never holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not holds():
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        time.sleep(0.01)
+
+
+@contextmanager
+def serving(
+    folder: Path, *arguments: str, key: str | None = None, wait: bool = True, **environment: str
+) -> Iterator[Running]:
+    """A server on a free port, ended afterwards. Its standard error goes into a file."""
+    log = folder / "server.log"
+    command = [sys.executable, "-m", "localspec", "serve", "--port", "0", *arguments]
+    if key is not None:
+        environment["LOCALSPEC_API_KEY"] = key
+    # A process started by a shell in the background ignores Ctrl+C, and so do its children.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with log.open("w") as errors:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env={**os.environ, **environment},
+            )
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert process.stdout is not None
+    try:
+        line = process.stdout.readline()
+        found = re.search(r"http://\S+", line)
+        assert found is not None, log.read_text()
+        server = Running(process, found[0], log, key)
+        if wait:
+            server.wait_until_healthy()
+        yield server
+    finally:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+def _lower(headers: Message[str, str]) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}

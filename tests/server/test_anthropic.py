@@ -1,0 +1,124 @@
+"""Anthropic's own client, unchanged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import anthropic
+import openai
+import pytest
+
+from tests.server.process import Running
+
+ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
+TOOL: Any = {
+    "name": "weather",
+    "description": "The weather.",
+    "input_schema": {
+        "type": "object",
+        "properties": {"city": {"enum": ["Paris", "Rome"]}},
+        "required": ["city"],
+    },
+}
+
+
+@pytest.fixture(scope="module")
+def claude(server: Running) -> Iterator[anthropic.Anthropic]:
+    with anthropic.Anthropic(
+        base_url=server.address, api_key=server.key, max_retries=0, timeout=60
+    ) as made:
+        yield made
+
+
+def test_a_message(claude: anthropic.Anthropic, client: openai.OpenAI) -> None:
+    answer = claude.messages.create(model="any", max_tokens=16, messages=ASK)
+    same = client.chat.completions.create(model="any", max_tokens=16, messages=ASK)
+    (block,) = answer.content
+    assert block.type == "text"
+    assert block.text == same.choices[0].message.content
+    assert (answer.role, answer.stop_reason) == ("assistant", "max_tokens")
+    assert answer.usage.output_tokens == 16
+    read = answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
+    assert same.usage is not None
+    assert read == same.usage.prompt_tokens
+
+
+def test_a_stream(claude: anthropic.Anthropic) -> None:
+    whole = claude.messages.create(model="any", max_tokens=16, messages=ASK)
+    with claude.messages.stream(model="any", max_tokens=16, messages=ASK) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert whole.content[0].type == "text"
+    assert text == whole.content[0].text
+    assert final.stop_reason == "max_tokens"
+    assert final.usage.output_tokens == 16
+
+
+def test_a_stop_sequence_and_a_system_prompt(claude: anthropic.Anthropic) -> None:
+    asked: Any = {"model": "any", "max_tokens": 40, "messages": ASK}
+    system: Any = [{"type": "text", "text": "You tell stories."}]
+    whole = claude.messages.create(**asked, system=system)
+    assert whole.content[0].type == "text"
+    stop = whole.content[0].text[12:18]
+    cut = claude.messages.create(**asked, system=system, stop_sequences=[stop])
+    assert cut.stop_reason == "stop_sequence"
+    assert cut.stop_sequence == stop
+
+
+@pytest.mark.parametrize("choice", [{"type": "any"}, {"type": "tool", "name": "weather"}])
+def test_a_tool(claude: anthropic.Anthropic, choice: Any) -> None:
+    asked: Any = {"model": "any", "max_tokens": 200, "messages": ASK}
+    answer = claude.messages.create(**asked, tools=[TOOL], tool_choice=choice)
+    (block,) = answer.content
+    assert block.type == "tool_use"
+    assert block.name == "weather"
+    assert block.input["city"] in ("Paris", "Rome")
+    assert answer.stop_reason == "tool_use"
+    with claude.messages.stream(**asked, tools=[TOOL], tool_choice=choice) as stream:
+        partial = [e.partial_json for e in stream if e.type == "input_json"]
+        final = stream.get_final_message()
+    assert final.content[0].type == "tool_use"
+    assert final.content[0].input == block.input
+    assert len(partial) > 3
+    result = {"type": "tool_result", "tool_use_id": block.id, "content": "Rain."}
+    goes_on: Any = [
+        *ASK,
+        {"role": "assistant", "content": [block.model_dump()]},
+        {"role": "user", "content": [result, {"type": "text", "text": "So?"}]},
+    ]
+    after = claude.messages.create(
+        model="any", max_tokens=8, messages=goes_on, tools=[TOOL], tool_choice={"type": "none"}
+    )
+    assert after.content[0].type == "text"
+
+
+def test_counting(claude: anthropic.Anthropic) -> None:
+    counted = claude.messages.count_tokens(model="any", messages=ASK).input_tokens
+    answer = claude.messages.create(model="any", max_tokens=1, messages=ASK)
+    assert counted == answer.usage.input_tokens + (answer.usage.cache_read_input_tokens or 0)
+    assert (
+        claude.messages.count_tokens(model="any", messages=ASK, tools=[TOOL]).input_tokens > counted
+    )
+
+
+def test_errors_are_anthropics(server: Running, claude: anthropic.Anthropic) -> None:
+    with pytest.raises(anthropic.BadRequestError) as caught:
+        claude.messages.create(model="any", max_tokens=0, messages=ASK)
+    assert caught.value.body["error"]["type"] == "invalid_request_error"  # type: ignore[index]
+    image: Any = {"type": "image", "source": {"type": "url", "url": "x"}}
+    seen: Any = [{"role": "user", "content": [image]}]
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.create(model="any", max_tokens=1, messages=seen)
+    wrong = anthropic.Anthropic(base_url=server.address, api_key="wrong", max_retries=0)
+    with wrong, pytest.raises(anthropic.AuthenticationError):
+        wrong.messages.create(model="any", max_tokens=1, messages=ASK)
+
+
+def test_going_away(server: Running, claude: anthropic.Anthropic) -> None:
+    with claude.messages.stream(
+        model="any", max_tokens=900, messages=ASK, extra_body={"ignore_eos": True}
+    ) as stream:
+        for _ in stream.text_stream:
+            break
+    server.wait_until_idle()

@@ -1,0 +1,198 @@
+"""Starting, loading, and the end."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.server.process import PATIENCE, Running, serving, wait_until
+
+LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
+
+
+def started(
+    *arguments: str, program: str | None = None, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """`localspec serve` that comes to nothing."""
+    command = [sys.executable, "-m", "localspec"]
+    if program is not None:
+        command = [sys.executable, "-c", f"{program}; main()"]
+    return subprocess.run(
+        [*command, "serve", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+        env={**os.environ, **environment},
+    )
+
+
+def closed(server: Running) -> bool:
+    """Whether it takes no connections any more."""
+    try:
+        socket.create_connection(("127.0.0.1", server.port), 5).close()
+    except OSError:
+        return True
+    return False
+
+
+def test_a_port_that_is_taken() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        done = started("--port", port)
+    assert done.returncode == 1
+    assert f"Port {port} of 127.0.0.1 is taken" in done.stderr
+    assert "--port" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--host", "no.such.host.invalid", "--insecure"), 2, "There is no host"),
+        (("--host", "192.0.2.1", "--insecure"), 2, "no address 192.0.2.1"),
+        (("--host", "0.0.0.0"), 2, "--api-key"),
+        (("--port", "70000"), 2, "port is 70000"),
+        (("--api-key", ""), 2, "api-key is empty"),
+        (("--cors", "nonsense"), 2, "cors is 'nonsense'"),
+        (("--max-queue", "-1"), 2, "max-queue is -1"),
+        (("--temp", "-1"), 2, "temperature"),
+        (("--port", "0", "-m", "no-such.gguf"), 3, "no-such.gguf"),
+    ],
+)
+def test_what_cannot_be_meant_is_said_in_a_sentence(
+    arguments: tuple[str, ...], code: int, said: str
+) -> None:
+    done = started(*arguments)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_without_the_extra() -> None:
+    program = (
+        "import sys; sys.modules['uvicorn'] = None\n"
+        "from localspec.cli.main import main as run\n"
+        "def main(): sys.exit(run(sys.argv[1:]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program + "main()", "serve"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "pip install 'localspec[server]'" in done.stderr
+
+
+def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:
+    with serving(tmp_path, "--host", "0.0.0.0", "--insecure") as server:
+        assert not closed(server)
+
+
+SLOW = """
+import sys, time, pathlib
+from localspec import SamplingParams, load
+from localspec.server.options import ServerOptions
+from localspec.server.running import serve
+
+def opener(progress):
+    progress(0.25)
+    while not pathlib.Path(sys.argv[1]).exists():
+        time.sleep(0.01)
+        progress(0.25)
+    return load(progress=progress)
+
+serve(ServerOptions(port=0), opener, SamplingParams(),
+      listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+"""
+
+
+def test_it_says_how_far_it_is_while_the_model_is_loading(tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(go)], stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdout is not None
+    try:
+        server = Running(process, process.stdout.readline().strip(), tmp_path)
+        wait_until(
+            lambda: server.get("/health").json["error"]["progress"] == 0.25, "loading begins"
+        )
+        loading = server.get("/health")
+        assert loading.status == 503
+        assert loading.headers["retry-after"] == "1"
+        assert server.get("/v1/models").status == 503
+        assert server.post("/v1/completions", {"prompt": "x"}).status == 503
+        go.touch()
+        server.wait_until_healthy()
+        assert server.get("/health").json == {"status": "ok"}
+        assert server.post("/v1/completions", {"prompt": "x", "max_tokens": 2}).status == 200
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+        process.stdout.close()
+
+
+def test_it_stops_while_the_model_is_loading(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW, str(tmp_path / "never")],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert process.stdout is not None
+    with process.stdout:
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(PATIENCE) is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_lets_running_answers_end(tmp_path: Path, number: signal.Signals) -> None:
+    """The one that is written, and one that waits for it."""
+    with serving(tmp_path, "-c", "2048", "-t", "1") as server:
+        texts: list[bytes] = []
+
+        def ask() -> None:
+            texts.append(server.post("/v1/completions", LONG).body)
+
+        threads = [threading.Thread(target=ask) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        wait_until(lambda: server.metric("llamacpp:requests_deferred"), "somebody waits")
+        server.process.send_signal(number)
+        for thread in threads:
+            thread.join(PATIENCE)
+        assert server.process.wait(PATIENCE) == 0, server.log.read_text()
+        for text in texts:
+            last = text.decode().strip().split("\n\n")
+            assert last[-1] == "data: [DONE]"
+            assert json.loads(last[-2][6:])["choices"][0]["finish_reason"] == "length"
+        assert closed(server)
+
+
+def test_a_second_signal_cuts_them(tmp_path: Path) -> None:
+    with serving(tmp_path, "-c", "2048", "-t", "1") as server:
+        body = {**LONG, "n": 8}
+
+        def ask() -> None:
+            with pytest.raises((OSError, http.client.HTTPException)):
+                server.post("/v1/completions", body)
+
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        wait_until(lambda: not server.idle, "it is busy")
+        server.process.send_signal(signal.SIGINT)
+        wait_until(lambda: closed(server), "it takes no connections")
+        assert server.process.poll() is None
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(PATIENCE) == 130

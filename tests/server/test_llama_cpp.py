@@ -1,0 +1,190 @@
+"""What clients of llama.cpp's own server find here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec import Engine, SamplingParams
+from tests.server.process import Running, serving
+from tests.support.retokenised import outfitted
+
+
+def events(body: bytes) -> list[Any]:
+    lines = body.decode().splitlines()
+    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+
+def test_tokens_and_back(server: Running, engine: Engine) -> None:
+    text = "The fox says: 媽 🤗\n"
+    tokens = server.post("/tokenize", {"content": text}).json["tokens"]
+    assert tokens == engine.tokenize(text)
+    assert server.post("/detokenize", {"tokens": tokens}).json == {"content": text}
+    pieces = server.post("/tokenize", {"content": text, "with_pieces": True}).json["tokens"]
+    assert [one["id"] for one in pieces] == tokens
+    data = b"".join(
+        one["piece"].encode() if isinstance(one["piece"], str) else bytes(one["piece"])
+        for one in pieces
+    )
+    assert data.decode() == text
+    marks = {"content": "<|end|>"}
+    assert len(server.post("/tokenize", marks).json["tokens"]) == 1
+    assert len(server.post("/tokenize", {**marks, "parse_special": False}).json["tokens"]) > 1
+
+
+def test_the_template(server: Running, engine: Engine) -> None:
+    messages = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}]
+    prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
+    assert prompt == engine.prompts.text(messages)
+    assert prompt.endswith("<|assistant|>")
+    tools = [{"type": "function", "function": {"name": "clock"}}]
+    told = server.post("/apply-template", {"messages": messages, "tools": tools}).json["prompt"]
+    assert "clock" in told
+
+
+def test_props(server: Running) -> None:
+    props = server.get("/props").json
+    assert props["model_path"].endswith("tale-13m-q8_0.gguf")
+    assert props["total_slots"] == 1
+    assert props["default_generation_settings"]["n_ctx"] == 1024
+    assert props["default_generation_settings"]["params"]["temperature"] == 0.0
+    assert "<|" in props["chat_template"]
+
+
+def test_slots_show_no_text(server: Running) -> None:
+    server.wait_until_idle()
+    (slot,) = server.get("/slots").json
+    assert slot["is_processing"] is False
+    assert slot["n_ctx"] == 1024
+    assert "prompt" not in slot
+
+
+def test_a_completion(server: Running, engine: Engine) -> None:
+    own = engine.generate(
+        "Once upon a time", max_tokens=12, sampling=SamplingParams(temperature=0.0)
+    )
+    body = {"prompt": "Once upon a time", "n_predict": 12, "n_probs": 2, "return_tokens": True}
+    answer = server.post("/completion", body).json
+    assert answer["content"] == own.text
+    assert answer["stop_type"] == "limit"
+    assert answer["tokens_predicted"] == answer["timings"]["predicted_n"] == 12
+    assert answer["tokens_evaluated"] == own.stats.prompt_tokens
+    assert b"".join(map(engine.token_bytes, answer["tokens"])).decode() == own.text
+    assert len(answer["completion_probabilities"]) == 12
+    assert len(answer["completion_probabilities"][0]["top_logprobs"]) == 2
+    assert answer["generation_settings"]["n_predict"] == 12
+    streamed = events(server.post("/completion", {**body, "stream": True}).body)
+    assert "".join(one["content"] for one in streamed) == own.text
+    assert [one["stop"] for one in streamed] == [False] * (len(streamed) - 1) + [True]
+    assert [token for one in streamed for token in one["tokens"]] == answer["tokens"]
+
+
+def test_prompts_of_all_shapes(server: Running, engine: Engine) -> None:
+    tokens = server.post("/tokenize", {"content": "Once upon a time", "add_special": True}).json[
+        "tokens"
+    ]
+    shapes: list[Any] = [
+        "Once upon a time",
+        tokens,
+        [*tokens[:-1], engine.token_bytes(tokens[-1]).decode()],
+        {"prompt_string": "Once upon a time"},
+    ]
+    texts = [
+        server.post("/completion", {"prompt": shape, "n_predict": 6}).json["content"]
+        for shape in shapes
+    ]
+    assert len(set(texts)) == 1
+    both = server.post("/completion", {"prompt": shapes[:2], "n_predict": 6}).json
+    assert [one["content"] for one in both] == texts[:2]
+    assert [one["index"] for one in both] == [0, 1]
+
+
+def test_why_it_ended(server: Running) -> None:
+    body = {"prompt": "Once upon a time", "n_predict": 30}
+    text = server.post("/completion", body).json["content"]
+    word = server.post("/completion", {**body, "stop": [text[10:15]]}).json
+    assert (word["stop_type"], word["stopping_word"]) == ("word", text[10:15])
+    nothing = server.post("/completion", {**body, "n_predict": 0}).json
+    assert (nothing["content"], nothing["tokens_predicted"]) == ("", 0)
+    grammar = server.post("/completion", {**body, "grammar": 'root ::= " yes"'}).json
+    assert (grammar["content"], grammar["stop_type"]) == (" yes", "eos")
+
+
+def test_fields_that_are_asked_for(server: Running) -> None:
+    body = {"prompt": "x", "n_predict": 1, "response_fields": ["content", "timings/prompt_n"]}
+    assert set(server.post("/completion", body).json) == {"content", "prompt_n"}
+
+
+def test_a_bias_in_llama_cpps_way(server: Running) -> None:
+    body: dict[str, Any] = {"prompt": "Once upon a time", "n_predict": 1}
+    said = server.post("/completion", body).json["content"]
+    for bias in ([[said, False]], [[said, -1000]]):
+        assert server.post("/completion", {**body, "logit_bias": bias}).json["content"] != said
+    for bias in ([[said]], [[said, "x"]], [[1.5, 1]], [[said, True, 1]]):
+        assert server.post("/completion", {**body, "logit_bias": bias}).status == 400
+
+
+def test_what_the_cache_holds_is_told(server: Running) -> None:
+    body = {"prompt": "A tale of a fox and a hen, told again and again.", "n_predict": 2}
+    server.post("/completion", body)
+    timings = server.post("/completion", body).json["timings"]
+    assert timings["cache_n"] > 5
+    assert timings["prompt_n"] == 1
+
+
+def test_a_model_without_tokens_for_it_does_not_fill_in(server: Running) -> None:
+    reply = server.post("/infill", {"input_prefix": "a", "input_suffix": "b"})
+    assert reply.status == 501
+    assert reply.json["error"]["type"] == "not_supported_error"
+
+
+@pytest.fixture(scope="module")
+def coder(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Running]:
+    """A model with tokens for filling in the middle; what it says is of no matter."""
+    folder = tmp_path_factory.mktemp("coder")
+    model = outfitted(folder / "coder.gguf", draft_path, filling=["!", "?", "."])
+    with serving(folder, "-m", str(model), "-d", "none", "-c", "256", "-t", "1") as running:
+        yield running
+
+
+def test_filling_in(coder: Running) -> None:
+    body = {
+        "input_prefix": "def fox():\n",
+        "input_suffix": "\nfox()\n",
+        "prompt": "    return",
+        "input_extra": [{"filename": "hen.py", "text": "HEN = 1\n"}],
+        "n_predict": 4,
+    }
+    answer = coder.post("/infill", body).json
+    at = [answer["prompt"].index(part) for part in ("HEN", "def fox", "    return", "\nfox()")]
+    assert at == sorted(at)
+    assert answer["tokens_predicted"] <= 4
+    long = {**body, "input_prefix": "a = 1\n" * 500, "input_suffix": "b = 2\n" * 500}
+    answer = coder.post("/infill", long).json
+    assert answer["tokens_evaluated"] < 256
+    for extra in ({}, {"filename": "ok"}, {"filename": 1, "text": "x"}):
+        assert coder.post("/infill", {**body, "input_extra": [extra]}).status == 400
+
+
+def test_metrics_are_what_prometheus_reads(server: Running) -> None:
+    server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 20})
+    text = server.get("/metrics").body.decode()
+    name = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+    for line in text.splitlines():
+        assert re.fullmatch(
+            rf'# (HELP {name} .+|TYPE {name} (counter|gauge))|{name}(\{{\w+="[^"]*"\}})? [-+.e\d]+',
+            line,
+        ), line
+    for known in (
+        "llamacpp:prompt_tokens_total",
+        "llamacpp:tokens_predicted_total",
+        "llamacpp:spec_decode_num_draft_tokens_total",
+        "localspec:answers_total",
+    ):
+        assert server.metric(known) > 0, known
+    assert 'localspec:accepted_tokens_total{drafter="ngram"}' in text

@@ -1,0 +1,98 @@
+"""What programs that know only ollama find here."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.process import Running
+
+ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
+FEW = {"num_predict": 12}
+
+
+def lines(body: bytes) -> list[Any]:
+    return [json.loads(line) for line in body.splitlines()]
+
+
+def test_a_chat(server: Running) -> None:
+    """Streamed unless told otherwise."""
+    body = {"model": "any", "messages": ASK, "options": FEW}
+    whole = server.post("/api/chat", {**body, "stream": False}).json
+    streamed = lines(server.post("/api/chat", body).body)
+    text = "".join(line["message"]["content"] for line in streamed)
+    assert text == whole["message"]["content"]
+    assert len(text) > 5
+    assert [line["done"] for line in streamed] == [False] * (len(streamed) - 1) + [True]
+    for last in (whole, streamed[-1]):
+        assert (last["done_reason"], last["eval_count"]) == ("length", 12)
+        assert last["eval_duration"] > 0
+
+
+def test_a_prompt(server: Running) -> None:
+    body = {"prompt": "Tell me a story about a fox.", "options": FEW, "stream": False}
+    chat = server.post("/api/chat", {"messages": ASK, "options": FEW, "stream": False}).json
+    assert server.post("/api/generate", body).json["response"] == chat["message"]["content"]
+    raw = server.post("/api/generate", {**body, "raw": True}).json["response"]
+    assert raw != chat["message"]["content"]
+    streamed = lines(server.post("/api/generate", {**body, "stream": True}).body)
+    assert "".join(line["response"] for line in streamed) == chat["message"]["content"]
+
+
+def test_formats(server: Running) -> None:
+    body = {"messages": ASK, "stream": False, "format": {"enum": ["yes", "no"]}}
+    assert server.post("/api/chat", body).json["message"]["content"].strip() in ('"yes"', '"no"')
+    text = server.post("/api/chat", {**body, "format": "json", "options": FEW}).json
+    assert text["message"]["content"].startswith("{")
+
+
+def test_tools(server: Running) -> None:
+    """The model may call or answer; what it calls with is an object."""
+    tool = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object"}}}
+    options = {"temperature": 1.0, "num_predict": 150}
+    called = 0
+    for seed in range(4):
+        body = {"messages": ASK, "tools": [tool], "options": {**options, "seed": seed}}
+        whole = server.post("/api/chat", {**body, "stream": False}).json["message"]
+        streamed = lines(server.post("/api/chat", body).body)
+        assert streamed[-1]["done"]
+        calls = [c for line in streamed for c in line["message"].get("tool_calls", [])]
+        calls += whole.get("tool_calls", [])
+        called += len(calls)
+        assert all(isinstance(call["function"]["arguments"], dict) for call in calls)
+        goes_on = [*ASK, whole, {"role": "tool", "tool_name": "clock", "content": "Noon."}]
+        after = {"messages": goes_on, "options": FEW, "stream": False}
+        assert server.post("/api/chat", after).status == 200
+    assert called
+
+
+def test_what_there_is(server: Running) -> None:
+    (model,) = server.get("/api/tags").json["models"]
+    assert model["details"]["quantization_level"].upper() == "Q8_0"
+    assert server.get("/api/ps").json["models"][0]["name"] == model["name"]
+    shown = server.post("/api/show", {"model": model["name"]}).json
+    assert shown["capabilities"] == ["completion"]
+    assert shown["model_info"]["general.architecture"] == "llama"
+    assert server.get("/api/version").json["version"]
+
+
+def test_nothing_to_say_loads_the_model(server: Running) -> None:
+    assert server.post("/api/chat", {"model": "any"}).json["done_reason"] == "load"
+    assert server.post("/api/generate", {"model": "any"}).json["done_reason"] == "load"
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [{"role": "user", "content": "x", "images": ["aGk="]}]},
+        {"messages": ASK, "format": "xml"},
+        {"messages": ASK, "options": {"temperature": "hot"}},
+        {"messages": "x"},
+    ],
+)
+def test_errors_are_ollamas(server: Running, body: dict[str, Any]) -> None:
+    reply = server.post("/api/chat", body)
+    assert reply.status == 400
+    assert isinstance(reply.json["error"], str)

@@ -1,0 +1,63 @@
+"""The page that shows what the server does."""
+
+from __future__ import annotations
+
+import json
+import re
+import urllib.request
+from typing import Any
+
+from tests.server.process import Running
+
+
+def states(server: Running, count: int) -> list[Any]:
+    """So many of the states that the page is told."""
+    headers = {"Authorization": f"Bearer {server.key}"}
+    request = urllib.request.Request(f"{server.address}/events", headers=headers)
+    found: list[Any] = []
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        while len(found) < count:
+            line = answer.readline()
+            if line.startswith(b"data: "):
+                found.append(json.loads(line[6:]))
+    return found
+
+
+def test_the_page_needs_no_key_and_says_nothing(server: Running) -> None:
+    reply = server.get("/", headers={"Authorization": ""})
+    assert reply.status == 200
+    assert reply.headers["content-type"].startswith("text/html")
+    text = reply.body.decode()
+    nonces = set(re.findall(r'nonce="([^"]+)"', text))
+    assert len(nonces) == 1
+    policy = reply.headers["content-security-policy"]
+    assert f"script-src 'nonce-{nonces.pop()}'" in policy
+    assert "default-src 'none'" in policy
+    assert not re.search(r"https?://", text), "nothing comes from elsewhere"
+    assert "tale-13m" not in text
+    assert server.get("/events", headers={"Authorization": ""}).status == 401
+
+
+def test_what_it_shows(server: Running) -> None:
+    server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 30})
+    first, second = states(server, 2)
+    assert first["model"] == "tale-13m-q8_0"
+    assert first["totals"]["by_drafter"]["ngram"]["accepted"] > 0
+    assert sum(first["totals"]["accepted_per_position"]) == first["totals"]["accepted"]
+    assert first["now"]["tokens"] >= 30
+    assert first["slots"] == [{"slot": 0, "answer": None}]
+    assert (first["running"], first["waiting"]) == (0, 0)
+    assert second["requests"] >= first["requests"]
+
+
+def test_every_figure_of_the_page_is_told(server: Running) -> None:
+    """What the script reads of a state is there."""
+    text = server.get("/").body.decode()
+    (state,) = states(server, 1)
+    for name in re.findall(r"\bstate\.(\w+)", text):
+        assert name in state, name
+    for part in ("now", "totals"):
+        for name in re.findall(rf"\b{part}\.(\w+)", text):
+            assert name in state[part], name
+    for element in re.findall(r'\b(?:at|rows)\("(\w+)"', text):
+        assert f'id="{element}"' in text, element

@@ -1,0 +1,447 @@
+"""Whom the server answers, and what a client can do to it."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.process import PATIENCE, Running, serving, wait_until
+
+CHAT = "/v1/chat/completions"
+ASK = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
+
+
+def exchange(server: Running, sent: bytes, *, timeout: float = PATIENCE) -> bytes:
+    """Raw bytes to the server, and what it says until it closes or falls silent."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout) as connection:
+        connection.sendall(sent)
+        received = b""
+        try:
+            while part := connection.recv(65536):
+                received += part
+        except (TimeoutError, ConnectionResetError):
+            pass
+        return received
+
+
+def drain(connection: socket.socket) -> bytes:
+    """All that comes, to the end or a reset."""
+    received = bytearray()
+    with suppress(ConnectionResetError):
+        while part := connection.recv(1 << 20):
+            received += part
+    return bytes(received)
+
+
+def get(server: Running, host: str, **headers: str) -> int:
+    """The status that a GET of /props with this Host header gets."""
+    lines = [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
+    head = "\r\n".join(
+        ["GET /props HTTP/1.1", f"Host: {host}", f"Authorization: Bearer {server.key}", *lines]
+    )
+    answer = exchange(server, f"{head}\r\nConnection: close\r\n\r\n".encode())
+    return int(answer.split()[1])
+
+
+# Who it is.
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Authorization": ""},
+        {"Authorization": "Bearer "},
+        {"Authorization": "Bearer wrong"},
+        {"Authorization": "Bearer sk-of-the-test"},
+        {"Authorization": "Basic sk-of-the-tests"},
+        {"Authorization": "sk-of-the-tests"},
+        {"Authorization": "", "X-Api-Key": "wrong"},
+        {"Authorization": "Bearer \u00fcber"},
+    ],
+)
+@pytest.mark.parametrize("path", [CHAT, "/metrics", "/slots", "/no-such-path"])
+def test_without_the_key_there_is_nothing(
+    server: Running, headers: dict[str, str], path: str
+) -> None:
+    encoded = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+    reply = server.request("POST" if path == CHAT else "GET", path, headers=encoded)
+    assert reply.status == 401
+    assert reply.json["error"]["type"] == "authentication_error"
+    assert reply.json["error"]["code"] == "invalid_api_key"
+
+
+def test_the_key_in_either_header(server: Running) -> None:
+    assert server.get("/props").status == 200
+    other = {"Authorization": "", "X-Api-Key": server.key or ""}
+    assert server.get("/props", headers=other).status == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/v1/health"])
+def test_whether_it_is_there_is_no_secret(server: Running, path: str) -> None:
+    assert server.get(path, headers={"Authorization": ""}).status == 200
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "192.168.1.20", "LOCALHOST"])
+def test_names_that_nobody_else_can_give(server: Running, host: str) -> None:
+    assert get(server, host) == 200
+    assert get(server, f"{host}:{server.port}") == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["evil.example", "evil.example:8080", "127.0.0.1.evil.example", "localhost.evil.example", "",
+     "localhost@evil.example", "evil.example/localhost", "[::1", "localhost:port", "127.1.evil"],
+)  # fmt: skip
+def test_names_that_somebody_points_here(server: Running, host: str) -> None:
+    """DNS rebinding: the page's own name comes with the request."""
+    assert get(server, host) == 403
+
+
+def test_a_name_given_twice(server: Running) -> None:
+    head = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
+    assert exchange(server, head.encode(), timeout=5).split()[1] in (b"400", b"403")
+
+
+@pytest.mark.parametrize(
+    "origin",
+    ["https://evil.example", "http://localhost:1", "null", "http://127.0.0.1", "file://", "x"],
+)
+def test_pages_of_others(server: Running, origin: str) -> None:
+    reply = server.post(CHAT, ASK, headers={"Origin": origin})
+    assert reply.status == 403
+    assert "access-control-allow-origin" not in reply.headers
+    preflight = server.request("OPTIONS", CHAT, headers={"Origin": origin})
+    assert preflight.status == 403
+
+
+def test_the_servers_own_page(server: Running) -> None:
+    assert server.post(CHAT, ASK, headers={"Origin": server.address}).status == 200
+
+
+@pytest.fixture(scope="module")
+def open_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Without a key, for one page and one more name; a short queue."""
+    arguments = (
+        *("-c", "2048", "-t", "1", "--drafter", "none", "--max-queue", "1", "-v"),
+        *("--cors", "http://page.example", "--allowed-host", "box.example"),
+    )
+    with serving(tmp_path_factory.mktemp("open"), *arguments) as server:
+        yield server
+
+
+def test_a_page_that_is_allowed(open_server: Running) -> None:
+    origin = {"Origin": "http://page.example"}
+    preflight = open_server.request("OPTIONS", CHAT, headers=origin)
+    assert preflight.status == 204
+    assert preflight.headers["access-control-allow-origin"] == "http://page.example"
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    reply = open_server.post(CHAT, ASK, headers=origin)
+    assert (reply.status, reply.headers["access-control-allow-origin"]) == (
+        200,
+        "http://page.example",
+    )
+    assert open_server.post(CHAT, ASK, headers={"Origin": "http://other.example"}).status == 403
+
+
+def test_a_name_that_is_allowed(open_server: Running) -> None:
+    assert get(open_server, "box.example") == 200
+    assert get(open_server, "fox.example") == 403
+
+
+# How much.
+
+
+def test_the_queue_is_as_long_as_it_may_be(open_server: Running) -> None:
+    """One is written and one waits; of eight at once none would have a place."""
+    eight = open_server.post("/v1/completions", {"prompt": "x", "n": 8, "max_tokens": 1})
+    assert eight.status == 429
+    assert 1 <= int(eight.headers["retry-after"]) <= 60
+    assert eight.json["error"]["type"] == "rate_limit_error"
+    body = json.dumps(
+        {"prompt": "Once", "n": 2, "max_tokens": 1500, "ignore_eos": True, "stream": True}
+    ).encode()
+    head = f"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", open_server.port), PATIENCE) as first:
+        first.sendall(head.replace("Host: x", "Host: localhost").encode() + body)
+        wait_until(lambda: open_server.metric("llamacpp:requests_deferred"), "somebody waits")
+        refused = open_server.post("/v1/completions", {"prompt": "x", "max_tokens": 1})
+        assert refused.status == 429
+        assert "Try again" in refused.json["error"]["message"]
+    open_server.wait_until_idle()
+    assert open_server.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status == 200
+
+
+def deep(levels: int) -> bytes:
+    return b'{"messages": ' + b"[" * levels + b"]" * levels + b"}"
+
+
+HOSTILE: dict[str, bytes] = {
+    "nothing": b"",
+    "no JSON": b"{",
+    "no object": b"[1, 2]",
+    "a text": b'"messages"',
+    "not UTF-8": b'{"messages": "\xff\xfe"}',
+    "NaN": b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}',
+    "infinite": b'{"messages": [{"role": "user", "content": "x"}], "temperature": 1e999}',
+    "minus infinite": b'{"messages": [], "temperature": -Infinity}',
+    "a long number": b'{"messages": [], "seed": ' + b"9" * 10_000 + b"}",
+    "half a surrogate": rb'{"messages": [{"role": "user", "content": "\ud800"}]}',
+    "the other half in a key": rb'{"\udfff": 1, "messages": []}',
+    "deep": deep(5_000),
+    "very deep": deep(500_000),
+    "65 levels": b'{"x": ' + b"[" * 65 + b"]" * 65 + b"}",
+    "10 MB of text": b'{"messages": [{"role": "user", "content": "' + b"x" * 10_000_000 + b'"}]}',
+    "a million values": b'{"messages": [' + b"1," * 1_000_000 + b"1]}",
+}
+
+
+def wrong(**fields: Any) -> bytes:
+    return json.dumps({**ASK, **fields}).encode()
+
+
+def schema(value: Any) -> bytes:
+    return wrong(
+        response_format={"type": "json_schema", "json_schema": {"name": "x", "schema": value}}
+    )
+
+
+HOSTILE |= {
+    "messages of numbers": wrong(messages=[1, 2]),
+    "messages an object": wrong(messages={"role": "user"}),
+    "a role that is none": wrong(messages=[{"role": ["user"], "content": "x"}]),
+    "content of numbers": wrong(messages=[{"role": "user", "content": [1]}]),
+    "an image": wrong(
+        messages=[{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]
+    ),
+    "temperature a text": wrong(temperature="0.5"),
+    "temperature a list": wrong(temperature=[0.5]),
+    "temperature huge": wrong(temperature=1e300),
+    "top_p above 1": wrong(top_p=1.5),
+    "max_tokens a fraction": wrong(max_tokens=1.5),
+    "max_tokens true": wrong(max_tokens=True),
+    "n huge": wrong(n=10**30),
+    "n negative": wrong(n=-1),
+    "stream a text": wrong(stream="yes"),
+    "thousands of stops": wrong(stop=["x"] * 5_000),
+    "a stop that is long": wrong(stop="x" * 100_000),
+    "stops that are numbers": wrong(stop=[1]),
+    "bias of everything": wrong(logit_bias={str(i): 1 for i in range(20_000)}),
+    "bias without end": wrong(logit_bias={"1": 1e300, "2": "x"}),
+    "bias beyond the vocabulary": wrong(logit_bias={"123456789": 1}),
+    "bias of a strange key": wrong(logit_bias={"\u0661": 1}),
+    "many log-probabilities": wrong(logprobs=True, top_logprobs=10_000),
+    "hundreds of tools": wrong(
+        tools=[{"type": "function", "function": {"name": f"f{i}"}} for i in range(500)]
+    ),
+    "a tool without a name": wrong(tools=[{"type": "function", "function": {}}]),
+    "a tool of another kind": wrong(tools=[{"type": "browser", "function": {"name": "x"}}]),
+    "a choice of no tool": wrong(tool_choice={"type": "function", "function": {"name": "x"}}),
+    "a choice that is a number": wrong(tool_choice=3),
+    "a schema that is none": schema({"type": "nonsense"}),
+    "a reference to nowhere": schema({"$ref": "#/$defs/nowhere"}),
+    "a reference elsewhere": schema({"$ref": "https://evil.example/schema.json"}),
+    "a schema of itself": schema({"$ref": "#"}),
+    "a circle of references": schema(
+        {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
+    ),
+    "a billion items": schema({"type": "array", "items": {}, "maxItems": 10**9}),
+    "a billion characters": schema({"type": "string", "minLength": 10**9}),
+    "counts that multiply": schema({"type": "string", "pattern": "^((a{99}){99}){99}$"}),
+    "a pattern without end": schema({"type": "string", "pattern": "^a}$"}),
+    "a pattern that is a number": schema({"type": "string", "pattern": 3}),
+    "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
+    "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
+    "properties that are long": schema({"properties": {"x" * 5_000: {}}}),
+    "a grammar that is none": wrong(grammar="root ::= ((("),
+    "a grammar of itself": wrong(grammar='root ::= root "a"'),
+    "a deep grammar": wrong(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
+    "a grammar that doubles": wrong(
+        grammar="\n".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}" for i in range(20))
+        + '\nr20 ::= "a"?\nroot ::= r0'
+    ),
+    "a prediction that is none": wrong(prediction={"type": "content", "content": 3}),
+    "mirostat": wrong(mirostat=2),
+}
+
+
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_bodies_are_refused_at_once(server: Running, kind: str) -> None:
+    started = time.monotonic()
+    reply = server.request("POST", CHAT, raw=HOSTILE[kind])
+    assert 400 <= reply.status < 500, reply.body[:300]
+    assert reply.json["error"]["message"]
+    assert len(reply.body) < 2_000
+    assert time.monotonic() - started < 10  # it is bounded in the server; the machine may be busy
+    assert server.process.poll() is None
+
+
+def test_patterns_that_backtracking_would_not_end_on(server: Running) -> None:
+    """A grammar does not backtrack: it is answered, or refused."""
+    for pattern in ("^(a+)+$", "^(a|aa)+$", "^(a*)*b$", "^(.*)*$", "^([a-z]+)*x$"):
+        reply = server.request("POST", CHAT, raw=schema({"type": "string", "pattern": pattern}))
+        assert reply.status in (200, 400), pattern
+
+
+def test_a_recursive_schema_is_fine(server: Running) -> None:
+    tree = {"type": "object", "properties": {"left": {"$ref": "#/$defs/tree"}}}
+    reply = server.request(
+        "POST", CHAT, raw=schema({"$ref": "#/$defs/tree", "$defs": {"tree": tree}})
+    )
+    assert reply.status == 200
+
+
+def test_every_endpoint_survives_every_hostile_body(server: Running) -> None:
+    paths = ["/v1/completions", "/completion", "/infill", "/tokenize", "/detokenize",
+             "/apply-template"]  # fmt: skip
+    for path in paths:
+        for kind in ("nothing", "no JSON", "no object", "NaN", "half a surrogate", "very deep"):
+            reply = server.request("POST", path, raw=HOSTILE[kind])
+            assert 400 <= reply.status < 500, (path, kind)
+    for body in ({"tokens": [-1]}, {"tokens": [10**12]}, {"tokens": ["x"]}, {"tokens": [True]}):
+        assert server.post("/detokenize", body).status == 400
+    prompts: tuple[Any, ...] = ([99999], [-5], [[1], [3, 10**20]], [], [[]], {"a": 1}, 3)
+    for prompt in prompts:
+        assert server.post("/v1/completions", {"prompt": prompt, "max_tokens": 1}).status == 400
+
+
+def test_a_body_larger_than_it_says_is_not_read(server: Running) -> None:
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+        "Content-Length: 99999999999999\r\n\r\n"
+    )
+    assert exchange(server, head.encode()).split()[1] == b"413"
+
+
+def test_a_body_in_endless_chunks(server: Running) -> None:
+    head = (
+        f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+        "Transfer-Encoding: chunked\r\n\r\n"
+    )
+    with socket.create_connection(("127.0.0.1", server.port), PATIENCE) as connection:
+        connection.sendall(head.encode())
+        chunk = b"10000\r\n" + b" " * 0x10000 + b"\r\n"
+        received = b""
+        with suppress(OSError):
+            for _ in range(1000):
+                connection.sendall(chunk)
+        with suppress(OSError):
+            received = connection.recv(65536)
+    assert received.startswith(b"HTTP/1.1 413") or not received
+    assert server.get("/health").status == 200
+
+
+def test_a_head_that_is_too_long(server: Running) -> None:
+    head = f"GET /health HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 100_000}\r\n\r\n"
+    assert exchange(server, head.encode(), timeout=5).split()[1:2] in ([b"400"], [b"431"], [])
+    assert server.get("/health").status == 200
+
+
+def test_what_is_no_http(server: Running) -> None:
+    for sent in (
+        b"\x16\x03\x01\x02\x00",
+        b"GET /\r\n\r\n",
+        b"\x00" * 1000,
+        b"\x1b[2J HTTP/1.1\r\n\r\n",
+    ):
+        exchange(server, sent + b"\r\n\r\n", timeout=5)
+    assert server.get("/health").status == 200
+
+
+IMPATIENT = """
+import sys
+from localspec import SamplingParams, load
+from localspec.server.options import ServerOptions
+from localspec.server.running import serve
+options = ServerOptions(port=0, header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
+serve(options, lambda progress: load(progress=progress), SamplingParams(temperature=0.0),
+      listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+"""
+
+
+@pytest.fixture(scope="module")
+def impatient(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A server that waits half a second where others wait half a minute."""
+    process = subprocess.Popen([sys.executable, "-c", IMPATIENT], stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    server = Running(process, process.stdout.readline().strip(), Path())
+    server.wait_until_healthy()
+    yield server
+    process.terminate()
+    assert process.wait(PATIENCE) == 0
+    process.stdout.close()
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\n",
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+        b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 50\r\n\r\n{",
+    ],
+    ids=["silent", "half a head", "half a second head", "half a body"],
+)
+def test_slow_loris(impatient: Running, begun: bytes) -> None:
+    """One byte after the other does not hold a connection."""
+    with socket.create_connection(("127.0.0.1", impatient.port), PATIENCE) as connection:
+        connection.sendall(begun)
+        with suppress(OSError):
+            for _ in range(round(PATIENCE / 0.05)):
+                connection.sendall(b"x")
+                time.sleep(0.05)
+            pytest.fail("it is still open")
+    assert impatient.get("/health").status == 200
+
+
+def test_a_client_that_does_not_read_is_dropped(impatient: Running) -> None:
+    """And does not keep the slot."""
+    wanted = {"prompt": "Once", "n_predict": 1500, "n_probs": 100, "ignore_eos": True}
+    body = json.dumps({**wanted, "stream": True}).encode()
+    with socket.socket() as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(PATIENCE)
+        connection.connect(("127.0.0.1", impatient.port))
+        head = f"POST /completion HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}"
+        connection.sendall(f"{head}\r\n\r\n".encode() + body)
+        wait_until(lambda: not impatient.idle, "it is busy")
+        impatient.wait_until_idle()
+        received = drain(connection)
+    assert received.startswith(b"HTTP/1.1 200")
+    assert b'"stop":true' not in received, "all of it was sent"
+    assert impatient.post("/v1/completions", {"prompt": "x", "max_tokens": 1}).status == 200
+
+
+# What the log shows.
+
+
+def test_nothing_of_a_request_reaches_the_log_unescaped(server: Running) -> None:
+    secret = "the-secret-of-this-prompt"
+    for path in ("/\x1b]0;title\x07", "/%1b[2J%0aINFO forged", "/" + "x" * 3_000):
+        head = f"GET {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {server.key}\r\n"
+        exchange(server, f"{head}Connection: close\r\n\r\n".encode("latin-1"), timeout=5)
+    server.post(CHAT, {"messages": [{"role": "user", "content": secret}], "max_tokens": 1})
+    server.post(CHAT, {"messages": secret, secret: secret})
+    log = server.log.read_text()
+    assert "POST /v1/chat/completions 200" in log
+    assert "\x1b" not in log
+    assert "\x07" not in log
+    assert "\nINFO forged" not in log
+    assert secret not in log
+    assert (server.key or "?") not in log
+    assert max(map(len, log.splitlines())) < 2_000
+
+
+def test_prompts_are_logged_where_that_is_asked_for(tmp_path: Path) -> None:
+    with serving(tmp_path, "-v", "--log-prompts") as server:
+        server.post("/v1/completions", {"prompt": "my \x1b[2J\n prompt", "max_tokens": 1})
+        log = server.log.read_text()
+    assert r'prompt: "my \u001b[2J\n prompt"' in log
+    assert "\x1b" not in log

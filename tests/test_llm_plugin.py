@@ -1,0 +1,78 @@
+"""localspec's models in the `llm` command."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import llm
+import pytest
+
+from localspec import llm_plugin
+from localspec.llm_plugin import LocalModel
+
+
+@pytest.fixture(scope="module")
+def model() -> LocalModel:
+    return LocalModel("demo")
+
+
+def test_every_model_here_is_registered() -> None:
+    found: list[LocalModel] = []
+    llm_plugin.register_models(found.append)
+    assert "localspec/demo" in [one.model_id for one in found]
+
+
+def test_an_answer_and_its_figures(model: LocalModel) -> None:
+    response = model.prompt("Tell me a story.", max_tokens=12, temperature=0)
+    text = "".join(response)
+    assert len(text) > 10
+    usage = response.usage()
+    assert usage.output == 12
+    again = model.prompt("Tell me a story.", max_tokens=12, temperature=0, stream=False)
+    assert again.text() == text
+
+
+def test_a_conversation_remembers(model: LocalModel) -> None:
+    conversation = llm.Conversation(model=model)
+    first = conversation.prompt("Tell me a story.", max_tokens=8, temperature=0)
+    first.text()
+    second = conversation.prompt("Go on.", max_tokens=8, temperature=0)
+    second.text()
+    assert (second.usage().input or 0) > (first.usage().input or 0) + 8
+
+
+def test_a_schema(model: LocalModel) -> None:
+    schema = {"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"]}
+    response = model.prompt("Is it good?", schema=schema, max_tokens=60)
+    assert isinstance(json.loads(response.text())["good"], bool)
+
+
+def test_the_command(tmp_path: Path) -> None:
+    """With the entry point that is declared, however this copy of localspec was installed."""
+    root = Path(__file__).parents[1]
+    project = (root / "pyproject.toml").read_text(encoding="utf-8")
+    (declared,) = re.findall(r"^\[project.entry-points.llm\]\n(\w+) = \"([\w.]+)\"", project, re.M)
+    installed = tmp_path / "localspec-0.dist-info"
+    installed.mkdir()
+    (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: localspec\nVersion: 0\n")
+    (installed / "entry_points.txt").write_text(f"[llm]\n{declared[0]} = {declared[1]}\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "llm", "-m", "localspec/demo", "Hi", "-o", "max_tokens", "5"],
+        env={
+            **os.environ,
+            "LLM_USER_PATH": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join([str(tmp_path), str(root)]),
+        },
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip()
