@@ -59,6 +59,7 @@ def seated(
         rule=rule,
         stats=GenerationStats(),
         progress=None,
+        prediction=(),
     )
     seat = engine._seats.take(session.context, wait=True, stopped=lambda: False)
     try:
