@@ -34,8 +34,8 @@ class Crowd:
     """Shares out the seconds of passes, and learns from them what passes cost.
 
     Attributes:
-        plain_pace: of shared passes without any draft, in the costs of the curve; None before the
-            first one.
+        plain_paces: of passes without any draft, in the costs of the curve, by the number of
+            answers: the curve may be further off for some sizes than plain passes ever are.
     """
 
     OVERDUE = CostCurve.OVERDUE
@@ -43,7 +43,7 @@ class Crowd:
     def __init__(self) -> None:
         self.profile = PairProfile()
         self._watches: tuple[PassWatch | None, PassWatch | None] = (None, None)
-        self.plain_pace: PlainPace | None = None
+        self.plain_paces: dict[int, PlainPace] = {}
         self._unconfirmed = 0
         self._least: tuple[object, list[float], list[int]] = (None, [], [])
 
@@ -53,11 +53,10 @@ class Crowd:
         """Learn for a profile, and tell who decides about threads (of draft model and target)."""
         self.profile, self._watches = profile, watches
 
-    @property
-    def doubtful(self) -> bool:
+    def doubtful(self, answers: int) -> bool:
         """Whether it is time for a pass without any draft, which tells what those cost."""
-        strange = self.plain_pace is not None and self.plain_pace.open
-        return strange or self._unconfirmed >= self.OVERDUE
+        told = self.plain_paces.get(answers)
+        return self._unconfirmed >= self.OVERDUE or (told is not None and told.open)
 
     @property
     def confirmed(self) -> bool:
@@ -103,9 +102,8 @@ class Crowd:
         if len(requests) == 1 or not self.profile.target:
             return
         if tokens == len(requests):
-            if self.plain_pace is None:
-                self.plain_pace = PlainPace(self.profile.target.pace)
-            self.plain_pace.observe(seconds / self.least(tokens, context))
+            told = self.plain_paces.setdefault(tokens, PlainPace(self.profile.target.pace))
+            told.observe(seconds / self.least(tokens, context))
             self._unconfirmed = 0
         else:
             self._unconfirmed += 1
@@ -176,7 +174,9 @@ class SharedCurve(CostCurve):
         if self.answers == 1:
             self.plain_pace = self._real.plain_pace
         else:
-            self.plain_pace = self._crowd.plain_pace if self._crowd.confirmed else None
+            self.plain_pace = None
+            if self._crowd.confirmed:
+                self.plain_pace = self._crowd.plain_paces.get(self.answers)
         self.version = (self._real.version * 64 + self.answers) * 1024 + min(1023, self._others)
 
     def __bool__(self) -> bool:
@@ -184,12 +184,12 @@ class SharedCurve(CostCurve):
 
     @property
     def doubtful(self) -> bool:
-        return self._real.doubtful if self.answers == 1 else self._crowd.doubtful
+        return self._real.doubtful if self.answers == 1 else self._crowd.doubtful(self.answers)
 
     def plain(self, context: int) -> float:
         if self.answers == 1:
             return self._real.plain(context)
-        told = self._crowd.plain_pace
+        told = self._crowd.plain_paces.get(self.answers)
         pace = self._real.pace if told is None else told.now
         return self._crowd.least(self.answers, context) / self.answers * pace
 
