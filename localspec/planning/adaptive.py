@@ -139,17 +139,20 @@ class AdaptivePlanner:
         rate = self._rate(costs)
         # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
         pace = max(profile.target.pace, plain / profile.target.seconds(1, held))
-        spare = account.stake(plain) / pace
+        spare, fund = account.stake(plain) / pace, account.open(plain) / pace
         for model in self._models.values():
             model.begin(held, lambda: self._value(costs, rate, room), rate)
         looked_up = self._look_up(session, room, costs, rate, spare)
-        asks = self._to_ask(session, looked_up, costs, rate, spare)
+        asks = self._to_ask(session, looked_up, costs, rate, spare, fund)
         reviews = None
         if asks is None and not looked_up.pays:
-            reviews = self._to_review(session, costs, spare)
+            reviews = self._to_review(session, costs, fund)
         if asks is None and reviews is None and not looked_up.pays:
             return self._plain(costs)
         self._idle = 0
+        if asks is not None:
+            # Catching up is no bet: what it takes is known, and need not be half of the fund.
+            spare = min(fund, spare + self._models[asks].missed(session))
         concerned = asks or reviews
         return AdaptivePlan(
             AUTO,
@@ -179,9 +182,10 @@ class AdaptivePlanner:
         before = profile.target.plain(held)
         profile.target.observe(1 + len(step.tree), held, step.target_seconds)
         told = profile.target.plain_pace
-        if not len(step.tree) and told is not None and not told.open:
+        if not len(step.tree) and (told is None or not told.open):
             plain = profile.target.plain(held)
-            profile.account.prove(before if told.fell else plain, plain, self.statement)
+            fell = told is not None and told.fell
+            profile.account.prove(before if fell else plain, plain, self.statement)
         profile.spent(step.seconds - step.target_seconds - step.draft_seconds, len(step.tree))
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / profile.target.pace
@@ -267,25 +271,27 @@ class AdaptivePlanner:
         costs: VerificationCosts,
         rate: float,
         spare: float,
+        fund: float,
     ) -> str | None:
         """The model source that gains most; None where none is worth asking, or the account does
-        not cover it."""
+        not cover it, catching up with the text and the smallest draft included."""
         best, gain = None, 0.0
-        spare -= costs.least[2] - costs.least[1]
+        verified = costs.least[2] - costs.least[1]
         for name, model in self._models.items():
             advantage = model.advantage(session, looked_up, rate)
             if advantage <= gain:
                 continue
-            if model.first_pass(session) > spare:
+            first, missed = model.first_pass(session), model.missed(session)
+            if first - missed + verified > spare or first + verified > fund:
                 self._uncovered = True
                 continue
             best, gain = name, advantage
         return best
 
-    def _to_review(self, session: Session, costs: VerificationCosts, spare: float) -> str | None:
+    def _to_review(self, session: Session, costs: VerificationCosts, fund: float) -> str | None:
         """The model source that it is time to try; the lookup sources' turn otherwise."""
-        spare -= costs.least[2] - costs.least[1]
-        due = [name for name, model in self._models.items() if model.due(session, spare)]
+        fund -= costs.least[2] - costs.least[1]
+        due = [name for name, model in self._models.items() if model.due(session, fund)]
         return min(due, key=lambda name: self._models[name].asked_at, default=None)
 
     def _plain(self, costs: VerificationCosts) -> Plan:

@@ -143,6 +143,10 @@ class ModelState:
         """Seconds until its first token."""
         return self._first_pass(self.source.unread(session), len(session.context))
 
+    def missed(self, session: Session) -> float:
+        """Seconds of that for reading what it missed."""
+        return self.first_pass(session) - self._first_pass(1, len(session.context))
+
     def due(self, session: Session, spare: float) -> bool:
         """Whether it is time to try one that did not pay, and so many seconds cover that, and
         asking it afterwards: else there would be no use in knowing."""

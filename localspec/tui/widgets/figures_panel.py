@@ -80,7 +80,6 @@ def speed_text(figures: Figures, totals: Totals, palette: Palette) -> Text:
     saved = totals.plain_seconds - totals.seconds
     name, style = ("saved", "") if saved >= 0 else ("lost", palette.style("warning"))
     _row(text, name, f"{words.seconds(abs(saved))} in all" if totals.tokens else _NOTHING, style)
-    _account(text, figures, palette)
     text.rstrip()
     return text
 
@@ -115,8 +114,9 @@ def drafts_text(figures: Figures, palette: Palette) -> Text:
 def rest_text(
     figures: Figures, opened: Opened | None, memory: str | None, palette: Palette
 ) -> Text:
-    """Where the time goes, the context, the memory."""
+    """The account, where the time goes, the context, the memory."""
     text = Text()
+    _account(text, figures, palette)
     total = figures.decode_seconds
     text.append("\n")
     _title(text, "Time", palette)
