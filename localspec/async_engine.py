@@ -16,7 +16,7 @@ from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.keywords import LoadKeywords
 from localspec.llama.options import ModelOptions
 from localspec.loading import Reference, load
-from localspec.prompting.prompt import Prompt
+from localspec.prompting.prompt import Prompt, Tokens
 from localspec.prompting.template import Message
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Completion
@@ -81,7 +81,7 @@ class AsyncEngine:
 
     def stream(
         self,
-        prompt: Prompt,
+        prompt: Prompt | Tokens,
         *,
         max_tokens: int | None = None,
         stop: str | Sequence[str] = (),
@@ -90,6 +90,8 @@ class AsyncEngine:
         json_schema: str | None = None,
         drafting: Drafting | None = None,
         overflow: str = "error",
+        logprobs: int | None = None,
+        prediction: str = "",
         progress: Progress | None = None,
     ) -> AsyncStream:
         """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
@@ -119,6 +121,8 @@ class AsyncEngine:
                     json_schema=json_schema,
                     drafting=drafting,
                     overflow=overflow,
+                    logprobs=logprobs,
+                    prediction=prediction,
                     progress=None if progress is None else report,
                 ),
                 chunks=chunks,

@@ -62,7 +62,7 @@ class Answer:
     drafting: Drafting
     rule: AcceptanceRule
     stats: GenerationStats
-    prediction: Sequence[int]
+    prediction: Sequence[int] = ()
     progress: Callable[[int, int], None] | None
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from localspec import ModelOptions
 from localspec.cli import options as o
 from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
@@ -76,7 +77,18 @@ SERVER = {
 }
 
 
-@o.takes(MODEL, DRAFT_MODEL, SERVER, DRAFTING, SAMPLING)
+PARALLEL = {
+    "parallel": _server(
+        int,
+        "--parallel",
+        metavar="N",
+        help="Answers that are written at a time, in passes that they share; further ones wait. "
+        f"{o.default(ModelOptions, 'parallel')}",
+    ),
+}
+
+
+@o.takes(MODEL, DRAFT_MODEL, SERVER, PARALLEL, DRAFTING, SAMPLING)
 def serve(
     context: typer.Context,
     *,

@@ -1,0 +1,62 @@
+"""Several answers at a time."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from tests.server.process import PATIENCE, Running, serving, wait_until
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    arguments = ("--parallel", "2", "-c", "1024", "-t", "1", "--temp", "0", "--max-queue", "4")
+    with serving(tmp_path_factory.mktemp("two"), *arguments) as running:
+        yield running
+
+
+def busy(server: Running) -> int:
+    return sum(slot["is_processing"] for slot in server.get("/slots").json)
+
+
+def test_as_many_slots_as_are_asked_for(two: Running) -> None:
+    assert two.get("/props").json["total_slots"] == 2
+    assert len(two.get("/slots").json) == 2
+
+
+def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
+    """Each gets the answer to what it asked."""
+    asked = [f"{number} little foxes" for number in range(3)]
+    said: dict[str, str] = {}
+
+    def ask(prompt: str) -> None:
+        body = {"prompt": prompt, "grammar": f'root ::= "{prompt}" [a-z ]*', "max_tokens": 150}
+        said[prompt] = two.post("/v1/completions", body).json["choices"][0]["text"]
+
+    threads = [threading.Thread(target=ask, args=(prompt,)) for prompt in asked]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: busy(two) == 2, "two are written")
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert all(said[prompt].startswith(prompt) for prompt in asked)
+    two.wait_until_idle()
+
+
+def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
+    body = {
+        "prompt": "Once",
+        "n": 3,
+        "max_tokens": 12,
+        "temperature": 1.0,
+        "seed": 4,
+        "stream": True,
+    }
+    events = two.post("/v1/completions", body).body.decode().split("\n\n")
+    choices = [json.loads(e[6:])["choices"][0] for e in events if e.startswith("data: {")]
+    ends = [choice["index"] for choice in choices if choice["finish_reason"]]
+    assert sorted(ends) == [0, 1, 2]
+    two.wait_until_idle()
