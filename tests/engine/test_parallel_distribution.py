@@ -1,23 +1,19 @@
 """With four answers in flight, two tokens of each have the target's distribution.
 
 Every outcome of every draw and coin is walked through, as in `test_exact_distribution`, by four
-answers at once, each drafted in its own way; and a sample with the random numbers of real answers
-as in `test_sampled_distribution`.
+answers at once, each drafted in its own way.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import pytest
-
 import localspec
 from localspec import Drafting, ModelOptions
-from localspec.decoding.random_source import RandomSource, SeededRandom
+from localspec.decoding.random_source import RandomSource
 from localspec.llama import library
 from localspec.llama.quantize import quantize
 from localspec.parallel_engine import ParallelEngine
@@ -25,14 +21,12 @@ from tests.decoding.exact import gap
 from tests.engine.test_exact_distribution import WAYS
 from tests.engine.test_sampled_distribution import (
     PROMPT,
-    SAMPLES,
     SAMPLING,
     Pair,
-    check,
     of_the_target,
 )
 from tests.support import ggufs
-from tests.support.sessions import a_session, make_drafts_cheap
+from tests.support.sessions import a_session
 from tests.support.together import seated, together
 from tests.support.toys import leaves
 
@@ -42,14 +36,6 @@ WIDE = replace(OPTIONS, kv_type_k="f32", kv_type_v="f32")
 EXACT = 1e-3
 """Probabilities closer than this are equal. Passes of other sizes round differently, and what the
 others ask for is never twice the same: with 16 bits by half of this, at most seen."""
-
-
-@pytest.fixture(scope="module")
-def parallel() -> Iterator[ParallelEngine]:
-    with localspec.load(options=OPTIONS, parallel=AT_ONCE) as pair:
-        assert isinstance(pair, ParallelEngine)
-        make_drafts_cheap(pair)
-        yield pair
 
 
 def two_tokens(
@@ -104,31 +90,3 @@ def test_every_outcome_of_four_ways_at_once(tmp_path: Path) -> None:
         assert abs(sum(found.values()) - 1.0) < EXACT, way
         assert gap(found, expected) < EXACT, way
         assert 0 < seen["accepted"] < seen["tested"], way
-
-
-def test_a_sample_of_auto(parallel: ParallelEngine) -> None:
-    with localspec.load(draft=None, options=OPTIONS) as engine:
-        expected = of_the_target(engine, SAMPLING)
-    prompt = parallel.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-
-    def sample(number: int) -> Counter[Pair]:
-        random, seen = SeededRandom(number), Counter[Pair]()
-        tally = Counter[str]()
-        for _ in range(SAMPLES // AT_ONCE):
-            seen[two_tokens(parallel, prompt, 4, SAMPLING, Drafting(), tally, random)] += 1
-        assert tally["accepted"] > SAMPLES // AT_ONCE // 10
-        return seen
-
-    seen = Counter[Pair]()
-    for found in together([partial(sample, number) for number in range(AT_ONCE)]):
-        assert isinstance(found, Counter), found
-        seen += found
-    assert set(seen) <= set(expected)
-    firsts: Counter[int] = Counter()
-    for (first, _), count in seen.items():
-        firsts[first] += count
-    p_first: dict[int, float] = {}
-    for (first, _), p in expected.items():
-        p_first[first] = p_first.get(first, 0.0) + p
-    check("auto", [(firsts[token], p) for token, p in p_first.items()])
-    check("auto", [(seen[pair], p) for pair, p in expected.items()])
