@@ -74,10 +74,10 @@ def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], gree
     """A plain pass of 0.12 s, a draft pass of 0.1 and of 0.25 times that; at most eight plain
     passes may be risked.
 
-    What plain passes take was underestimated by a sixth where they were noisy, so that drafts
-    seemed to lose; the fund was staked on single drafts until it was empty. Then the draft model
-    fell behind the text, and catching up cost more from step to step than the account brings: it
-    was not asked any more. The lowest was 0.70, the median 0.87.
+    What plain passes take was once underestimated where they were noisy, so that drafts seemed to
+    lose; the fund was staked on single drafts until it was empty. Then the draft model fell behind
+    the text, and catching up cost more from step to step than the account brings: it was not asked
+    any more.
     """
     found = []
     for right, price, sigma in [(0.8, 0.1, 0.25), (0.8, 0.25, 0.1), (0.9, 0.25, 0.25)]:
