@@ -37,6 +37,9 @@ FIRST_WAIT, LAST_WAIT = 0.3, 60.0
 BLIND_WAIT, SURE_WAIT = 0.5, 15.0
 """The first wait where nobody knows what others use, and where they are seen to leave no room:
 what they use may be something that yields to us."""
+PAID = 1.3
+"""Growth of a wait where the count was the better one, disturbed as it was at times; it doubles
+where it was not."""
 LATEST = 3
 """The passes that tell what a disturbed one costs now."""
 LASTED = 5.0
@@ -343,7 +346,7 @@ class ThreadController:
                 price = self._usual.price(count, trial.base)
                 paid = price is not None and trial.stay < GAIN * price
                 self._paid_off[trial.base] = paid
-                self._waited(trial.base, now, trial.others, 1.0 if paid else 2.0, short=short)
+                self._waited(trial.base, now, trial.others, PAID if paid else 2.0, short=short)
             return
         if not trial.look:
             self._paid_off[count] = False

@@ -100,8 +100,8 @@ def test_eight_answers_say_what_each_says_alone(
     for prompt, at, gap in parted:
         print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
     assert [row for row in parted if abs(row[2]) > reference.noise] == []
-    # More often than alone: who is at work changes from pass to pass, and with it how ties round.
-    assert len(parted) <= 2 * PROMPTS // 3
+    # What `auto` asks for follows measured times: how ties round differs from run to run (4 to 9).
+    assert len(parted) <= PROMPTS // (4 if WAYS[way].forced else 2)
     assert all_free(parallel)
 
 

@@ -175,7 +175,7 @@ def test_full_speed_is_back_within_two_seconds(
     drive(machine, end, chosen)
     _, history = drive(machine, machine.now + 4.0, chosen)
     late = [n for when, n in history if when > end + 2.0]
-    assert late.count(kind.cores) >= 0.8 * len(late), "but for one trial of fewer"
+    assert late.count(kind.cores) >= 0.85 * len(late)
 
 
 def test_without_knowledge_of_others_full_speed_comes_back_all_the_same() -> None:
@@ -186,8 +186,8 @@ def test_without_knowledge_of_others_full_speed_comes_back_all_the_same() -> Non
 
 
 def test_a_flickering_load_makes_no_oscillation() -> None:
-    """Sixty loads that come and go, every tenth of a second to every twenty seconds. At most two
-    moves a second; against the best fixed count, 0.7 where the load's rhythm is the worst for this
+    """Sixty loads that come and go, every tenth of a second to every twenty seconds. Moves
+    stay few; against the best fixed count, 0.65 where the load's rhythm is the worst for this
     controller, and 0.95 in half of the cases."""
     random_load, shares = random.Random(5), []
     for seed in range(60):
@@ -202,9 +202,9 @@ def test_a_flickering_load_makes_no_oscillation() -> None:
 
         machine = Machine(kind, flicker, sees=seed % 2 == 0, seed=seed)
         done, history = drive(machine, 60.0, controller(machine))
-        assert switches(history) <= 120
+        assert switches(history) <= 48
         shares.append(done / best_fixed(kind, flicker, 60.0))
-    assert min(shares) >= 0.7
+    assert min(shares) >= 0.65
     assert statistics.median(shares) >= 0.95
 
 
