@@ -30,7 +30,7 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(
     prompts: list[str], tiny_pair: ModelFiles
 ) -> None:
     """300 answers, eight at once, every tenth cancelled at some step."""
-    options = ModelOptions(context=512, threads=1, parallel=AT_ONCE)
+    options = ModelOptions(context=1024, threads=1, parallel=AT_ONCE)
     with localspec.load(tiny_pair.target, draft=tiny_pair.draft, options=options) as engine:
         assert isinstance(engine, ParallelEngine)
         agree_on_time(engine)  # or drafts of such models would not pay
