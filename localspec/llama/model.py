@@ -34,6 +34,8 @@ class Model:
         trained_context: tokens of context it was trained on.
         size: bytes of weights.
         layers: how many it has.
+        on_device: whether all of them, and the output, are on devices beside the CPU, where the
+            count of threads makes no difference.
         width: numbers of a hidden state; `output_width` behind the output norm.
 
     Raises:
@@ -77,6 +79,9 @@ class Model:
         ) or llama_cpp.llama_model_is_hybrid(self.handle)
         self.trained_context: int = llama_cpp.llama_model_n_ctx_train(self.handle)
         self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
+        # llama.cpp counts the output as one more layer.
+        kept = 0 <= options.gpu_layers <= self.layers
+        self.on_device = library.accelerated() and not kept
         self.width: int = llama_cpp.llama_model_n_embd(self.handle)
         self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
         self.size: int = llama_cpp.llama_model_size(self.handle)
