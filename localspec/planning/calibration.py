@@ -13,7 +13,8 @@ BUDGETS = (1.4, 0.35)
 """Seconds for the target and for the draft model, after a first pass that pages the weights in;
 together they stay under two."""
 CORE, ROUNDS = 11, 2
-"""So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup."""
+"""So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup. Where
+passes are BRIEF, all are."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second length of context, which tells what the cache adds to any."""
 LONG_PROMPT = 300
@@ -104,7 +105,9 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
         if not sizes:
             return True  # no room to draft in, either
         measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
-        measure(passes, filler, sizes[CORE:], near, deadline)
+        # A GPU's first pass of a size may load kernels, which takes as long as the pass.
+        rounds = ROUNDS if near[max(near)] < BRIEF else 1
+        measure(passes, filler, sizes[CORE:], near, deadline, rounds)
         again: dict[int, float] = {}
         # A pass of some microseconds meets more hiccups, and is soon done again.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
