@@ -363,10 +363,15 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     # Looking around takes a while, and the embedded target has its own draft.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
         return Choice(paths.embedded(paths.EMBEDDED_DRAFT), "")
-    from localspec.llama import library
+    from localspec.llama import devices, library
     from localspec.pairing.auto import choose
 
-    return choose(target, options, accelerated=options.gpu_layers != 0 and library.accelerated())
+    return choose(
+        target,
+        options,
+        accelerated=options.gpu_layers != 0 and library.accelerated(),
+        device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
+    )
 
 
 def _identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str, Any]:
