@@ -50,7 +50,7 @@ def pack(archive: Path, packed: Path) -> None:
             inner = PurePosixPath(*PurePosixPath(member.name).parts[1:])
             if member.isfile() and kept(inner):
                 member.name = str(inner)
-                member.pax_headers.clear()  # long names stand there once more
+                member.pax_headers = {}  # long names stand there once more
                 smaller.addfile(member, source.extractfile(member))
 
 

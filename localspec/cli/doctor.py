@@ -138,7 +138,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
             draft,
             context=options.context or None,
             kv_type=options.kv_type_k,
-            device_free=devices.free_memory() if options.gpu_layers else 0,
+            device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
         )
         findings.checks += report.checks
     use = Use(

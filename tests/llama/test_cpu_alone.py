@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,7 +17,7 @@ from tests.support.ggufs import tiny_llama
 class Noted(Model):
     """A model that notes how it was opened."""
 
-    opened: list[tuple[ModelOptions, bool]] = []
+    opened: ClassVar[list[tuple[ModelOptions, bool]]] = []
 
     def __init__(self, path: Path, options: ModelOptions, **more: Any) -> None:
         self.opened.append((options, more.get("cpu_alone", False)))
