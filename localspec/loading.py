@@ -13,11 +13,17 @@ from typing import TYPE_CHECKING, Any
 from localspec import paths
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import (
+    DraftMismatch,
+    LocalspecError,
+    ModelInvalid,
+    ModelNotFound,
+    NativeError,
+)
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
 from localspec.keywords import LoadKeywords, with_keywords
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import AUTO, ModelOptions
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
 from localspec.planning.thread_use import DRAFT, TARGET
@@ -31,6 +37,7 @@ if TYPE_CHECKING:
 
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
+    from localspec.llama.devices import Device
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
     from localspec.pairing.choice import Choice
@@ -77,7 +84,6 @@ def load(
         TypeError: a keyword that there is not; the message names the nearest.
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
-    from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
     from localspec.parallel_engine import ParallelEngine, seats_over
 
@@ -103,7 +109,7 @@ def load(
     reports = _shares(progress, [one.path for one in found])
     with ExitStack() as opened:
         _require_undamaged(path)
-        target_model = opened.enter_context(Model(path, options, progress=reports[0]))
+        target_model = opened.enter_context(_target_model(path, options, reports[0]))
         notices = [notice for one in found for notice in one.notices]
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
@@ -111,6 +117,9 @@ def load(
                 f"{path.name} answers one at a time: its memory is recurrent, and cannot hold "
                 "several texts that are drafted for."
             )
+        if options.parallel > 1 and options.rpc:
+            options = replace(options, parallel=1)
+            notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
         if options.parallel > 1 and options.prompt_cache:
             options = replace(options, prompt_cache=0)
             notices.append(
@@ -177,12 +186,11 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     Raises:
         NativeError: there is no memory for another cache.
     """
-    from localspec.llama.context import Context
-
-    _require_room(engine, options)
+    if not options.rpc:  # a server's memory is asked for when the cache is made
+        _require_room(engine, options)
     controller, fixed_threads = _threads(options)
     with ExitStack() as opened:
-        context = opened.enter_context(closing(Context(engine.model, options)))
+        context = opened.enter_context(closing(_context(engine.model, options)))
         beside = Engine(
             context,
             None,
@@ -238,12 +246,78 @@ _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 
 def _cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
     """A cache for one answer, or for several; `cells`: as many times the context."""
-    from localspec.llama.context import Context
     from localspec.llama.shared_context import SharedContext
 
     if options.parallel > 1:
         return SharedContext(model, options, cells=cells)
-    return Context(model, options)
+    return _context(model, options)
+
+
+def _context(model: Model, options: ModelOptions) -> Context:
+    """A cache for one answer at a time, where the model is."""
+    from localspec.llama.context import Context
+
+    if not options.rpc:
+        return Context(model, options)
+    from localspec.remote.context import RemoteContext
+    from localspec.remote.model import RemoteModel
+
+    assert isinstance(model, RemoteModel)
+    return RemoteContext(model, replace(options, rpc=()))
+
+
+def _target_model(
+    path: Path, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model:
+    """The target, here or on RPC servers."""
+    from localspec.llama.model import Model
+
+    if not options.rpc:
+        return Model(path, options, progress=progress)
+    from localspec.llama import library
+    from localspec.remote.model import RemoteModel
+
+    library.require_rpc()
+
+    def require_room(devices: Sequence[Device]) -> None:
+        _require_remote_room(path, options, devices)
+
+    return RemoteModel(path, options, progress=progress, require_room=require_room)
+
+
+def _require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
+    """Return unless the layers that go to other machines are more than these hold: a server whose
+    memory ends is ended by its system.
+
+    Args:
+        devices: all that layers can go to, a GPU of this machine among them.
+    """
+    from localspec.gguf.dimensions import Use
+    from localspec.gguf.reader import read_gguf
+    from localspec.pairing.memory import place
+
+    try:
+        file = read_gguf(path)
+    except LocalspecError:
+        return  # the reader knows less than llama.cpp
+    use = Use(
+        context=options.context,
+        kv_type_k=options.kv_type_k,
+        kv_type_v=options.kv_type_v,
+        batch=options.batch,
+        flash_attention=options.flash_attention != "off",
+        mmap=options.mmap,
+    )
+    wanted = place(file, use, options.gpu_layers).device.total
+    free = sum(device.free for device in devices)
+    if wanted > free > 0:
+        servers = sum(device.remote for device in devices)
+        raise NativeError(
+            f"{path.name} takes {gibibytes(wanted)} on the devices of the RPC servers, and "
+            f"{gibibytes(free)} are free there ({servers} of {len(devices)} devices are remote). "
+            "Add a server to --rpc, or take fewer layers there with --gpu-layers, a shorter context "
+            "with --ctx, or a smaller quantization."
+        )
 
 
 def _open_draft(
@@ -389,6 +463,9 @@ def _threads(options: ModelOptions) -> tuple[ThreadController, dict[str, int]]:
     from localspec.llama import library
     from localspec.llama.thread_counts import thread_counts
 
+    if options.rpc and options.threads == AUTO:
+        # What its passes take says nothing about the processor of this machine.
+        options = replace(options, threads=library.default_threads())
     asked, cores = options.fixed_threads, library.default_threads()
     fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
     if options.draft_threads is not None:
@@ -406,6 +483,8 @@ def _side_by_side(options: ModelOptions) -> bool:
     """Whether target and draft model have devices, or cores, of their own."""
     from localspec.llama import library
 
+    if options.rpc:
+        return True  # its passes keep other machines busy
     if options.draft_gpu_layers not in (None, options.gpu_layers):
         return library.accelerated()
     if options.draft_threads is None or options.fixed_threads is None:

@@ -49,23 +49,24 @@ class Model:
         *,
         progress: Progress | None = None,
         weight_buffers: bool | None = None,
+        vocabulary_alone: bool = False,
     ) -> None:
         """Open a file.
 
         Args:
             weight_buffers: use the CPU backend's own weight buffers; None finds out whether they
                 work here.
+            vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
+                llama.cpp then knows nothing.
         """
         self.path = path
         self.handle: Any = None
         _check_file(path)
         library.start()
-        if options.rpc:
-            library.add_rpc_servers(options.rpc)
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
         try:
-            self.handle = self._load(options, progress, weight_buffers)
+            self.handle = self._load(options, progress, weight_buffers, vocabulary_alone)
             self.metadata = self._read_metadata()
             self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
@@ -104,7 +105,13 @@ class Model:
         raw = llama_cpp.llama_model_chat_template(self.handle, None)
         return raw.decode("utf-8", "replace") if raw else None
 
-    def _load(self, options: ModelOptions, progress: Progress | None, weight_buffers: bool) -> Any:
+    def _load(
+        self,
+        options: ModelOptions,
+        progress: Progress | None,
+        weight_buffers: bool,
+        vocabulary_alone: bool,
+    ) -> Any:
         raised: list[BaseException] = []
 
         def report(fraction: float, _user_data: object) -> bool:
@@ -120,6 +127,7 @@ class Model:
         params.n_gpu_layers = options.gpu_layers
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
+        params.vocab_only = vocabulary_alone
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
