@@ -69,15 +69,15 @@ def on_abort(tell: Callable[[NativeError], object]) -> None:
     One for each process: the last one said. Does nothing where the library has no such hook.
     """
 
-    def advise(words: str) -> None:
-        tell(
-            NativeError(
-                f"llama.cpp gave up: {words}. The file of the model may be damaged: "
-                "download it again, or choose another model."
-            )
-        )
+    on_last_words(lambda words: tell(gave_up(words)))
 
-    on_last_words(advise)
+
+def gave_up(words: str) -> NativeError:
+    """What to say where llama.cpp aborts; `words`: its last."""
+    return NativeError(
+        f"llama.cpp gave up: {words}. The file of the model may be damaged: download it again, or "
+        "choose another model."
+    )
 
 
 def on_last_words(tell: Callable[[str], object]) -> None:

@@ -71,6 +71,7 @@ def decide(
         context=options.context or None,
         accelerated=accelerated,
         through_text=_crosses(options),
+        remote=bool(options.rpc),
     )
     measured = {_real(one.draft): one for one in known if one.draft is not None}
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
@@ -164,6 +165,7 @@ def _signature(
         "context": options.context,
         "accelerated": accelerated,
         "crosses": _crosses(options),
+        "remote": bool(options.rpc),
     }
     return fingerprint(facts)
 

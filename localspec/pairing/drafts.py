@@ -50,6 +50,7 @@ def candidates(
     context: int | None = None,
     accelerated: bool = False,
     through_text: bool = True,
+    remote: bool = False,
 ) -> list[DraftCandidate]:
     """Judge every local model as a draft for the target; the most promising come first.
 
@@ -59,11 +60,12 @@ def candidates(
         context: as for `judge`.
         accelerated: whether the models run on a GPU.
         through_text: whether drafts of another vocabulary may be used.
+        remote: whether the target's layers are on other machines, and the drafts here.
     """
     own = {_real(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(target, parameters, model, context, accelerated, through_text)
+        _candidate(target, parameters, model, context, accelerated, through_text, remote)
         for model in models
         if _real(model.path) not in own and not _is_foreign_demo(target, model)
     ]
@@ -95,6 +97,7 @@ def _candidate(
     context: int | None,
     accelerated: bool,
     through_text: bool,
+    remote: bool,
 ) -> DraftCandidate:
     if model.problem is not None:
         return DraftCandidate(model, None, None, model.problem.rstrip("."))
@@ -106,7 +109,9 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge_files(target, draft, context=context, through_text=through_text)
+    verdict = judge_files(
+        target, draft, context=context, through_text=through_text, remote=remote
+    )
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
     expected = forecast(target, draft, verdict, accelerated=accelerated)

@@ -15,20 +15,21 @@ from localspec.pairing.memory import (
     most_layers,
     n_layers,
     place,
-    predict,
 )
 
 
 def memory_of_pair(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, *, remote: bool = False
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """What both take in main memory, the draft's cache as long as the target's."""
-    tokens = default_context(target, context or 0)
-    mine, other = (
-        predict(file, context=tokens, kv_type_k=kv_type, kv_type_v=kv_type)
-        for file in (target, draft)
+    """What both take in main memory, the draft's cache as long as the target's.
+
+    Args:
+        remote: whether all layers of the target are on RPC servers; the token embeddings stay.
+    """
+    use = Use(
+        context=default_context(target, context or 0), kv_type_k=kv_type, kv_type_v=kv_type
     )
-    return mine, other
+    return place(target, use, -1 if remote else 0).host, place(draft, use, 0).host
 
 
 def available() -> tuple[int, int]:

@@ -106,18 +106,20 @@ def judge_files(
     context: int | None = None,
     kv_type: str = "f16",
     through_text: bool | None = None,
+    remote: bool = False,
 ) -> PairVerdict:
     """The same for files that have been read.
 
     Args:
         through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
+        remote: whether the target's layers are on other machines.
     """
     through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
             return PairVerdict((_no_model(what, problem),))
-    return PairVerdict(tuple(_checks(target, draft, context, kv_type, through_text)))
+    return PairVerdict(tuple(_checks(target, draft, context, kv_type, through_text, remote)))
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -127,7 +129,12 @@ def _no_model(what: str, problem: str) -> Check:
 
 
 def _checks(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, through_text: bool
+    target: GGUFFile,
+    draft: GGUFFile,
+    context: int | None,
+    kv_type: str,
+    through_text: bool,
+    remote: bool,
 ) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
     yield from _vocabulary(mine, other, through_text)
@@ -144,7 +151,7 @@ def _checks(
         )
     yield _family(target, draft)
     yield _template(target, draft)
-    yield _memory(target, draft, context, kv_type)
+    yield _memory(target, draft, context, kv_type, remote)
 
 
 def _vocabulary(
@@ -347,10 +354,12 @@ def _related(mine: set[str], other: set[str]) -> bool:
     )
 
 
-def _memory(target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str) -> Check:
+def _memory(
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, remote: bool
+) -> Check:
     """In main memory; what devices add to that is known only when llama.cpp is asked."""
     rule = "memory"
-    mine, other = memory_of_pair(target, draft, context, kv_type)
+    mine, other = memory_of_pair(target, draft, context, kv_type, remote=remote)
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (

@@ -53,6 +53,7 @@ class RemoteContext(Context):
         self._child: Child | None = None
         self._layers: tuple[int, ...] = ()
         self._befell: list[str] = []
+        self.resume()  # another context may have had the number
         self._open(model.child())
 
     def close(self) -> None:
@@ -134,29 +135,29 @@ class RemoteContext(Context):
             Cancelled, NativeError: as for a `Context`.
             ServerUnreachable: no server came back in time.
         """
-        lost_at = None
+        lost_at, lost = 0.0, None
         while True:
             started = perf_counter()
             try:
-                if lost_at is not None and self.model.shared.flag(self._number):
+                if lost is not None and self.model.shared.flag(self._number):
                     raise Cancelled("Stopped on request.")
                 had = self._child is not None and not self._child.lost
                 child = self._current(progress)
                 started = perf_counter()
                 count = self._change(child, name, *arguments, progress=progress)
             except ServerUnreachable as error:
-                # One that has not answered since the last pass has been waited for.
-                if lost_at is None and had:
-                    lost_at = monotonic()
+                # One that did not answer the last time either has been waited for.
+                if lost is None and had:
+                    lost_at, lost = monotonic(), error
                     logger.warning("%s", error)
-                if lost_at is None or monotonic() - lost_at > PATIENCE:
+                if lost is None or monotonic() - lost_at > PATIENCE:
                     self.tokens.clear()
-                    raise
+                    raise (lost or error) from None
                 sleep(_AGAIN)
                 continue
             # What the link and the pipe take is part of what a pass costs here.
             self.native_seconds += perf_counter() - started
-            if lost_at is not None:
+            if lost is not None:
                 self._befell.append(
                     "The connection to an RPC server was lost for "
                     f"{monotonic() - lost_at:.0f} s; the text was read again, and the answer went "

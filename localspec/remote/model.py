@@ -100,7 +100,7 @@ class RemoteModel(Model):
         """What `Child.call` gives.
 
         Raises:
-            ServerUnreachable: the child died of it.
+            ServerUnreachable, NativeError: the child died of it, or was dead before.
         """
         try:
             return child.call(number, name, *arguments, progress=progress)

@@ -7,7 +7,8 @@ import struct
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from localspec.errors import ServerUnreachable
+from localspec.errors import LocalspecError, ServerUnreachable
+from localspec.llama.library import gave_up
 
 LIMIT = 5.0
 """Seconds that a server has for each of: the connection, and its first words."""
@@ -23,6 +24,8 @@ _BUSY = (
     "It serves one client at a time: wait for the one it has, start it anew, or leave it out of "
     "--rpc."
 )
+_OF_THE_CONNECTION = ("Remote RPC server crashed", "Failed to connect")
+"""How the last words of llama.cpp begin where it was the connection (ggml-rpc.cpp)."""
 _OTHER = "Give the port of a ggml-rpc-server of the same llama.cpp, or leave it out of --rpc."
 
 
@@ -72,8 +75,8 @@ def require_answering(servers: Sequence[str]) -> None:
         raise ServerUnreachable(f"The RPC server {server} does not answer: {what}. {step}")
 
 
-def lost(servers: Sequence[str], words: str) -> ServerUnreachable:
-    """What to say where llama.cpp aborted in the middle of something.
+def lost(servers: Sequence[str], words: str) -> LocalspecError:
+    """What to say where the child has ended in the middle of something.
 
     Args:
         words: llama.cpp's last; may be empty.
@@ -89,7 +92,13 @@ def lost(servers: Sequence[str], words: str) -> ServerUnreachable:
             f"One of the RPC servers {names} speaks another version of llama.cpp's protocol. "
             "Build server and library from the same llama.cpp (docs/machines.md)."
         )
-    return ServerUnreachable(
-        f"The connection to the RPC servers {names} was lost, and they answer again "
-        f"({words or 'llama.cpp gave no reason'}). Ask again."
-    )
+    if not words:
+        return ServerUnreachable(
+            "The process that had the target ended without a word. Memory may be short here: take "
+            "a shorter context with --ctx, or ask again."
+        )
+    if words.startswith(_OF_THE_CONNECTION):
+        return ServerUnreachable(
+            f"The connection to the RPC servers {names} was lost, and they answer again. Ask again."
+        )
+    return gave_up(words)
