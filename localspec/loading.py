@@ -313,10 +313,10 @@ def _require_remote_room(path: Path, options: ModelOptions, devices: Sequence[De
     if wanted > free > 0:
         servers = sum(device.remote for device in devices)
         raise NativeError(
-            f"{path.name} takes {gibibytes(wanted)} on the devices of the RPC servers, and "
-            f"{gibibytes(free)} are free there ({servers} of {len(devices)} devices are remote). "
-            "Add a server to --rpc, or take fewer layers there with --gpu-layers, a shorter context "
-            "with --ctx, or a smaller quantization."
+            f"{path.name} takes {gibibytes(wanted)} where its layers go, and {gibibytes(free)} are "
+            f"free there ({servers} of {len(devices)} devices are on RPC servers). Add a server to "
+            "--rpc, or take fewer layers with --gpu-layers, a shorter context with --ctx, or a "
+            "smaller quantization."
         )
 
 

@@ -2,8 +2,8 @@
 
     python -m tools.delayed_link LISTEN_PORT HOST:PORT --ms 2
 
-The delay is one way, as of a wire: what is sent in a row arrives in a row, so much later. Nothing is
-made slower than that.
+The delay is one way, as of a wire: what is sent in a row arrives in a row, so much later. Nothing
+is made slower than that.
 """
 
 from __future__ import annotations

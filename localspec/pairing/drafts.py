@@ -109,9 +109,7 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge_files(
-        target, draft, context=context, through_text=through_text, remote=remote
-    )
+    verdict = judge_files(target, draft, context=context, through_text=through_text, remote=remote)
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
     expected = forecast(target, draft, verdict, accelerated=accelerated)

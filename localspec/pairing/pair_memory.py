@@ -26,9 +26,7 @@ def memory_of_pair(
     Args:
         remote: whether all layers of the target are on RPC servers; the token embeddings stay.
     """
-    use = Use(
-        context=default_context(target, context or 0), kv_type_k=kv_type, kv_type_v=kv_type
-    )
+    use = Use(context=default_context(target, context or 0), kv_type_k=kv_type, kv_type_v=kv_type)
     return place(target, use, -1 if remote else 0).host, place(draft, use, 0).host
 
 

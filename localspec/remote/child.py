@@ -71,18 +71,19 @@ class Child:
         if number is None:
             return getattr(self, f"_{name}")(*arguments)
         context = self._contexts[number]
+        value: Any = None
         if name == "extend":
             tokens, outputs, reports = arguments
             rows = context.extend(tokens, outputs, self._progress if reports else None)
-            value: Any = self._share(rows)
+            value = self._share(rows)
         elif name == "branch":
             pending, tree = arguments
             value = self._share(context.branch(pending, _tree(*tree)))
         elif name == "keep":
             tree, path = arguments
-            value = context.keep(_tree(*tree), path)
+            context.keep(_tree(*tree), path)
         elif name == "close":
-            value = self._contexts.pop(number).close()
+            self._contexts.pop(number).close()
         else:
             value = getattr(context, name)(*arguments)
         return value, self._change(number, context)

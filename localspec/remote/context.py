@@ -30,9 +30,9 @@ class RemoteContext(Context):
     """A `Context` whose cache and passes are the child's.
 
     `tokens` is what the cache is meant to hold. A child that was started anew holds nothing: it
-    reads them again before the next pass. A server that is lost in the middle of a pass has PATIENCE
-    to come back, and the pass is made again; after that the pass fails, the cache counts as empty,
-    and the next pass tries again.
+    reads them again before the next pass. A server that is lost in the middle of a pass has
+    PATIENCE to come back, and the pass is made again; after that the pass fails, the cache counts
+    as empty, and the next pass tries again.
 
     Args:
         model: whose passes these are.

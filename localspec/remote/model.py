@@ -53,6 +53,9 @@ class RemoteModel(Model):
             self.close()
             raise
 
+    def __enter__(self) -> RemoteModel:
+        return self
+
     def close(self) -> None:
         """End the child, and free what is here."""
         if self._child is not None:

@@ -196,9 +196,7 @@ def test_waiting_for_a_server_can_be_stopped(
         there.extend([61])
 
 
-def test_prompt_can_be_stopped_between_two_chunks(
-    model: RemoteModel, there: RemoteContext
-) -> None:
+def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: RemoteContext) -> None:
     options = ModelOptions(context=512, threads=1, batch=128)
     context = RemoteContext(model, options)
     seen: list[tuple[int, int]] = []
