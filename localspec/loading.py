@@ -23,7 +23,7 @@ from localspec.errors import (
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
 from localspec.keywords import LoadKeywords, with_keywords
-from localspec.llama.options import AUTO, ModelOptions
+from localspec.llama.options import ModelOptions
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
 from localspec.planning.thread_use import DRAFT, TARGET
@@ -463,17 +463,17 @@ def _threads(options: ModelOptions) -> tuple[ThreadController, dict[str, int]]:
     from localspec.llama import library
     from localspec.llama.thread_counts import thread_counts
 
-    if options.rpc and options.threads == AUTO:
-        # What its passes take says nothing about the processor of this machine.
-        options = replace(options, threads=library.default_threads())
     asked, cores = options.fixed_threads, library.default_threads()
     fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
     if options.draft_threads is not None:
         fixed[DRAFT] = options.draft_threads
+    counts = thread_counts() if asked is None else [asked]
+    if asked is None and options.rpc:
+        counts = [cores]  # what its passes take says nothing about the processor of this machine
     controller = ThreadController(
-        thread_counts() if asked is None else [asked],
+        counts,
         cores=cores,
-        others=OtherProcesses() if asked is None else lambda: None,
+        others=OtherProcesses() if len(counts) > 1 else lambda: None,
         clock=perf_counter,
     )
     return controller, fixed

@@ -136,7 +136,7 @@ def require_rpc() -> None:
     if not llama_cpp.llama_supports_rpc():
         raise UsageError(
             "This build of llama-cpp-python has no RPC backend. Reinstall it with "
-            'CMAKE_ARGS="-DGGML_RPC=on" (docs/machines.md), or leave out --rpc.'
+            'CMAKE_ARGS="-DGGML_RPC=on", or leave out --rpc.'
         )
 
 

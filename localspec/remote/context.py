@@ -22,6 +22,8 @@ logger = logging.getLogger("localspec.remote")
 
 PATIENCE = 10.0
 """Seconds that a pass waits for a server that was lost to come back."""
+HANGS = 20.0
+"""Seconds that a pass may go on after it was cancelled: llama.cpp waits for a server for ever."""
 _AGAIN = 0.25
 """Seconds between two tries."""
 
@@ -66,6 +68,9 @@ class RemoteContext(Context):
 
     def cancel(self) -> None:
         self.model.shared.set_flag(self._number, stop=True)
+        child = self._child
+        if child is not None:
+            child.end_if_hanging(HANGS)
 
     def resume(self) -> None:
         self.model.shared.set_flag(self._number, stop=False)

@@ -17,7 +17,7 @@ import tempfile
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from threading import Lock
+from threading import Lock, Timer
 from typing import IO, Any
 
 import numpy as np
@@ -145,6 +145,8 @@ class Child:
             keep=shared.keep,
         )
         self._lock = Lock()  # two engines may share it, see `localspec.loading.load_beside`
+        self._asked = 0  # calls so far
+        self._waiting = False
         self.lost = False
 
     def call(
@@ -169,6 +171,8 @@ class Child:
         with self._lock:
             if self.lost:
                 raise ChildLost("")
+            self._asked += 1
+            self._waiting = True
             try:
                 pickle.dump((number, name, arguments), self._process.stdin)
                 self._process.stdin.flush()
@@ -190,6 +194,20 @@ class Child:
             except KeyboardInterrupt:  # what it would still say belongs to no later call
                 self._end()
                 raise
+            finally:
+                self._waiting = False
+
+    def end_if_hanging(self, seconds: float) -> None:
+        """Kill it if the call that runs takes so much longer. Returns at once, in any thread."""
+        asked = self._asked
+
+        def look() -> None:
+            if self._waiting and self._asked == asked:
+                self._process.kill()  # who waits for it finds out
+
+        timer = Timer(seconds, look)
+        timer.daemon = True
+        timer.start()
 
     def close(self) -> None:
         """End it."""

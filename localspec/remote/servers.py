@@ -53,6 +53,8 @@ def trouble(server: str) -> tuple[str, str] | None:
             return f"it takes connections and says nothing for {LIMIT:.0f} s", _BUSY
         except OSError:
             head = b""
+    if not head:
+        return "it ends the connection without a word", _OTHER
     if len(head) < _SIZE.size or _SIZE.unpack(head)[0] != _REPLY:
         return "what answers does not speak this RPC protocol", _OTHER
     return None
@@ -90,7 +92,7 @@ def lost(servers: Sequence[str], words: str) -> LocalspecError:
     if "handshake" in words:
         return ServerUnreachable(
             f"One of the RPC servers {names} speaks another version of llama.cpp's protocol. "
-            "Build server and library from the same llama.cpp (docs/machines.md)."
+            "Build server and library from the same llama.cpp."
         )
     if not words:
         return ServerUnreachable(

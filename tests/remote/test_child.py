@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -194,6 +195,22 @@ def test_waiting_for_a_server_can_be_stopped(
     kill(model)
     with pytest.raises(Cancelled):
         there.extend([61])
+
+
+def test_pass_that_hangs_can_be_stopped(
+    there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_context, "HANGS", 0.1)
+    there.extend(PROMPT)
+    os.kill(pid(model), signal.SIGSTOP)  # as if a server did not go on
+    timer = threading.Timer(0.1, there.cancel)
+    timer.start()
+    with pytest.raises(Cancelled):
+        there.extend([61])
+    timer.join()
+    there.resume()
+    there.extend([61])
+    assert there.tokens == [*PROMPT, 61]
 
 
 def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: RemoteContext) -> None:

@@ -72,15 +72,21 @@ def test_one_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "one client at a time" in found[1]
 
 
-@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
-def test_one_that_is_something_else(says: bytes) -> None:
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (b"", "it ends the connection without a word"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers does not speak this RPC protocol"),
+    ],
+)
+def test_one_that_is_something_else(says: bytes, told: str) -> None:
     def serve(connection: socket.socket) -> None:
         connection.recv(100)
         connection.sendall(says)
 
     with listening(serve) as address, pytest.raises(ServerUnreachable) as raised:
         require_answering([address])
-    assert f"{address} does not answer: what answers does not speak" in str(raised.value)
+    assert f"{address} does not answer: {told}. Give the port of" in str(raised.value)
 
 
 def test_machine_that_there_is_not() -> None:
