@@ -473,7 +473,7 @@ def _threads(options: ModelOptions) -> tuple[ThreadController, dict[str, int]]:
     controller = ThreadController(
         counts,
         cores=cores,
-        others=OtherProcesses() if len(counts) > 1 else lambda: None,
+        others=OtherProcesses() if asked is None else lambda: None,
         clock=perf_counter,
     )
     return controller, fixed
