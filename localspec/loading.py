@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
 
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
-    from localspec.llama.devices import Device
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
     from localspec.pairing.choice import Choice
@@ -275,49 +275,13 @@ def _target_model(
     if not options.rpc:
         return Model(path, options, progress=progress)
     from localspec.llama import library
+    from localspec.pairing.remote_room import require_remote_room
     from localspec.remote.model import RemoteModel
 
     library.require_rpc()
 
-    def require_room(devices: Sequence[Device]) -> None:
-        _require_remote_room(path, options, devices)
-
-    return RemoteModel(path, options, progress=progress, require_room=require_room)
-
-
-def _require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Device]) -> None:
-    """Return unless the layers that go to other machines are more than these hold: a server whose
-    memory ends is ended by its system.
-
-    Args:
-        devices: all that layers can go to, a GPU of this machine among them.
-    """
-    from localspec.gguf.dimensions import Use
-    from localspec.gguf.reader import read_gguf
-    from localspec.pairing.memory import place
-
-    try:
-        file = read_gguf(path)
-    except LocalspecError:
-        return  # the reader knows less than llama.cpp
-    use = Use(
-        context=options.context,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        flash_attention=options.flash_attention != "off",
-        mmap=options.mmap,
-    )
-    wanted = place(file, use, options.gpu_layers).device.total
-    free = sum(device.free for device in devices)
-    if wanted > free > 0:
-        servers = sum(device.remote for device in devices)
-        raise NativeError(
-            f"{path.name} takes {gibibytes(wanted)} where its layers go, and {gibibytes(free)} are "
-            f"free there ({servers} of {len(devices)} devices are on RPC servers). Add a server to "
-            "--rpc, or take fewer layers with --gpu-layers, a shorter context with --ctx, or a "
-            "smaller quantization."
-        )
+    room = partial(require_remote_room, path, options)
+    return RemoteModel(path, options, progress=progress, require_room=room)
 
 
 def _open_draft(

@@ -112,7 +112,7 @@ def _candidate(
     verdict = judge_files(target, draft, context=context, through_text=through_text, remote=remote)
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
-    expected = forecast(target, draft, verdict, accelerated=accelerated)
+    expected = forecast(target, draft, verdict, accelerated=accelerated, remote=remote)
     return DraftCandidate(model, verdict, expected, None)
 
 

@@ -263,6 +263,16 @@ def test_loading_that_is_stopped_leaves_no_process(target_path: Path) -> None:
     assert set(me.children()) <= before
 
 
+def test_nothing_is_sent_where_there_is_no_room(target_path: Path) -> None:
+    def none(_devices: object) -> None:
+        raise NativeError("There is no room.")
+
+    loaded: list[float] = []
+    with pytest.raises(NativeError, match="no room"):
+        RemoteModel(target_path, OPTIONS, progress=loaded.append, require_room=none)
+    assert loaded == []
+
+
 def test_closing_ends_the_child(target_path: Path) -> None:
     model = RemoteModel(target_path, OPTIONS)
     context = RemoteContext(model, OPTIONS)

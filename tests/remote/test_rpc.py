@@ -12,7 +12,15 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import Completion, Drafting, Engine, ModelOptions, SamplingParams, ServerUnreachable
+from localspec import (
+    Completion,
+    Drafting,
+    Engine,
+    ModelOptions,
+    NativeError,
+    SamplingParams,
+    ServerUnreachable,
+)
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.remote import context as remote_context
@@ -145,6 +153,12 @@ def test_answer_ends_with_a_sentence_where_a_server_stays_away(
         whole_story(pair)
     two.start()
     assert whole_story(pair).text == expected
+
+
+def test_target_that_would_not_fit_there(two: TwoServers) -> None:
+    options = ModelOptions(context=1 << 30, rpc=two.addresses)
+    with pytest.raises(NativeError, match=r"\(2 of 2 devices are on RPC servers\)"):
+        localspec.load(options=options)
 
 
 def test_nothing_at_the_address() -> None:
