@@ -23,6 +23,8 @@ from localspec import (
 )
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.pairing import remote_room
+from localspec.pairing.memory import MemoryNeed, Placement
 from localspec.remote import context as remote_context
 from localspec.tui.session.background_engine import BackgroundEngine
 from localspec.tui.session.events import (
@@ -155,10 +157,11 @@ def test_answer_ends_with_a_sentence_where_a_server_stays_away(
     assert whole_story(pair).text == expected
 
 
-def test_target_that_would_not_fit_there(two: TwoServers) -> None:
-    options = ModelOptions(context=1 << 30, rpc=two.addresses)
+def test_target_that_would_not_fit_there(two: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = Placement(7, MemoryNeed(), MemoryNeed(weights=1 << 60))
+    monkeypatch.setattr(remote_room, "place", lambda *_: huge)
     with pytest.raises(NativeError, match=r"\(2 of 2 devices are on RPC servers\)"):
-        localspec.load(options=options)
+        localspec.load(options=ModelOptions(context=512, rpc=two.addresses))
 
 
 def test_nothing_at_the_address() -> None:
