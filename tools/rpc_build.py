@@ -3,7 +3,7 @@
     python -m tools.rpc_build [FOLDER] [--jobs N]
 
 Builds the libraries and `ggml-rpc-server` from the source archive of the version that is installed,
-in about three and a half minutes of processor time, and puts them into FOLDER (build/rpc):
+in about four minutes of processor time, and puts them into FOLDER (build/rpc):
 
     FOLDER/python/llama_cpp            a copy of the installed package, with these libraries
     FOLDER/python/llama_cpp/lib/ggml-rpc-server
