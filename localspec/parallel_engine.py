@@ -206,7 +206,7 @@ class ParallelEngine(Engine):
                         )
                 stats.account = planner.statement
             seat.target.progress = answer.progress
-            stats.cached_tokens = self._seats.begin(seat, tokens)
+            stats.cached_tokens = self._seats.begin(seat, tokens, reuse=answer.reuse)
             seat.parts.index.expect(tokens, answer.prediction)
             drafter.begin(tokens)
             if adaptive and not rounds.others(seat.member):

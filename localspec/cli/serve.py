@@ -73,6 +73,16 @@ SERVER = {
         metavar="N",
         help=f"Answers that may wait for their turn. {o.default(ServerOptions, 'max_queue')}",
     ),
+    "max_tokens": _server(
+        int,
+        "-n",
+        "--max-tokens",
+        metavar="N",
+        help="Longest answer to requests that do not say. Default up to the end of the context.",
+    ),
+    "alias": _server(
+        str, "--alias", metavar="NAME", help="What clients call the model. Default its file's name."
+    ),
     "log_prompts": _server(bool, "--log-prompts", help="With -v, log the prompts as well."),
 }
 

@@ -19,7 +19,7 @@ from localspec.server.llama_cpp import figures, texts
 from localspec.server.llama_cpp.completion import completion
 from localspec.server.llama_cpp.infill import infill
 from localspec.server.ollama import answering, models
-from localspec.server.openai.chat import chat_completions
+from localspec.server.openai.chat import chat_completions, input_tokens
 from localspec.server.openai.completions import completions
 from localspec.server.openai.responses import responses
 from localspec.server.service import Service
@@ -36,6 +36,8 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", basics.model),
     ("POST", "/v1/chat/completions", chat_completions),
     ("POST", "/chat/completions", chat_completions),
+    ("POST", "/v1/chat/completions/input_tokens", input_tokens),
+    ("POST", "/chat/completions/input_tokens", input_tokens),
     ("POST", "/v1/completions", completions),
     ("POST", "/v1/responses", responses),
     ("POST", "/v1/messages", messages.messages),
@@ -58,6 +60,23 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
 )
 """Methods, paths, and who answers."""
 
+NOT_OFFERED = {
+    "/rerank": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/v1/rerank": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/reranking": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/v1/reranking": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/lora-adapters": "Adapters are not supported. Merge them into the model.",
+    "/props": "Settings cannot be changed while the server runs. Send them with each request.",
+    "/v1/audio/transcriptions": "The model reads text only.",
+    "/v1/images/generations": "The model writes text only.",
+    "/api/pull": "Models are not fetched here. Type localspec pull NAME.",
+    "/api/push": "Models are not sent away here.",
+    "/api/create": "Models are not made here.",
+    "/api/copy": "Models are not copied here.",
+    "/api/delete": "Models are not removed here. Type localspec rm NAME.",
+}
+"""What other servers have at these paths and this one has not, with why."""
+
 
 class Endpoint:
     """A handler as an application of its own: errors become replies."""
@@ -75,6 +94,16 @@ class Endpoint:
         except Exception as error:
             response = failure(scope["path"], as_api_error(error))
         await response(scope, receive, send)
+
+
+class NotOffered:
+    """What says that there is nothing at a path, and why."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self._path, self._why = path, why
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await failure(self._path, ApiError(501, self._why))(scope, receive, send)
 
 
 def failure(path: str, error: ApiError) -> Response:
@@ -97,6 +126,10 @@ def build(service: Service) -> ASGIApp:
         told = "There is no such endpoint." if status == 404 else "That method is not for this."
         return failure(request.url.path, ApiError(status, told))
 
+    routes += [
+        Route(path, NotOffered(path, why), methods=["POST", "DELETE", "GET"])
+        for path, why in NOT_OFFERED.items()
+    ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
     return Guard(app, service.options, service.activity)

@@ -24,7 +24,7 @@ async def models(service: Service, request: Request) -> Response:
 
 async def model(service: Service, request: Request) -> Response:
     """One of them."""
-    if request.path_params["name"] != service.host.require().model.path.stem:
+    if request.path_params["name"] != _described(service)["id"]:
         raise ApiError(404, "There is no such model here.", code="model_not_found", param="model")
     return JSONResponse(_described(service))
 

@@ -23,6 +23,7 @@ class ModelHost:
     Args:
         opener: opens it.
         done: called in that thread when it is open, or has failed.
+        alias: what clients call the model, instead of its file's name.
 
     Attributes:
         progress: fraction loaded.
@@ -30,7 +31,8 @@ class ModelHost:
         loaded_at: when it was open, seconds since 1970.
     """
 
-    def __init__(self, opener: Opener, done: Callable[[], None]) -> None:
+    def __init__(self, opener: Opener, done: Callable[[], None], alias: str | None = None) -> None:
+        self._alias = alias
         self.progress = 0.0
         self.error: BaseException | None = None
         self.loaded_at = 0
@@ -69,6 +71,8 @@ class ModelHost:
     @property
     def name(self) -> str:
         """What clients call the model."""
+        if self._alias is not None:
+            return self._alias
         return "" if self._engine is None else self._engine.model.path.stem
 
     def close(self) -> None:

@@ -19,6 +19,7 @@ from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
 from localspec.server.model_host import ModelHost, Opener
 from localspec.server.options import ServerOptions
+from localspec.server.wire import length_of
 
 logger = logging.getLogger("localspec.server")
 
@@ -55,7 +56,7 @@ class Service:
         self.draining = asyncio.Event()
         self._done = done
         self._loop: asyncio.AbstractEventLoop | None = None
-        self.host = ModelHost(opener, self._from_loader)
+        self.host = ModelHost(opener, self._from_loader, options.alias)
 
     def start(self) -> None:
         """Begin to load the model; called in the event loop."""
@@ -98,6 +99,15 @@ class Service:
         return await parse(
             await read_body(request, most=options.body, timeout=options.body_timeout)
         )
+
+    def longest(self, asked: int | None) -> int | None:
+        """The longest answer to a request that asks for so many tokens, or does not say.
+
+        Raises:
+            ApiError: it asks for none at all.
+        """
+        found = length_of(asked)
+        return self.options.max_tokens if found is None else found
 
     async def begin(self, engine: Engine, asks: Sequence[Ask]) -> Answers:
         """Have some answers written; the prompts are checked before they queue.

@@ -21,7 +21,7 @@ from localspec.server.failures import anthropic_body, as_api_error
 from localspec.server.openai.chat_wire import messages_of
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.service import Service
-from localspec.server.wire import SamplingFields, length_of, sampling_of, stops_of
+from localspec.server.wire import SamplingFields, sampling_of, stops_of
 
 _REASONS = {
     "length": "max_tokens",
@@ -39,7 +39,7 @@ async def messages(service: Service, request: Request) -> ASGIApp:
     fields = SamplingFields(temperature=wanted.temperature, top_p=wanted.top_p, top_k=wanted.top_k)
     ask = Ask(
         prompt="",
-        max_tokens=length_of(wanted.max_tokens),
+        max_tokens=service.longest(wanted.max_tokens),
         stop=stops_of(wanted.stop_sequences),
         sampling=sampling_of(fields, service.defaults, engine),
     )

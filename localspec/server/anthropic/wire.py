@@ -84,7 +84,15 @@ def messages_in(wanted: Conversation) -> list[Message]:
         calls = [_call(block) for block in message.content if block.type == "tool_use"]
         said = [b for b in message.content if b.type not in ("tool_use", "tool_result")]
         if said or calls or not results:
-            found.append(Message(role=message.role, content=_text(said), tool_calls=calls or None))
+            thoughts = [block.thinking or "" for block in said if block.type == "thinking"]
+            found.append(
+                Message(
+                    role=message.role,
+                    content=_text(said),
+                    tool_calls=calls or None,
+                    reasoning_content="\n".join(thoughts) or None,
+                )
+            )
     return found
 
 

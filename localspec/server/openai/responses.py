@@ -27,7 +27,7 @@ from localspec.server.openai.responses_wire import (
 from localspec.server.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.service import Service
 from localspec.server.tools import ToolChoice, chosen
-from localspec.server.wire import SamplingFields, length_of, sampling_of
+from localspec.server.wire import SamplingFields, sampling_of
 
 
 async def responses(service: Service, request: Request) -> ASGIApp:
@@ -40,7 +40,7 @@ async def responses(service: Service, request: Request) -> ASGIApp:
     fields = SamplingFields(temperature=wanted.temperature, top_p=wanted.top_p)
     ask = Ask(
         prompt="",
-        max_tokens=length_of(wanted.max_output_tokens),
+        max_tokens=service.longest(wanted.max_output_tokens),
         sampling=sampling_of(fields, service.defaults, engine),
         json_schema=schema,
     )
