@@ -22,7 +22,7 @@ from localspec.server.ollama import answering, models
 from localspec.server.openai.chat import chat_completions, input_tokens
 from localspec.server.openai.completions import completions
 from localspec.server.openai.responses import responses
-from localspec.server.service import Service
+from localspec.server.service import Common, Service
 
 Handler = Callable[[Service, Request], Awaitable[ASGIApp]]
 
@@ -81,19 +81,22 @@ NOT_OFFERED = {
 class Endpoint:
     """A handler as an application of its own: errors become replies."""
 
-    def __init__(self, service: Service, handler: Handler) -> None:
-        self._service = service
+    def __init__(self, common: Common, handler: Handler) -> None:
+        self._common = common
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request, service = Request(scope, receive), Service(self._common)
         try:
-            response = await self._handler(self._service, request)
-        except ClientGone:
-            response = Response(status_code=499)
-        except Exception as error:
-            response = failure(scope["path"], as_api_error(error))
-        await response(scope, receive, send)
+            try:
+                response = await self._handler(service, request)
+            except ClientGone:
+                response = Response(status_code=499)
+            except Exception as error:
+                response = failure(scope["path"], as_api_error(error))
+            await response(scope, receive, send)
+        finally:
+            service.leave()
 
 
 class NotOffered:
@@ -114,10 +117,10 @@ def failure(path: str, error: ApiError) -> Response:
     return JSONResponse(error_body(path, error), error.status, headers)
 
 
-def build(service: Service) -> ASGIApp:
+def build(common: Common) -> ASGIApp:
     """The application of a server."""
     routes = [
-        Route(path, Endpoint(service, handler), methods=[method])
+        Route(path, Endpoint(common, handler), methods=[method])
         for method, path, handler in ENDPOINTS
     ]
 
@@ -132,4 +135,4 @@ def build(service: Service) -> ASGIApp:
     ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    return Guard(app, service.options, service.activity)
+    return Guard(app, common.options, common.traffic)

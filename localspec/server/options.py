@@ -22,7 +22,6 @@ class ServerOptions:
         allowed_hosts: names under which it is known, besides addresses and those of this machine.
         max_queue: answers that may wait for their turn.
         max_tokens: longest answer to requests that do not say; None goes on to the context's end.
-        alias: what clients call the model, instead of its file's name.
         log_prompts: write prompts into the log.
         body: most bytes of a request.
         headers: most bytes of a request's head.
@@ -43,7 +42,6 @@ class ServerOptions:
     allowed_hosts: tuple[str, ...] = ()
     max_queue: int = 64
     max_tokens: int | None = None
-    alias: str | None = None
     log_prompts: bool = False
     body: int = 4 << 20
     headers: int = 32 << 10
@@ -60,8 +58,6 @@ class ServerOptions:
             raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")
         if self.max_queue < 0:
             raise UsageError(f"max-queue is {self.max_queue}. Give 0 or more.")
-        if self.alias is not None and not (self.alias.strip() and self.alias.isprintable()):
-            raise UsageError("alias is empty, or cannot be printed. Give a name.")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UsageError(f"max-tokens is {self.max_tokens}. Give 1 or more.")
         if self.api_key is not None and not (

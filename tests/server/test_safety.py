@@ -358,10 +358,11 @@ def test_what_is_no_http(server: Running) -> None:
 IMPATIENT = """
 import sys
 from localspec import SamplingParams, load
+from localspec.server.model_host import Offer
 from localspec.server.options import ServerOptions
 from localspec.server.running import serve
 options = ServerOptions(port=0, header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
-serve(options, lambda progress: load(progress=progress), SamplingParams(temperature=0.0),
+serve(options, [Offer(opener=lambda progress: load(progress=progress))], SamplingParams(temperature=0.0),
       listening=lambda address: print(address, flush=True), ready=lambda engine: None)
 """
 

@@ -1,6 +1,7 @@
 """Models for llama.cpp's tests, made on this machine in place of what they would download.
 
-All of them are the embedded pair: with tokens for filling in the middle, or with another template.
+All of them are the embedded pair, whose answers do not end by themselves, as those of llama.cpp's
+test models: with tokens for filling in the middle, or with another template.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.files import replacing
-from localspec.gguf.file import STRING, Value
+from localspec.gguf.file import STRING, Array, Value
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.writer import NewTensor, write_gguf
 
@@ -25,6 +26,8 @@ STAND_INS = {
     "stories15M-q4_0.gguf": DRAFT,
 }
 """What stands in for what, by the name of a file or, without one, of a repository."""
+
+_UINT32 = 4
 
 TEMPLATES = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] "
@@ -40,8 +43,11 @@ TEMPLATES = {
 }
 """Templates that llama-server knows by name."""
 
-_SPACE = 220
-"""The first of the tokens that are used as marks around the gap; any that are never written do."""
+_SPARE = 220
+"""The first of the tokens that are marks around the gap, or end answers; any that are never written
+do."""
+_RENAMED = {b"<|endoftext|>": b"<|begintext|>", b"<|end|>": b"<|fin|>"}
+"""llama.cpp knows by their names that these end an answer."""
 
 
 def model_file(name: str, folder: Path, *, template: str | None = None) -> Path:
@@ -53,17 +59,13 @@ def model_file(name: str, folder: Path, *, template: str | None = None) -> Path:
         template: jinja2 source, instead of the model's own.
     """
     own = paths.embedded(paths.EMBEDDED_DRAFT if name == DRAFT else paths.EMBEDDED_TARGET)
-    added: dict[str, tuple[int, Value]] = {}
-    if name == INFILL:
-        marks = ("fim_pre", "fim_suf", "fim_mid")
-        added = {
-            f"tokenizer.ggml.{mark}_token_id": (4, _SPACE + number)
-            for number, mark in enumerate(marks)
-        }
+    marks = ["eos", "eot", *(("fim_pre", "fim_suf", "fim_mid") if name == INFILL else ())]
+    added: dict[str, tuple[int, Value]] = {
+        f"tokenizer.ggml.{mark}_token_id": (_UINT32, _SPARE + number)
+        for number, mark in enumerate(marks)
+    }
     if template is not None:
         added["tokenizer.chat_template"] = (STRING, template)
-    if not added:
-        return own
     digest = hashlib.sha256(repr((own.name, added)).encode()).hexdigest()[:12]
     path = folder / f"{own.stem}-{digest}.gguf"
     if not path.exists():
@@ -74,11 +76,24 @@ def model_file(name: str, folder: Path, *, template: str | None = None) -> Path:
 def _changed_copy(source: Path, path: Path, added: Mapping[str, tuple[int, Value]]) -> None:
     file = read_gguf(source)
     data = source.read_bytes()
+    template, tokens = (
+        file.metadata[f"tokenizer.{key}"] for key in ("chat_template", "ggml.tokens")
+    )
+    assert isinstance(template, str)
+    assert isinstance(tokens, Array)
+    raw = tokens.raw
+    for old, new in _RENAMED.items():
+        template = template.replace(old.decode(), new.decode())
+        raw = raw.replace(old, new)
+    renamed: dict[str, Value] = {
+        "tokenizer.chat_template": template,
+        "tokenizer.ggml.tokens": Array(raw, tokens.kind, len(tokens)),
+    }
     tensors = [
         NewTensor(one.name, one.shape, one.type, data[one.offset : one.offset + one.size])
         for one in file.tensors
     ]
-    values = {**file.metadata, **{key: value for key, (_, value) in added.items()}}
+    values = {**file.metadata, **renamed, **{key: value for key, (_, value) in added.items()}}
     kinds = {**file.kinds, **{key: kind for key, (kind, _) in added.items()}}
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:

@@ -47,7 +47,7 @@ class Completion(Answering):
 async def completion(service: Service, request: Request) -> ASGIApp:
     """Go on from one text, or several."""
     wanted = await service.read(request, Completion)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     prompts = [_prompt(one, engine) for one in _each(wanted.prompt)]
     return await written(service, request, engine, wanted, prompts)
 

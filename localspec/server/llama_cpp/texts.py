@@ -23,6 +23,7 @@ from localspec.server.wire import Record
 
 
 class TokenizeRequest(Record):
+    model: str | None = None
     content: str = ""
     add_special: bool = False
     parse_special: bool = True
@@ -30,10 +31,12 @@ class TokenizeRequest(Record):
 
 
 class DetokenizeRequest(Record):
+    model: str | None = None
     tokens: list[int] | None = None
 
 
 class TemplateRequest(Record):
+    model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -49,7 +52,7 @@ def reply(value: Any) -> Response:
 async def tokenize(service: Service, request: Request) -> Response:
     """Token ids of a text."""
     wanted = await service.read(request, TokenizeRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     tokens = await asyncio.to_thread(
         engine.model.vocabulary.tokenize,
         wanted.content,
@@ -64,14 +67,14 @@ async def tokenize(service: Service, request: Request) -> Response:
 async def detokenize(service: Service, request: Request) -> Response:
     """The text of token ids."""
     wanted = await service.read(request, DetokenizeRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     return reply({"content": text_of_tokens(wanted.tokens or [], engine)})
 
 
 async def apply_template(service: Service, request: Request) -> Response:
     """The prompt that messages become."""
     wanted = await service.read(request, TemplateRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     prompts = engine.prompts
     messages = messages_of(wanted.messages, knows_tools=prompts.knows_tools)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)

@@ -31,7 +31,7 @@ from localspec.server.tools import ToolChoice, chosen
 async def chat(service: Service, request: Request) -> ASGIApp:
     """Answer a conversation."""
     wanted = await service.read(request, ChatRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     if not wanted.messages:
         return _nothing(service, "message")
     ask = ask_of(service, engine, wanted)
@@ -47,7 +47,7 @@ async def chat(service: Service, request: Request) -> ASGIApp:
 async def generate(service: Service, request: Request) -> ASGIApp:
     """Answer a prompt, through the template unless it is raw."""
     wanted = await service.read(request, GenerateRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.")
     if not wanted.prompt:

@@ -38,7 +38,7 @@ from localspec.server.wire import sampling_of, stops_of
 async def chat_completions(service: Service, request: Request) -> ASGIApp:
     """Answer a conversation."""
     wanted = await service.read(request, ChatRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     turn = await _turn(service, engine, wanted)
     asks = [
         replace(turn.ask, sampling=sampling_of(wanted, service.defaults, engine, choice=number))
@@ -92,7 +92,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
 async def input_tokens(service: Service, request: Request) -> Response:
     """How many tokens the prompt of a conversation has."""
     wanted = await service.read(request, CountRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
     turn = await turn_of(engine, messages, Ask(prompt=""), tools, more=wanted.chat_template_kwargs)

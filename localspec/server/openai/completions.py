@@ -36,7 +36,7 @@ class CompletionRequest(Answering):
 async def completions(service: Service, request: Request) -> ASGIApp:
     """Go on from texts."""
     wanted = await service.read(request, CompletionRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.", param="suffix")
     schema = schema_of(wanted)

@@ -34,7 +34,7 @@ async def responses(service: Service, request: Request) -> ASGIApp:
     """Answer an input."""
     wanted = await service.read(request, ResponsesRequest)
     require_stateless(wanted)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     schema = schema_of(format_in(wanted))
     tools = chosen(tools_in(wanted), wanted.tool_choice, several=bool(wanted.parallel_tool_calls))
     fields = SamplingFields(temperature=wanted.temperature, top_p=wanted.top_p)
