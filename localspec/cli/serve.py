@@ -195,7 +195,14 @@ def _offers(
 
     if len(openings) == 1:
         opening = openings[0]
-        return [Offer(opener=_opener(opening, console), name=names[0], reference=opening.model)]
+        return [
+            Offer(
+                opener=_opener(opening, console),
+                name=names[0],
+                reference=opening.model,
+                options=opening.options,
+            )
+        ]
     from localspec.hub import resolution
 
     offers: list[Offer] = []
@@ -210,6 +217,7 @@ def _offers(
                 name=name,
                 reference=opening.model,
                 path=path,
+                options=opening.options,
                 needs=partial(_needs, path, opening.options),
             )
         )

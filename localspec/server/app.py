@@ -10,7 +10,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import basics, page
+from localspec.server import basics, embeddings, page
 from localspec.server.anthropic import messages
 from localspec.server.events import ClientGone
 from localspec.server.failures import ApiError, as_api_error, error_body
@@ -40,6 +40,11 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/chat/completions/input_tokens", input_tokens),
     ("POST", "/v1/completions", completions),
     ("POST", "/v1/responses", responses),
+    ("POST", "/v1/embeddings", embeddings.openai),
+    ("POST", "/embeddings", embeddings.llama_cpp),
+    ("POST", "/embedding", embeddings.llama_cpp),
+    ("POST", "/api/embed", embeddings.ollama),
+    ("POST", "/api/embeddings", embeddings.ollama_single),
     ("POST", "/v1/messages", messages.messages),
     ("POST", "/v1/messages/count_tokens", messages.count_tokens),
     ("POST", "/api/chat", answering.chat),

@@ -8,11 +8,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from localspec import ModelOptions
 from localspec.engine import Engine
 from localspec.errors import Cancelled
+from localspec.llama.embeddings import Embedder
 from localspec.server.activity import Activity
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
@@ -32,6 +34,7 @@ class Offer:
         name: what clients call it; None takes its file's name, once it is open.
         reference: another name it goes by: what the user typed.
         path: its file, where that is known before it is open.
+        options: how it is opened.
         needs: bytes of memory that it will take, 0 where nobody can say.
     """
 
@@ -39,6 +42,7 @@ class Offer:
     name: str | None = None
     reference: str | None = None
     path: Path | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
     needs: Callable[[], int] = lambda: 0
 
 
@@ -72,6 +76,8 @@ class ModelHost:
         self.used = 0.0
         self._max_queue = max_queue
         self._engine: Engine | None = None
+        self._embedder: Embedder | None = None
+        self._making = asyncio.Lock()
         self._closing = False
         self._thread: threading.Thread | None = None
 
@@ -135,14 +141,33 @@ class ModelHost:
     async def unload(self) -> None:
         """Free the model, which nobody uses."""
         engine, self._engine = self._engine, None
+        embedder, self._embedder = self._embedder, None
+        if embedder is not None:
+            await asyncio.to_thread(embedder.close)
         if engine is not None:
             await asyncio.to_thread(engine.close)
+
+    async def embedder(self) -> Embedder:
+        """What makes embeddings of the model, made when it is first asked for.
+
+        Raises:
+            ApiError: the model is not there.
+            NativeError: it cannot make any.
+        """
+        engine = self.require()
+        async with self._making:
+            if self._embedder is None:
+                made = await asyncio.to_thread(Embedder, engine.model, self.offer.options)
+                self._embedder = made
+            return self._embedder
 
     def close(self) -> None:
         """Stop loading, or free the model once nothing runs on it."""
         self._closing = True
         if self._thread is not None:
             self._thread.join()
+        if self._embedder is not None:
+            self._embedder.close()
         if self._engine is not None:
             self._engine.close()
 

@@ -362,7 +362,8 @@ from localspec.server.model_host import Offer
 from localspec.server.options import ServerOptions
 from localspec.server.running import serve
 options = ServerOptions(port=0, header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
-serve(options, [Offer(opener=lambda progress: load(progress=progress))], SamplingParams(temperature=0.0),
+offer = Offer(opener=lambda progress: load(progress=progress))
+serve(options, [offer], SamplingParams(temperature=0.0),
       listening=lambda address: print(address, flush=True), ready=lambda engine: None)
 """
 
