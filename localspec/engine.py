@@ -398,12 +398,30 @@ class Engine:
             self._check_open()
             return self._sessions.open(Path(path))
 
-    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+    def clear(self) -> int:
+        """Empty the caches, so that the next prompt is read from its beginning; returns how many
+        tokens the target's held."""
+        with self._lock:
+            self._check_open()
+            held = self._target.held
+            self._sessions.leave()
+            self._empty()
+            return held
+
+    def _empty(self) -> None:
+        self._target.forget()
+        if self._parts.model is not None:
+            self._parts.model.cache.truncate(0)
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         """Keep what the models have read and said: the KV caches of both, and what was learned of
         this conversation. A file appears when it is complete, and replaces an older session.
 
         Args:
             conversation: JSON values to be kept with it, which `open_session` gives back.
+
+        Returns:
+            How many tokens the model has read of it.
 
         Raises:
             SessionError: it cannot be written, or would replace something else.
@@ -411,6 +429,7 @@ class Engine:
         with self._lock:
             self._check_open()
             self._sessions.save(Path(path), conversation)
+            return self._target.held
 
     def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
         """Who lets an answer begin, and what begins it."""
@@ -439,9 +458,7 @@ class Engine:
         if answer.reuse:
             stats.notices += self._sessions.recall(tokens)
         else:
-            self._target.forget()
-            if self._parts.model is not None:
-                self._parts.model.cache.truncate(0)
+            self._empty()
         stats.cached_tokens = self._target.reuse(tokens)
         self._parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)

@@ -106,7 +106,11 @@ class ParallelEngine(Engine):
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         raise SessionError(_ONE_SESSION)
 
-    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+    def clear(self) -> int:
+        with self._seat(()):
+            return self._seats.kept.clear()
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         raise SessionError(_ONE_SESSION)
 
     @contextmanager

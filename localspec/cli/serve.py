@@ -16,6 +16,7 @@ from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.session_options import SESSION
 from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.server.options import ServerOptions
 
@@ -85,9 +86,18 @@ SERVER = {
         metavar="N",
         help="Longest answer to requests that do not say. Default up to the end of the context.",
     ),
+    "slot_save_path": _server(
+        Path,
+        "--slot-save-path",
+        metavar="DIR",
+        help="Let clients keep what was read of a conversation in files of this folder "
+        "(/slots/0?action=save); with one answer at a time.",
+    ),
     "log_prompts": _server(bool, "--log-prompts", help="With -v, log the prompts as well."),
 }
 
+
+KEPT = o.only(SESSION, "prompt_cache")
 
 MODELS = {
     "models": o.in_panel("Model")(
@@ -118,7 +128,7 @@ PARALLEL = {
 }
 
 
-@o.takes(MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, DRAFTING, SAMPLING)
+@o.takes(MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, KEPT, DRAFTING, SAMPLING)
 def serve(
     context: typer.Context,
     *,
@@ -266,6 +276,8 @@ def _options(said: dict[str, object]) -> ServerOptions:
     for name in ("cors", "allowed_hosts"):
         if name in values:
             values[name] = tuple(values[name])  # type: ignore[arg-type]
+    if "slot_save_path" in values:
+        values["slot_save_path"] = Path(str(values["slot_save_path"]))
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]
     return ServerOptions(**values)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from localspec.server.anthropic import messages
 from localspec.server.events import ClientGone
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
-from localspec.server.llama_cpp import figures, texts
+from localspec.server.llama_cpp import figures, slots, texts
 from localspec.server.llama_cpp.completion import completion
 from localspec.server.llama_cpp.infill import infill
 from localspec.server.ollama import answering, models
@@ -61,6 +61,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/apply-template", texts.apply_template),
     ("GET", "/props", texts.props),
     ("GET", "/slots", figures.slots),
+    ("POST", "/slots/{number:int}", slots.act),
     ("GET", "/metrics", figures.metrics),
 )
 """Methods, paths, and who answers."""

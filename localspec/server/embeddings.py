@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
-import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -17,9 +15,10 @@ from localspec import Engine
 from localspec.errors import ContextOverflow, NativeError
 from localspec.llama.embeddings import Embedder, Vector
 from localspec.prompting.prompt import Tokens
-from localspec.server.events import as_json, while_there
+from localspec.server.events import as_json
 from localspec.server.failures import ApiError
 from localspec.server.service import Service
+from localspec.server.turns import in_turn
 from localspec.server.wire import Record
 
 _MOST = 256
@@ -146,29 +145,11 @@ async def _vectors(
     for text in texts:
         if len(text) > embedder.longest and not cut:
             raise ContextOverflow("", needed=len(text), available=embedder.longest)
-    left = threading.Event()
 
-    def work() -> list[Vector]:
-        return [embedder.embed(text[: embedder.longest], left.is_set) for text in texts]
+    def work(left: Callable[[], bool]) -> list[Vector]:
+        return [embedder.embed(text[: embedder.longest], left) for text in texts]
 
-    async def turn() -> list[Vector]:
-        (ticket,) = service.gate.join(1)
-        started = None
-        try:
-            await ticket.turn
-            started = time.monotonic()
-            working = asyncio.ensure_future(asyncio.to_thread(work))
-            try:
-                return await asyncio.shield(working)
-            except asyncio.CancelledError:
-                left.set()  # and the slot stays taken until the thread has seen it
-                await asyncio.wait({working})
-                working.exception()
-                raise
-        finally:
-            ticket.leave(None if started is None else time.monotonic() - started)
-
-    return await while_there(request.receive, turn())
+    return await in_turn(service, request, work)
 
 
 async def _embedder(service: Service) -> Embedder:

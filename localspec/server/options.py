@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from localspec.errors import UsageError
@@ -22,6 +23,8 @@ class ServerOptions:
         allowed_hosts: names under which it is known, besides addresses and those of this machine.
         max_queue: answers that may wait for their turn.
         max_tokens: longest answer to requests that do not say; None goes on to the context's end.
+        slot_save_path: folder in which clients may keep what was read of conversations; None for
+            nowhere.
         log_prompts: write prompts into the log.
         body: most bytes of a request.
         headers: most bytes of a request's head.
@@ -42,6 +45,7 @@ class ServerOptions:
     allowed_hosts: tuple[str, ...] = ()
     max_queue: int = 64
     max_tokens: int | None = None
+    slot_save_path: Path | None = None
     log_prompts: bool = False
     body: int = 4 << 20
     headers: int = 32 << 10
@@ -58,6 +62,8 @@ class ServerOptions:
             raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")
         if self.max_queue < 0:
             raise UsageError(f"max-queue is {self.max_queue}. Give 0 or more.")
+        if self.slot_save_path is not None and not self.slot_save_path.is_dir():
+            raise UsageError(f"slot-save-path is no folder: {self.slot_save_path}. Make it first.")
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UsageError(f"max-tokens is {self.max_tokens}. Give 1 or more.")
         if self.api_key is not None and not (

@@ -118,10 +118,16 @@ class Service:
 
     async def read_json(self, request: Request) -> Any:
         """The same, as it is."""
+        return await parse(await self.read_bytes(request))
+
+    async def read_bytes(self, request: Request) -> bytes:
+        """The same, not parsed."""
         options = self.options
-        return await parse(
-            await read_body(request, most=options.body, timeout=options.body_timeout)
-        )
+        return await read_body(request, most=options.body, timeout=options.body_timeout)
+
+    async def parsed(self, body: bytes, kind: type[Wire]) -> Wire:
+        """A body that was read."""
+        return validated(kind, await parse(body))
 
     def longest(self, asked: int | None) -> int | None:
         """The longest answer to a request that asks for so many tokens, or does not say.

@@ -41,6 +41,7 @@ def command(arguments: list[str]) -> list[str]:
         ("--alias", said.alias),
         ("--max-tokens", None if said.n_predict == "-1" else said.n_predict),
         ("--api-key", said.api_key),
+        ("--slot-save-path", said.slot_save_path),
         ("--cors", said.cors_origins),
     ):
         if value is not None:
