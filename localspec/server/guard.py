@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from localspec.server.activity import Traffic
 from localspec.server.failures import ApiError, error_body
-from localspec.server.options import ServerOptions
+from localspec.server.options import LOCAL, ServerOptions, is_loopback
 from localspec.text import printable
 
 logger = logging.getLogger("localspec.server")
@@ -90,7 +90,7 @@ class Guard:
             self._require_host(headers)
             self._require_origin(headers, origin)
             if scope["method"] == "OPTIONS":
-                return Response(status_code=204)
+                return Response()
             if scope["path"] not in OPEN:
                 self._require_key(headers)
         except ApiError as error:
@@ -145,7 +145,12 @@ class Guard:
             )
 
     def _allows(self, origin: str) -> bool:
-        return "*" in self._options.cors or origin in self._options.cors
+        cors = self._options.cors
+        if "*" in cors or origin in cors:
+            return True
+        parts = urlsplit(origin)
+        own = parts.scheme in ("http", "https") and is_loopback(parts.hostname or "")
+        return own and LOCAL in cors
 
     def _cors(self, origin: str | None) -> Mapping[str, str]:
         """What tells a browser that a page may read the answer."""

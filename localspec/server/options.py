@@ -10,6 +10,10 @@ from urllib.parse import urlsplit
 from localspec.errors import UsageError
 
 
+LOCAL = "localhost"
+"""Of origins: every page that this machine serves, at whatever port."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerOptions:
     """Where to listen, whom to answer, and how much of everything a client gets.
@@ -19,7 +23,8 @@ class ServerOptions:
         port: 0 takes a free one.
         api_key: what clients have to show; None lets everybody in that reaches the port.
         insecure: listen beyond this machine without a key.
-        cors: origins of web pages that may use the server, "*" for all.
+        cors: origins of web pages that may use the server, LOCAL for all of this machine, "*" for
+            all.
         allowed_hosts: names under which it is known, besides addresses and those of this machine.
         max_queue: answers that may wait for their turn.
         max_tokens: longest answer to requests that do not say; None goes on to the context's end.
@@ -71,9 +76,9 @@ class ServerOptions:
         ):
             raise UsageError("api-key is empty or has characters that no header can carry.")
         for origin in self.cors:
-            if origin != "*" and not _is_origin(origin):
+            if origin not in ("*", LOCAL) and not _is_origin(origin):
                 raise UsageError(
-                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, or *."
+                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, localhost, or *."
                 )
         if self.api_key is None and not self.insecure and not is_loopback(self.host):
             raise UsageError(

@@ -23,7 +23,8 @@ def events(body: bytes) -> list[Any]:
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
     said = ("-c", "128", "-t", "1", "--drafter", "none", "-d", "none", "-n", "5", "--alias", "tale")
-    with serving(tmp_path_factory.mktemp("small"), *said) as running:
+    more = ("--cors", "localhost")
+    with serving(tmp_path_factory.mktemp("small"), *said, *more) as running:
         yield running
 
 
@@ -183,3 +184,22 @@ def test_what_is_not_offered_says_why(server: Running, path: str) -> None:
     assert reply.status == 501
     error = reply.json["error"]
     assert len(error if path.startswith("/api") else error["message"]) > 20
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost:5173", True),
+        ("https://127.0.0.1", True),
+        ("http://[::1]:3000", True),
+        ("http://localhost.evil.example", False),
+        ("http://notlocalhost", False),
+        ("http://192.168.1.7", False),
+        ("file://localhost", False),
+        ("null", False),
+    ],
+)
+def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowed: bool) -> None:
+    reply = small.request("OPTIONS", "/completion", headers={"Origin": origin})
+    assert reply.status == (200 if allowed else 403)
+    assert reply.headers.get("access-control-allow-origin") == (origin if allowed else None)
