@@ -64,8 +64,8 @@ SERVER = {
         list[str],
         "--cors",
         metavar="ORIGIN",
-        help="Let pages of this origin use the server; 'localhost' for those of this machine, * for "
-        "all. Repeatable.",
+        help="Let pages of this origin use the server; 'localhost' for those of this machine, "
+        "* for all. Repeatable.",
     ),
     "allowed_hosts": _server(
         list[str],

@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 
 from localspec.errors import UsageError
 
-
 LOCAL = "localhost"
 """Of origins: every page that this machine serves, at whatever port."""
 
@@ -78,7 +77,8 @@ class ServerOptions:
         for origin in self.cors:
             if origin not in ("*", LOCAL) and not _is_origin(origin):
                 raise UsageError(
-                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, localhost, or *."
+                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, localhost "
+                    "for all of this machine, or *."
                 )
         if self.api_key is None and not self.insecure and not is_loopback(self.host):
             raise UsageError(

@@ -111,9 +111,9 @@ def test_several_at_a_time_are_erased_and_not_saved(tmp_path: Path) -> None:
 def test_conversations_survive_the_server(tmp_path: Path) -> None:
     said = ("-c", "1024", "-t", "1", "--prompt-cache", "50MB")
     long = {**FRANCE, "prompt": "The fox and the hen walked over the hill. " * 40}
-    home = {"LOCALSPEC_HOME": str(tmp_path / "home")}
+    home = str(tmp_path / "home")
     for first in (True, False):
-        with serving(tmp_path, *said, **home) as server:
+        with serving(tmp_path, *said, LOCALSPEC_HOME=home) as server:
             again = read(server, long)
             assert again > 300 if first else again == 1
             server.process.terminate()
