@@ -94,6 +94,12 @@ SERVER = {
         help="Let clients keep what was read of a conversation in files of this folder "
         "(/slots/0?action=save); with one answer at a time.",
     ),
+    "thinking": _server(
+        bool,
+        "--think/--no-think",
+        help="Whether models that may think before they answer do, where a request does not say. "
+        "Default --think.",
+    ),
     "log_prompts": _server(bool, "--log-prompts", help="With -v, log the prompts as well."),
 }
 

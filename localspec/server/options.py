@@ -29,6 +29,7 @@ class ServerOptions:
         max_tokens: longest answer to requests that do not say; None goes on to the context's end.
         slot_save_path: folder in which clients may keep what was read of conversations; None for
             nowhere.
+        thinking: whether models think before they answer, where they may and nobody says.
         log_prompts: write prompts into the log.
         body: most bytes of a request.
         headers: most bytes of a request's head.
@@ -50,6 +51,7 @@ class ServerOptions:
     max_queue: int = 64
     max_tokens: int | None = None
     slot_save_path: Path | None = None
+    thinking: bool = True
     log_prompts: bool = False
     body: int = 4 << 20
     headers: int = 32 << 10

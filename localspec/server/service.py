@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -128,6 +128,12 @@ class Service:
     async def parsed(self, body: bytes, kind: type[Wire]) -> Wire:
         """A body that was read."""
         return validated(kind, await parse(body))
+
+    def variables(self, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Variables for the model's template: what a request says, and whether models that may
+        think before they answer are to, where it does not say. Templates differ in what they take
+        silence for; llama.cpp and ollama always tell them."""
+        return {"enable_thinking": self.options.thinking, **(said or {})}
 
     def longest(self, asked: int | None) -> int | None:
         """The longest answer to a request that asks for so many tokens, or does not say.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -203,3 +204,33 @@ def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowe
     reply = small.request("OPTIONS", "/completion", headers={"Origin": origin})
     assert reply.status == (200 if allowed else 403)
     assert reply.headers.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+THINKS = (
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|assistant|>' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
+)
+
+
+def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
+    """Of templates that take silence for a no, too."""
+    from tools.llama_server.models import DRAFT, model_file
+
+    model = model_file(DRAFT, tmp_path, template=THINKS)
+    for flag, thinks in (("--think", True), ("--no-think", False)):
+        with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "128", flag) as server:
+
+            def prompt(server: Running = server, **more: Any) -> str:
+                body = {"messages": [ASK], **more}
+                return str(server.post("/apply-template", body).json["prompt"])
+
+            assert prompt().endswith("<|assistant|>") is thinks
+            for said in (True, False):
+                asked = prompt(chat_template_kwargs={"enable_thinking": said})
+                assert asked.endswith("<|assistant|>") is said
+            body: dict[str, Any] = {"messages": [ASK], "max_tokens": 4}
+            counted = [
+                server.post("/v1/messages/count_tokens", {**body, **more}).json["input_tokens"]
+                for more in ({}, {"thinking": {"type": "disabled"}})
+            ]
+            assert (counted[0] < counted[1]) is thinks

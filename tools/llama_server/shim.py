@@ -46,6 +46,8 @@ def command(arguments: list[str]) -> list[str]:
     ):
         if value is not None:
             found += [flag, value]
+    if said.reasoning == "off":
+        found.append("--no-think")
     return [*found, "-v"]
 
 

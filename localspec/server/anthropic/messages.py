@@ -44,7 +44,7 @@ async def messages(service: Service, request: Request) -> ASGIApp:
         stop=stops_of(wanted.stop_sequences),
         sampling=sampling_of(fields, service.defaults, engine),
     )
-    turn = await _turn(engine, wanted, ask)
+    turn = await _turn(service, engine, wanted, ask)
     answers = await service.begin(engine, [turn.ask])
     reply = MessageReply(Talk(answers, turn), service.host.name)
     if wanted.stream:
@@ -59,15 +59,17 @@ async def messages(service: Service, request: Request) -> ASGIApp:
 async def count_tokens(service: Service, request: Request) -> ASGIApp:
     """How many tokens the prompt of a conversation has."""
     wanted = await service.read(request, Conversation)
-    turn = await _turn(await service.open(wanted.model), wanted, Ask(prompt=""))
+    turn = await _turn(service, await service.open(wanted.model), wanted, Ask(prompt=""))
     assert isinstance(turn.ask.prompt, Tokens)
     counted = {"input_tokens": len(turn.ask.prompt)}
     return Response(as_json(counted), media_type="application/json")
 
 
-async def _turn(engine: Engine, wanted: Conversation, ask: Ask) -> Turn:
+async def _turn(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Turn:
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
-    return await turn_of(engine, told, replace(ask), tools_in(wanted))
+    off = wanted.thinking is not None and wanted.thinking.type == "disabled"
+    more = service.variables({"enable_thinking": False} if off else None)
+    return await turn_of(engine, told, replace(ask), tools_in(wanted), more=more)
 
 
 class MessageReply:

@@ -44,6 +44,10 @@ class Choice(Record):
     disable_parallel_tool_use: bool | None = None
 
 
+class Thinking(Record):
+    type: str
+
+
 class Conversation(Record):
     """What messages and the counting of their tokens have in common."""
 
@@ -52,6 +56,7 @@ class Conversation(Record):
     system: str | list[Block] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: Choice | None = None
+    thinking: Thinking | None = None
 
 
 class MessagesRequest(Conversation):

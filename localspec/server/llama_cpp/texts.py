@@ -87,7 +87,7 @@ async def apply_template(service: Service, request: Request) -> Response:
             engine,
             messages,
             tools=described,
-            more=wanted.chat_template_kwargs,
+            more=service.variables(wanted.chat_template_kwargs),
             begins=wanted.add_generation_prompt,
             goes_on=wanted.continue_final_message,
         )

@@ -39,8 +39,7 @@ async def chat(service: Service, request: Request) -> ASGIApp:
     if ask.json_schema is not None:
         tools = ToolChoice()
     told = messages_of(messages_in(wanted.messages), knows_tools=engine.prompts.knows_tools)
-    more = None if wanted.think is None else {"enable_thinking": bool(wanted.think)}
-    turn = await turn_of(engine, told, ask, tools, more=more)
+    turn = await turn_of(engine, told, ask, tools, more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "message")
 
 
@@ -59,8 +58,14 @@ async def generate(service: Service, request: Request) -> ASGIApp:
         told = [{"role": "user", "content": wanted.prompt}]
         if wanted.system:
             told.insert(0, {"role": "system", "content": wanted.system})
-        turn = await turn_of(engine, told, ask, ToolChoice())
+        turn = await turn_of(engine, told, ask, ToolChoice(), more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "response")
+
+
+def _variables(service: Service, wanted: Asking) -> dict[str, Any]:
+    """Variables for the template."""
+    said = None if wanted.think is None else {"enable_thinking": bool(wanted.think)}
+    return service.variables(said)
 
 
 async def _replied(

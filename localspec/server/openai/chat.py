@@ -83,7 +83,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         messages,
         ask,
         tools,
-        more=wanted.chat_template_kwargs,
+        more=service.variables(wanted.chat_template_kwargs),
         begins=wanted.add_generation_prompt,
         goes_on=wanted.continue_final_message,
     )
@@ -95,7 +95,9 @@ async def input_tokens(service: Service, request: Request) -> Response:
     engine = await service.open(wanted.model)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
-    turn = await turn_of(engine, messages, Ask(prompt=""), tools, more=wanted.chat_template_kwargs)
+    turn = await turn_of(
+        engine, messages, Ask(prompt=""), tools, more=service.variables(wanted.chat_template_kwargs)
+    )
     assert isinstance(turn.ask.prompt, Tokens)
     counted = {"object": "response.input_tokens", "input_tokens": len(turn.ask.prompt)}
     return Response(as_json(counted), media_type="application/json")

@@ -45,7 +45,9 @@ async def responses(service: Service, request: Request) -> ASGIApp:
         json_schema=schema,
     )
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
-    turn = await turn_of(engine, told, ask, ToolChoice() if schema else tools)
+    turn = await turn_of(
+        engine, told, ask, ToolChoice() if schema else tools, more=service.variables()
+    )
     answers = await service.begin(engine, [turn.ask])
     reply = ResponseReply(Talk(answers, turn), service.host.name, wanted)
     if wanted.stream:
