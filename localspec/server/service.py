@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
@@ -130,10 +131,17 @@ class Service:
         return validated(kind, await parse(body))
 
     def variables(self, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Variables for the model's template: what a request says, and whether models that may
-        think before they answer are to, where it does not say. Templates differ in what they take
-        silence for; llama.cpp and ollama always tell them."""
-        return {"enable_thinking": self.options.thinking, **(said or {})}
+        """Variables for the model's template: what a request says, and what llama.cpp tells
+        templates besides: today's date (Llama 3 would believe in one of 2024), and whether models
+        that may think before they answer are to, as templates differ in what they take silence
+        for."""
+        today = datetime.now()
+        return {
+            "date_string": today.strftime("%d %b %Y"),
+            "datetime": today.strftime("%b %d %Y"),
+            "enable_thinking": self.options.thinking,
+            **(said or {}),
+        }
 
     def longest(self, asked: int | None) -> int | None:
         """The longest answer to a request that asks for so many tokens, or does not say.

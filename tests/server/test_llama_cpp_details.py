@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -207,7 +208,7 @@ def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowe
 
 
 THINKS = (
-    "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ date_string }}/{{ datetime }}/{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
     "{{ '<|assistant|>' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
 )
 
@@ -228,6 +229,10 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
             for said in (True, False):
                 asked = prompt(chat_template_kwargs={"enable_thinking": said})
                 assert asked.endswith("<|assistant|>") is said
+            days = [datetime.now().strftime("%d %b %Y/%b %d %Y/")]
+            told = prompt()
+            days.append(datetime.now().strftime("%d %b %Y/%b %d %Y/"))
+            assert told.startswith(tuple(days))
             body: dict[str, Any] = {"messages": [ASK], "max_tokens": 4}
             counted = [
                 server.post("/v1/messages/count_tokens", {**body, **more}).json["input_tokens"]
