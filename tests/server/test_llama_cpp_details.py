@@ -208,7 +208,8 @@ def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowe
 
 
 THINKS = (
-    "{{ date_string }}/{{ datetime }}/{% for m in messages %}{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ date_string }}/{{ datetime }}/{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}"
     "{{ '<|assistant|>' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
 )
 
