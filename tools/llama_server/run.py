@@ -4,8 +4,8 @@
 
 The tests are those of the pinned llama-cpp-python's source archive, which pip fetches where none is
 given. They are run as they are, but for what `expectations.toml` lists: constants that tell how
-many tokens a text has for the model, or which words the model says. Failures need a reason in the
-same file; the command fails where one has none, and where a test with a reason passes.
+many tokens a text has for the model, or which words it says, and little else. Failures need a
+reason in the same file; the command fails where one has none, and where such a test passes.
 """
 
 from __future__ import annotations
@@ -86,6 +86,12 @@ def main() -> int:
     reasons: Mapping[str, str] = {
         name: one["why"] for one in table["reason"] for name in one["tests"]
     }
+    always = {
+        name: one["why"]
+        for one in table["reason"]
+        for name in one["tests"]
+        if not one.get("sometimes")
+    }
     text = told(results, reasons)
     if said.write:
         TABLE.write_text(text, encoding="utf-8")
@@ -98,7 +104,7 @@ def main() -> int:
     complaints += [
         f"{one.file}::{one.name} passed, and there is a reason why it would not"
         for one in results
-        if one.outcome == "passed" and reason_of(one, reasons) is not None
+        if one.outcome == "passed" and reason_of(one, always) is not None
     ]
     for complaint in complaints:
         print(complaint, file=sys.stderr)
@@ -223,7 +229,9 @@ Made by `python -m tools.llama_server.run --write` (it fetches the source archiv
 llama-cpp-python, and takes some minutes): the tests of llama.cpp's own server, with
 `tools/llama_server/shim.py` in the place of `llama-server`. The embedded pair stands in for the
 models that they download, so what they say of words and of the number of tokens is replaced by what
-holds for it (`tools/llama_server/expectations.toml`); nothing else of them is changed.
+holds for it. `tools/llama_server/expectations.toml` has all that is replaced, with a reason where
+it is something else (the empty text of a stream's first event, slot 0 for slot 1 and few more).
+Failures need a reason there: the command fails where one has none, or where such a test passes.
 """
 
 
