@@ -92,6 +92,7 @@ class AsyncEngine:
         overflow: str = "error",
         logprobs: int | None = None,
         prediction: str = "",
+        reuse: bool = True,
         progress: Progress | None = None,
     ) -> AsyncStream:
         """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
@@ -123,6 +124,7 @@ class AsyncEngine:
                     overflow=overflow,
                     logprobs=logprobs,
                     prediction=prediction,
+                    reuse=reuse,
                     progress=None if progress is None else report,
                 ),
                 chunks=chunks,

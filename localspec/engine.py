@@ -63,6 +63,7 @@ class Answer:
     rule: AcceptanceRule
     stats: GenerationStats
     prediction: Sequence[int] = ()
+    reuse: bool = True
     progress: Callable[[int, int], None] | None
 
 
@@ -264,6 +265,7 @@ class Engine:
         overflow: str = "error",
         logprobs: int | None = None,
         prediction: str = "",
+        reuse: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> Stream:
         """Start an answer; iterate the result for its chunks.
@@ -283,6 +285,8 @@ class Engine:
                 this many of the most probable ones; None for neither.
             prediction: text that much of the answer may be like (the file that is to be edited,
                 say); the n-gram drafts from it, and the answer stays what it would have been.
+            reuse: whether what was read of earlier prompts may serve; without it all of the prompt
+                is read again, in passes of the same shapes every time, which give the same bits.
             progress: called with tokens done and tokens to do while the prompt is read.
 
         Raises:
@@ -321,6 +325,7 @@ class Engine:
             rule=rule,
             stats=stats,
             prediction=predicted[: self.context_length],
+            reuse=reuse,
             progress=progress,
         )
         assembler = Detokenizer(self.model.vocabulary.piece, stops)
@@ -393,12 +398,30 @@ class Engine:
             self._check_open()
             return self._sessions.open(Path(path))
 
-    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+    def clear(self) -> int:
+        """Empty the caches, so that the next prompt is read from its beginning; returns how many
+        tokens the target's held."""
+        with self._lock:
+            self._check_open()
+            held = self._target.held
+            self._sessions.leave()
+            self._empty()
+            return held
+
+    def _empty(self) -> None:
+        self._target.forget()
+        if self._parts.model is not None:
+            self._parts.model.cache.truncate(0)
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         """Keep what the models have read and said: the KV caches of both, and what was learned of
         this conversation. A file appears when it is complete, and replaces an older session.
 
         Args:
             conversation: JSON values to be kept with it, which `open_session` gives back.
+
+        Returns:
+            How many tokens the model has read of it.
 
         Raises:
             SessionError: it cannot be written, or would replace something else.
@@ -406,6 +429,7 @@ class Engine:
         with self._lock:
             self._check_open()
             self._sessions.save(Path(path), conversation)
+            return self._target.held
 
     def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
         """Who lets an answer begin, and what begins it."""
@@ -427,11 +451,14 @@ class Engine:
         )
         stats.vocabulary = self.vocabulary  # the way of this answer is decided now
         if isinstance(planner, AdaptivePlanner):
-            known = self._target.holds_of(tokens)
+            known = self._target.holds_of(tokens) if answer.reuse else 0
             stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
             stats.account = planner.statement
         self._target.progress = answer.progress
-        stats.notices += self._sessions.recall(tokens)
+        if answer.reuse:
+            stats.notices += self._sessions.recall(tokens)
+        else:
+            self._empty()
         stats.cached_tokens = self._target.reuse(tokens)
         self._parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)

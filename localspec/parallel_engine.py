@@ -105,7 +105,11 @@ class ParallelEngine(Engine):
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         raise SessionError(_ONE_SESSION)
 
-    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> None:
+    def clear(self) -> int:
+        with self._seat(()):
+            return self._seats.kept.clear()
+
+    def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         raise SessionError(_ONE_SESSION)
 
     @contextmanager
@@ -205,7 +209,7 @@ class ParallelEngine(Engine):
                         )
                 stats.account = planner.statement
             seat.target.progress = answer.progress
-            stats.cached_tokens = self._seats.begin(seat, tokens)
+            stats.cached_tokens = self._seats.begin(seat, tokens, reuse=answer.reuse)
             seat.parts.index.expect(tokens, answer.prediction)
             drafter.begin(tokens)
             if adaptive and not rounds.others(seat.member):

@@ -124,6 +124,11 @@ class Stream(Iterator[Chunk]):
         """The stop string that ended the answer, None where another end came."""
         return self._assembler.stopped
 
+    @property
+    def truncated(self) -> bool:
+        """Whether the answer ended because the context was full."""
+        return self.finish_reason == "length" and self._when_full is not None
+
     def cancel(self) -> None:
         """Stop before the next pass, or inside the one that runs. From any thread."""
         self._cancelled = True

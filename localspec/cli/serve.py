@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -14,15 +16,19 @@ from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
-from localspec.errors import Cancelled, LocalspecError
+from localspec.cli.session_options import SESSION
+from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.server.options import ServerOptions
 
 if TYPE_CHECKING:
     from localspec import Engine
+    from localspec.cli.request import OpeningOptions
+    from localspec.server.model_host import Offer, Opener
 
 EXAMPLES = """\
 Examples:
   localspec serve -m model.gguf -d auto
+  localspec serve -m small.gguf -m large.gguf --alias quick --alias clever
   localspec serve --host 0.0.0.0 --api-key "$KEY" --cors https://chat.example
   curl http://127.0.0.1:8080/v1/chat/completions \\
     -d '{"messages": [{"role": "user", "content": "Hello!"}]}'"""
@@ -58,7 +64,8 @@ SERVER = {
         list[str],
         "--cors",
         metavar="ORIGIN",
-        help="Let pages of this origin use the server; * for all. Repeatable.",
+        help="Let pages of this origin use the server; 'localhost' for those of this machine, "
+        "* for all. Repeatable.",
     ),
     "allowed_hosts": _server(
         list[str],
@@ -73,10 +80,50 @@ SERVER = {
         metavar="N",
         help=f"Answers that may wait for their turn. {o.default(ServerOptions, 'max_queue')}",
     ),
+    "max_tokens": _server(
+        int,
+        "-n",
+        "--max-tokens",
+        metavar="N",
+        help="Longest answer to requests that do not say. Default up to the end of the context.",
+    ),
+    "slot_save_path": _server(
+        Path,
+        "--slot-save-path",
+        metavar="DIR",
+        help="Let clients keep what was read of a conversation in files of this folder "
+        "(/slots/0?action=save); with one answer at a time.",
+    ),
+    "thinking": _server(
+        bool,
+        "--think/--no-think",
+        help="Whether models that may think before they answer do, where a request does not say. "
+        "Default --think.",
+    ),
     "log_prompts": _server(bool, "--log-prompts", help="With -v, log the prompts as well."),
 }
 
 
+KEPT = o.only(SESSION, "prompt_cache")
+
+MODELS = {
+    "models": o.in_panel("Model")(
+        list[str],
+        "-m",
+        "--model",
+        metavar="REF",
+        help="The model, as for 'localspec run'. Repeatable: clients choose by name, the first one "
+        "is loaded at once, others when they are asked for, and memory decides which stay. "
+        "(LOCALSPEC_MODEL)",
+    ),
+    "aliases": o.in_panel("Model")(
+        list[str],
+        "--alias",
+        metavar="NAME",
+        help="What clients call the model. Default its file's name. Repeatable, in the order of "
+        "--model.",
+    ),
+}
 PARALLEL = {
     "parallel": _server(
         int,
@@ -88,7 +135,7 @@ PARALLEL = {
 }
 
 
-@o.takes(MODEL, DRAFT_MODEL, SERVER, PARALLEL, DRAFTING, SAMPLING)
+@o.takes(MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, KEPT, DRAFTING, SAMPLING)
 def serve(
     context: typer.Context,
     *,
@@ -107,7 +154,11 @@ def serve(
     options = _options(said)
     from localspec.cli.request import read_opening
 
-    opening = read_opening({**said, "max_tokens": None})
+    references: list[str | None] = [*(said["models"] or ())] or [None]
+    openings = [
+        read_opening({**said, "model": reference, "max_tokens": None}) for reference in references
+    ]
+    names = _names(said, len(openings))
     try:
         from localspec.server.running import serve as run_server
     except ModuleNotFoundError as error:
@@ -118,7 +169,80 @@ def serve(
             "pip install 'localspec[server]'."
         ) from None
 
-    def opener(progress: Callable[[float], None]) -> Engine:
+    def ready(engine: Engine) -> None:
+        draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
+        console.notice(f"{engine.model.path.name} is loaded{draft}.")
+        for notice in engine.notices:
+            console.notice(notice)
+
+    try:
+        whole = run_server(
+            options,
+            _offers(openings, names, console),
+            openings[0].sampling,
+            listening=lambda address: console.answer(f"Listening at {address}\n"),
+            ready=ready,
+        )
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted.") from None
+    if not whole:
+        raise Cancelled("Interrupted while answers were written; they were cut off.")
+    return 0
+
+
+def _names(said: dict[str, Any], models: int) -> list[str | None]:
+    """What clients call the models, None where the files say it."""
+    names: list[str | None] = [*(said["aliases"] or ())]
+    if len(names) > models:
+        raise UsageError("There are more names than models. Give one --alias for each --model.")
+    if any(not (name and name.strip() and name.isprintable()) for name in names):
+        raise UsageError("alias is empty, or cannot be printed. Give a name.")
+    if len({*names}) < len(names):
+        raise UsageError("Two models have one name. Give each its own --alias.")
+    if models > 1 and said["draft"] not in (None, "auto", "none"):
+        raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
+    return [*names, *[None] * (models - len(names))]
+
+
+def _offers(
+    openings: Sequence[OpeningOptions], names: Sequence[str | None], console: Console
+) -> list[Offer]:
+    """The models as the server has them."""
+    from localspec.server.model_host import Offer
+
+    if len(openings) == 1:
+        opening = openings[0]
+        return [
+            Offer(
+                opener=_opener(opening, console),
+                name=names[0],
+                reference=opening.model,
+                options=opening.options,
+            )
+        ]
+    from localspec.hub import resolution
+
+    offers: list[Offer] = []
+    for opening, name in zip(openings, names, strict=True):
+        path = resolution.find(opening.model, offline=opening.offline).path
+        name = name or path.stem
+        if any(offer.name == name for offer in offers):
+            raise UsageError(f"Two models are called {name}. Name them with --alias.")
+        offers.append(
+            Offer(
+                opener=_opener(opening, console),
+                name=name,
+                reference=opening.model,
+                path=path,
+                options=opening.options,
+                needs=partial(_needs, path, opening.options),
+            )
+        )
+    return offers
+
+
+def _opener(opening: OpeningOptions, console: Console) -> Opener:
+    def open_it(progress: Callable[[float], None]) -> Engine:
         from localspec import load
         from localspec.llama import library
 
@@ -132,25 +256,26 @@ def serve(
             offline=opening.offline,
         )
 
-    def ready(engine: Engine) -> None:
-        draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
-        console.notice(f"{engine.model.path.name} is loaded{draft}.")
-        for notice in engine.notices:
-            console.notice(notice)
+    return open_it
+
+
+def _needs(path: Path, options: ModelOptions) -> int:
+    """Bytes of memory without which a model cannot be opened, as far as its file says."""
+    from localspec.gguf.reader import read_gguf
+    from localspec.pairing.memory import predict
 
     try:
-        whole = run_server(
-            options,
-            opener,
-            opening.sampling,
-            listening=lambda address: console.answer(f"Listening at {address}\n"),
-            ready=ready,
-        )
-    except KeyboardInterrupt:
-        raise Cancelled("Interrupted.") from None
-    if not whole:
-        raise Cancelled("Interrupted while answers were written; they were cut off.")
-    return 0
+        file = read_gguf(path)
+    except LocalspecError:
+        return 0  # llama.cpp has the last word about it
+    return predict(
+        file,
+        context=options.context,
+        kv_type_k=options.kv_type_k,
+        kv_type_v=options.kv_type_v,
+        batch=options.batch,
+        flash_attention=options.flash_attention != "off",
+    ).least
 
 
 def _options(said: dict[str, object]) -> ServerOptions:
@@ -158,6 +283,8 @@ def _options(said: dict[str, object]) -> ServerOptions:
     for name in ("cors", "allowed_hosts"):
         if name in values:
             values[name] = tuple(values[name])  # type: ignore[arg-type]
+    if "slot_save_path" in values:
+        values["slot_save_path"] = Path(str(values["slot_save_path"]))
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]
     return ServerOptions(**values)  # type: ignore[arg-type]

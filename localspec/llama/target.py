@@ -45,6 +45,15 @@ class LlamaTarget:
         self._context.truncate(min(self.holds_of(prompt), len(prompt) - 1))
         return len(self._context.tokens)
 
+    @property
+    def held(self) -> int:
+        """How many tokens the cache holds."""
+        return len(self._context.tokens)
+
+    def forget(self) -> None:
+        """Empty the cache: the next prompt is read from its beginning."""
+        self._context.clear()
+
     def holds_of(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are in the cache."""
         return shared_prefix(self._context.tokens, prompt)

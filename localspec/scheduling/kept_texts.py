@@ -82,10 +82,12 @@ class KeptTexts:
         self._drop(self._texts[0])
         return True
 
-    def clear(self) -> None:
-        """Drop all."""
+    def clear(self) -> int:
+        """Drop all; returns how many tokens they had."""
+        count = sum(len(text.tokens) for text in self._texts)
         while self.drop_oldest():
             pass
+        return count
 
     def _best(
         self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]

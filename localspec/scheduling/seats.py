@@ -207,13 +207,14 @@ class Seats:
         with self._changed:
             self._changed.notify_all()
 
-    def begin(self, seat: Seat, tokens: Sequence[int]) -> int:
-        """Let a seat share what is known of a prompt; returns how many tokens that is. Called with
-        the floor held, once there is room."""
+    def begin(self, seat: Seat, tokens: Sequence[int], *, reuse: bool = True) -> int:
+        """Let a seat share what is known of a prompt, unless it is not to `reuse` that; returns how
+        many tokens that is. Called with the floor held, once there is room."""
         assert seat.member is not None
-        needed = min(len(tokens) + ROOM, seat.cache.capacity) - self.kept.known(tokens)
+        known = self.kept.known(tokens) if reuse else 0
+        needed = min(len(tokens) + ROOM, seat.cache.capacity) - known
         self.rounds.wait_for_room(seat.member, needed)
-        return seat.begin(tokens, self.kept)
+        return seat.begin(tokens, self.kept) if reuse else 0
 
     def give_back(self, seat: Seat) -> None:
         """End an answer, and keep its text."""

@@ -94,20 +94,25 @@ class _Passed(NamedTuple):
     seconds: float | None
 
 
+@dataclass(slots=True)
+class Traffic:
+    """Requests of HTTP, and those of them that were answered with an error."""
+
+    requests: int = 0
+    refused: int = 0
+
+
 class Activity:
-    """See the module.
+    """See the module; of one model.
 
     Attributes:
         totals: of answers that ended.
         slots: answers that are being written, by slot.
-        requests, refused: of HTTP, and those that were answered with an error.
     """
 
     def __init__(self) -> None:
         self.totals = Totals()
         self.slots: dict[int, Working] = {}
-        self.requests = 0
-        self.refused = 0
         self._begun = 0
         self._latest: deque[_Passed] = deque()
 

@@ -30,6 +30,7 @@ class Ask:
     json_schema: str | None = None
     logprobs: int | None = None
     prediction: str = ""
+    reuse: bool = True
 
 
 async def prepared(engine: Engine, ask: Ask) -> Stream:
@@ -48,6 +49,7 @@ async def prepared(engine: Engine, ask: Ask) -> Stream:
         json_schema=ask.json_schema,
         logprobs=ask.logprobs,
         prediction=ask.prediction,
+        reuse=ask.reuse,
     )
 
 

@@ -10,19 +10,19 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from localspec.server import basics, page
+from localspec.server import basics, embeddings, page
 from localspec.server.anthropic import messages
 from localspec.server.events import ClientGone
 from localspec.server.failures import ApiError, as_api_error, error_body
 from localspec.server.guard import Guard
-from localspec.server.llama_cpp import figures, texts
+from localspec.server.llama_cpp import figures, slots, texts
 from localspec.server.llama_cpp.completion import completion
 from localspec.server.llama_cpp.infill import infill
 from localspec.server.ollama import answering, models
-from localspec.server.openai.chat import chat_completions
+from localspec.server.openai.chat import chat_completions, input_tokens
 from localspec.server.openai.completions import completions
 from localspec.server.openai.responses import responses
-from localspec.server.service import Service
+from localspec.server.service import Common, Service
 
 Handler = Callable[[Service, Request], Awaitable[ASGIApp]]
 
@@ -36,8 +36,15 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("GET", "/v1/models/{name:path}", basics.model),
     ("POST", "/v1/chat/completions", chat_completions),
     ("POST", "/chat/completions", chat_completions),
+    ("POST", "/v1/chat/completions/input_tokens", input_tokens),
+    ("POST", "/chat/completions/input_tokens", input_tokens),
     ("POST", "/v1/completions", completions),
     ("POST", "/v1/responses", responses),
+    ("POST", "/v1/embeddings", embeddings.openai),
+    ("POST", "/embeddings", embeddings.llama_cpp),
+    ("POST", "/embedding", embeddings.llama_cpp),
+    ("POST", "/api/embed", embeddings.ollama),
+    ("POST", "/api/embeddings", embeddings.ollama_single),
     ("POST", "/v1/messages", messages.messages),
     ("POST", "/v1/messages/count_tokens", messages.count_tokens),
     ("POST", "/api/chat", answering.chat),
@@ -54,27 +61,58 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/apply-template", texts.apply_template),
     ("GET", "/props", texts.props),
     ("GET", "/slots", figures.slots),
+    ("POST", "/slots/{number:int}", slots.act),
     ("GET", "/metrics", figures.metrics),
 )
 """Methods, paths, and who answers."""
+
+NOT_OFFERED = {
+    "/rerank": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/v1/rerank": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/reranking": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/v1/reranking": "Ranking needs a model that was made for it, and those do not generate text.",
+    "/lora-adapters": "Adapters are not supported. Merge them into the model.",
+    "/props": "Settings cannot be changed while the server runs. Send them with each request.",
+    "/v1/audio/transcriptions": "The model reads text only.",
+    "/v1/images/generations": "The model writes text only.",
+    "/api/pull": "Models are not fetched here. Type localspec pull NAME.",
+    "/api/push": "Models are not sent away here.",
+    "/api/create": "Models are not made here.",
+    "/api/copy": "Models are not copied here.",
+    "/api/delete": "Models are not removed here. Type localspec rm NAME.",
+}
+"""What other servers have at these paths and this one has not, with why."""
 
 
 class Endpoint:
     """A handler as an application of its own: errors become replies."""
 
-    def __init__(self, service: Service, handler: Handler) -> None:
-        self._service = service
+    def __init__(self, common: Common, handler: Handler) -> None:
+        self._common = common
         self._handler = handler
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope, receive)
+        request, service = Request(scope, receive), Service(self._common)
         try:
-            response = await self._handler(self._service, request)
-        except ClientGone:
-            response = Response(status_code=499)
-        except Exception as error:
-            response = failure(scope["path"], as_api_error(error))
-        await response(scope, receive, send)
+            try:
+                response = await self._handler(service, request)
+            except ClientGone:
+                response = Response(status_code=499)
+            except Exception as error:
+                response = failure(scope["path"], as_api_error(error))
+            await response(scope, receive, send)
+        finally:
+            service.leave()
+
+
+class NotOffered:
+    """What says that there is nothing at a path, and why."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self._path, self._why = path, why
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await failure(self._path, ApiError(501, self._why))(scope, receive, send)
 
 
 def failure(path: str, error: ApiError) -> Response:
@@ -85,10 +123,10 @@ def failure(path: str, error: ApiError) -> Response:
     return JSONResponse(error_body(path, error), error.status, headers)
 
 
-def build(service: Service) -> ASGIApp:
+def build(common: Common) -> ASGIApp:
     """The application of a server."""
     routes = [
-        Route(path, Endpoint(service, handler), methods=[method])
+        Route(path, Endpoint(common, handler), methods=[method])
         for method, path, handler in ENDPOINTS
     ]
 
@@ -97,6 +135,10 @@ def build(service: Service) -> ASGIApp:
         told = "There is no such endpoint." if status == 404 else "That method is not for this."
         return failure(request.url.path, ApiError(status, told))
 
+    routes += [
+        Route(path, NotOffered(path, why), methods=["POST", "DELETE", "GET"])
+        for path, why in NOT_OFFERED.items()
+    ]
     app = Starlette(routes=routes, exception_handlers={404: not_found, 405: not_found})
     app.router.redirect_slashes = False
-    return Guard(app, service.options, service.activity)
+    return Guard(app, common.options, common.traffic)

@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from localspec.server.failures import ApiError
+from localspec.server.model_host import ModelHost
 from localspec.server.service import Service
 
 
@@ -19,29 +20,37 @@ async def health(service: Service, request: Request) -> Response:
 
 async def models(service: Service, request: Request) -> Response:
     """The models there are."""
-    return JSONResponse({"object": "list", "data": [_described(service)]})
+    service.engine()
+    hosts = service.common.models.hosts
+    return JSONResponse({"object": "list", "data": [_described(host) for host in hosts]})
 
 
 async def model(service: Service, request: Request) -> Response:
     """One of them."""
-    if request.path_params["name"] != service.host.require().model.path.stem:
-        raise ApiError(404, "There is no such model here.", code="model_not_found", param="model")
-    return JSONResponse(_described(service))
+    service.engine()
+    for host in service.common.models.hosts:
+        if host.goes_by(request.path_params["name"]):
+            return JSONResponse(_described(host))
+    raise ApiError(404, "There is no such model here.", code="model_not_found", param="model")
 
 
-def _described(service: Service) -> dict[str, Any]:
-    engine = service.host.require()
-    return {
-        "id": service.host.name,
+def _described(host: ModelHost) -> dict[str, Any]:
+    engine = host.engine
+    about = {
+        "id": host.name,
         "object": "model",
-        "created": service.host.loaded_at,
+        "created": host.loaded_at,
         "owned_by": "localspec",
-        "meta": {
-            "n_vocab": engine.model.vocabulary.size,
-            "n_ctx": engine.context_length,
-            "n_ctx_train": engine.model.trained_context,
-            "n_embd": engine.model.width,
-            "size": engine.model.size,
-            "draft": None if engine.draft is None else engine.draft.path.stem,
-        },
+        "status": {"value": "unloaded" if engine is None else "loaded"},
     }
+    if engine is None:
+        return about
+    meta = {
+        "n_vocab": engine.model.vocabulary.size,
+        "n_ctx": engine.context_length,
+        "n_ctx_train": engine.model.trained_context,
+        "n_embd": engine.model.width,
+        "size": engine.model.size,
+        "draft": None if engine.draft is None else engine.draft.path.stem,
+    }
+    return {**about, "meta": meta}

@@ -13,7 +13,6 @@ from typing import Any
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
-from localspec.prompting.template import check_messages
 from localspec.server.answer import Answers, Ask
 from localspec.server.pieces import (
     OPENS,
@@ -25,6 +24,7 @@ from localspec.server.pieces import (
     Thinking,
     Thought,
 )
+from localspec.server.prompts import ends_thinking, prompt_text
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
@@ -60,15 +60,18 @@ async def turn_of(
     tools: ToolChoice,
     *,
     more: Mapping[str, Any] | None = None,
+    begins: bool | None = None,
+    goes_on: bool | None = None,
 ) -> Turn:
     """The turn that messages lead to.
 
     Args:
         ask: all but the prompt.
         more: other variables for the template.
+        begins, goes_on: see `prompt_text`.
 
     Raises:
-        UsageError: there is no template, or it refuses the messages.
+        ApiError, UsageError: there is no template, or it refuses the messages.
     """
     knows = engine.prompts.knows_tools
     source = engine.model.chat_template or ""
@@ -78,8 +81,9 @@ async def turn_of(
     described = [tool.as_openai() for tool in tools.tools] if knows else None
 
     def tokens() -> tuple[str, Tokens]:
-        check_messages(messages)
-        text = engine.prompts.text(messages, tools=described, more=more)
+        text = prompt_text(
+            engine, messages, tools=described, more=more, begins=begins, goes_on=goes_on
+        )
         return text, Tokens(engine.prompts.rendered(text))
 
     text, prompt = await asyncio.to_thread(tokens)
@@ -93,7 +97,7 @@ async def turn_of(
         forced=forced,
         template=source if knows else None,
         thinks=OPENS in source and not constrained,
-        thinking=text.rstrip().endswith(OPENS),
+        thinking=ends_thinking(text, messages[-1]),
     )
 
 

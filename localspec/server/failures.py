@@ -76,7 +76,10 @@ def as_api_error(error: BaseException) -> ApiError:
     if isinstance(error, ContextOverflow):
         return ApiError(
             400,
-            str(error),
+            # In llama.cpp's words, which clients look for.
+            f"The request of {error.needed} tokens exceeds the available context size "
+            f"({error.available} tokens), which has to hold the answer as well. Send less, or "
+            "start the server with a longer one (--ctx).",
             code="context_length_exceeded",
             more={
                 "type": "exceed_context_size_error",

@@ -19,9 +19,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import JSONResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from localspec.server.activity import Activity
+from localspec.server.activity import Traffic
 from localspec.server.failures import ApiError, error_body
-from localspec.server.options import ServerOptions
+from localspec.server.options import LOCAL, ServerOptions, is_loopback
 from localspec.text import printable
 
 logger = logging.getLogger("localspec.server")
@@ -33,10 +33,10 @@ OPEN = frozenset(["/", "/health", "/v1/health"])
 class Guard:
     """Lets requests through to an application, or answers them itself; logs every one."""
 
-    def __init__(self, app: ASGIApp, options: ServerOptions, activity: Activity) -> None:
+    def __init__(self, app: ASGIApp, options: ServerOptions, traffic: Traffic) -> None:
         self._app = app
         self._options = options
-        self._activity = activity
+        self._traffic = traffic
         own = socket.gethostname().lower()
         self._names = {
             "localhost",
@@ -54,7 +54,7 @@ class Guard:
         started, status = time.monotonic(), 0
         headers = Headers(scope=scope)
         origin = headers.get("origin")
-        self._activity.requests += 1
+        self._traffic.requests += 1
 
         async def sending(message: Message) -> None:
             nonlocal status
@@ -72,7 +72,7 @@ class Guard:
             await (own or self._app)(scope, receive, sending)
         finally:
             if status >= 400:
-                self._activity.refused += 1
+                self._traffic.refused += 1
             logger.info(
                 "%s %s %s %.3f s",
                 printable(scope["method"], 16),
@@ -90,7 +90,7 @@ class Guard:
             self._require_host(headers)
             self._require_origin(headers, origin)
             if scope["method"] == "OPTIONS":
-                return Response(status_code=204)
+                return Response()
             if scope["path"] not in OPEN:
                 self._require_key(headers)
         except ApiError as error:
@@ -145,7 +145,12 @@ class Guard:
             )
 
     def _allows(self, origin: str) -> bool:
-        return "*" in self._options.cors or origin in self._options.cors
+        cors = self._options.cors
+        if "*" in cors or origin in cors:
+            return True
+        parts = urlsplit(origin)
+        own = parts.scheme in ("http", "https") and is_loopback(parts.hostname or "")
+        return own and LOCAL in cors
 
     def _cors(self, origin: str | None) -> Mapping[str, str]:
         """What tells a browser that a page may read the answer."""

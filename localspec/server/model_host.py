@@ -1,15 +1,23 @@
-"""The model behind the server: loading, ready, or failed."""
+"""A model behind the server: away, loading, there, or failed."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
 
+from localspec import ModelOptions
 from localspec.engine import Engine
 from localspec.errors import Cancelled
+from localspec.llama.embeddings import Embedder
+from localspec.server.activity import Activity
 from localspec.server.failures import ApiError
+from localspec.server.gate import Gate
 
 logger = logging.getLogger("localspec.server")
 
@@ -17,36 +25,65 @@ Opener = Callable[[Callable[[float], None]], Engine]
 """Opens the engine; told where to report the loaded fraction."""
 
 
-class ModelHost:
-    """Loads a model in a thread of its own, and says how far it is.
-
-    Args:
-        opener: opens it.
-        done: called in that thread when it is open, or has failed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A model that clients may ask for.
 
     Attributes:
+        opener: opens it.
+        name: what clients call it; None takes its file's name, once it is open.
+        reference: another name it goes by: what the user typed.
+        path: its file, where that is known before it is open.
+        options: how it is opened.
+        needs: bytes of memory that it will take, 0 where nobody can say.
+    """
+
+    opener: Opener
+    name: str | None = None
+    reference: str | None = None
+    path: Path | None = None
+    options: ModelOptions = field(default_factory=ModelOptions)
+    needs: Callable[[], int] = lambda: 0
+
+
+class ModelHost:
+    """Loads a model in a thread of its own, says how far it is, and lets go of it again.
+
+    All of it but the loading belongs to the event loop's thread.
+
+    Args:
+        offer: the model.
+        max_queue: answers that may wait for it.
+
+    Attributes:
+        gate: who is answered now.
+        activity: what was answered.
         progress: fraction loaded.
         error: why there is no model, None while there may be one.
         loaded_at: when it was open, seconds since 1970.
+        users: requests that need it.
+        used: when the last one of them came, on the monotonic clock.
     """
 
-    def __init__(self, opener: Opener, done: Callable[[], None]) -> None:
+    def __init__(self, offer: Offer, max_queue: int) -> None:
+        self.offer = offer
+        self.gate = Gate(1, max_queue)
+        self.activity = Activity()
         self.progress = 0.0
         self.error: BaseException | None = None
         self.loaded_at = 0
-        self._opener = opener
-        self._done = done
+        self.users = 0
+        self.used = 0.0
+        self._max_queue = max_queue
         self._engine: Engine | None = None
+        self._embedder: Embedder | None = None
+        self._making = asyncio.Lock()
         self._closing = False
-        self._thread = threading.Thread(target=self._load, name="localspec-load", daemon=True)
-
-    def start(self) -> None:
-        """Begin to load."""
-        self._thread.start()
+        self._thread: threading.Thread | None = None
 
     @property
     def engine(self) -> Engine | None:
-        """The engine, None before it is open."""
+        """The engine, None while it is not open."""
         return self._engine
 
     def require(self) -> Engine:
@@ -69,26 +106,81 @@ class ModelHost:
     @property
     def name(self) -> str:
         """What clients call the model."""
+        if self.offer.name is not None:
+            return self.offer.name
         return "" if self._engine is None else self._engine.model.path.stem
+
+    @property
+    def path(self) -> Path | None:
+        """Its file, None where that is not known yet."""
+        return self.offer.path if self._engine is None else self._engine.model.path
+
+    def goes_by(self, name: str) -> bool:
+        """Whether a client that says this means this model."""
+        return name in (self.name, self.offer.reference)
+
+    async def load(self) -> None:
+        """Open the model; whether that went well is for `engine` and `error` to say."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+        self.progress, self.error = 0.0, None
+
+        def tell() -> None:
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        self._thread = threading.Thread(
+            target=self._load, args=(tell,), name="localspec-load", daemon=True
+        )
+        self._thread.start()
+        await done.wait()
+        if self._engine is not None:
+            # An engine that answers several at a time says how many.
+            slots = getattr(self._engine, "parallel", 1)
+            self.gate = Gate(slots if isinstance(slots, int) else 1, self._max_queue)
+
+    async def unload(self) -> None:
+        """Free the model, which nobody uses."""
+        engine, self._engine = self._engine, None
+        embedder, self._embedder = self._embedder, None
+        if embedder is not None:
+            await asyncio.to_thread(embedder.close)
+        if engine is not None:
+            await asyncio.to_thread(engine.close)
+
+    async def embedder(self) -> Embedder:
+        """What makes embeddings of the model, made when it is first asked for.
+
+        Raises:
+            ApiError: the model is not there.
+            NativeError: it cannot make any.
+        """
+        engine = self.require()
+        async with self._making:
+            if self._embedder is None:
+                made = await asyncio.to_thread(Embedder, engine.model, self.offer.options)
+                self._embedder = made
+            return self._embedder
 
     def close(self) -> None:
         """Stop loading, or free the model once nothing runs on it."""
         self._closing = True
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
+        if self._embedder is not None:
+            self._embedder.close()
         if self._engine is not None:
             self._engine.close()
 
-    def _load(self) -> None:
+    def _load(self, tell: Callable[[], None]) -> None:
         def report(fraction: float) -> None:
             if self._closing:
                 raise Cancelled("Stopped while the model was loading.")
             self.progress = fraction
 
         try:
-            engine = self._opener(report)
+            engine = self.offer.opener(report)
             self.loaded_at = int(time.time())
             self._engine = engine
         except BaseException as error:  # whoever waits for the model has to be told
             self.error = error
-        self._done()
+        tell()

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ipaddress
 from dataclasses import dataclass
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from localspec.errors import UsageError
+
+LOCAL = "localhost"
+"""Of origins: every page that this machine serves, at whatever port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,9 +22,14 @@ class ServerOptions:
         port: 0 takes a free one.
         api_key: what clients have to show; None lets everybody in that reaches the port.
         insecure: listen beyond this machine without a key.
-        cors: origins of web pages that may use the server, "*" for all.
+        cors: origins of web pages that may use the server, LOCAL for all of this machine, "*" for
+            all.
         allowed_hosts: names under which it is known, besides addresses and those of this machine.
         max_queue: answers that may wait for their turn.
+        max_tokens: longest answer to requests that do not say; None goes on to the context's end.
+        slot_save_path: folder in which clients may keep what was read of conversations; None for
+            nowhere.
+        thinking: whether models think before they answer, where they may and nobody says.
         log_prompts: write prompts into the log.
         body: most bytes of a request.
         headers: most bytes of a request's head.
@@ -40,6 +49,9 @@ class ServerOptions:
     cors: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     max_queue: int = 64
+    max_tokens: int | None = None
+    slot_save_path: Path | None = None
+    thinking: bool = True
     log_prompts: bool = False
     body: int = 4 << 20
     headers: int = 32 << 10
@@ -56,14 +68,19 @@ class ServerOptions:
             raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")
         if self.max_queue < 0:
             raise UsageError(f"max-queue is {self.max_queue}. Give 0 or more.")
+        if self.slot_save_path is not None and not self.slot_save_path.is_dir():
+            raise UsageError(f"slot-save-path is no folder: {self.slot_save_path}. Make it first.")
+        if self.max_tokens is not None and self.max_tokens < 1:
+            raise UsageError(f"max-tokens is {self.max_tokens}. Give 1 or more.")
         if self.api_key is not None and not (
             self.api_key.isascii() and self.api_key.isprintable() and self.api_key.strip()
         ):
             raise UsageError("api-key is empty or has characters that no header can carry.")
         for origin in self.cors:
-            if origin != "*" and not _is_origin(origin):
+            if origin not in ("*", LOCAL) and not _is_origin(origin):
                 raise UsageError(
-                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, or *."
+                    f"cors is '{origin}'. Give an origin such as http://localhost:3000, localhost "
+                    "for all of this machine, or *."
                 )
         if self.api_key is None and not self.insecure and not is_loopback(self.host):
             raise UsageError(

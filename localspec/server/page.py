@@ -80,6 +80,6 @@ def state(service: Service) -> dict[str, Any]:
         "slots_total": gate.slots,
         "max_queue": service.options.max_queue,
         "slots": slots,
-        "requests": activity.requests,
-        "refused": activity.refused,
+        "requests": service.common.traffic.requests,
+        "refused": service.common.traffic.refused,
     }

@@ -8,7 +8,7 @@ import errno
 import logging
 import signal
 import socket
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from types import FrameType
 
 import uvicorn
@@ -16,10 +16,11 @@ import uvicorn
 from localspec import Engine, SamplingParams
 from localspec.errors import LocalspecError, UsageError
 from localspec.server.app import build
-from localspec.server.model_host import Opener
+from localspec.server.model_host import Offer
+from localspec.server.models import Models
 from localspec.server.options import ServerOptions
 from localspec.server.protocol import protocol_class
-from localspec.server.service import Service
+from localspec.server.service import Common
 from localspec.text import printable
 
 logger = logging.getLogger("localspec.server")
@@ -93,7 +94,7 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
-        self.service: Service | None = None
+        self.draining: asyncio.Event | None = None
         self.cut = False
 
     @contextlib.contextmanager
@@ -116,14 +117,14 @@ class _Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        assert self.service is not None
-        self.service.draining.set()
+        assert self.draining is not None
+        self.draining.set()
         await super().shutdown(sockets)
 
 
 def serve(
     options: ServerOptions,
-    opener: Opener,
+    offers: Sequence[Offer],
     defaults: SamplingParams,
     *,
     listening: Callable[[str], None],
@@ -132,16 +133,16 @@ def serve(
     """Answer requests until a signal says to stop.
 
     Args:
-        opener: opens the engine; runs in a thread of its own.
+        offers: the models; the first is loaded at once.
         defaults: sampling parameters for what requests do not say.
         listening: told the address, before the model is there.
-        ready: told the engine, once it is.
+        ready: told of every engine that is opened.
 
     Returns:
         Whether all that was being answered came to its end.
 
     Raises:
-        LocalspecError: it cannot listen, or the model cannot be opened.
+        LocalspecError: it cannot listen, or the first model cannot be opened.
     """
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
@@ -149,25 +150,19 @@ def serve(
     with contextlib.closing(listen(options)) as listener:
         host, port = listener.getsockname()[:2]
         listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        return asyncio.run(_serve(options, opener, defaults, listener, ready))
+        return asyncio.run(_serve(options, offers, defaults, listener, ready))
 
 
 async def _serve(
     options: ServerOptions,
-    opener: Opener,
+    offers: Sequence[Offer],
     defaults: SamplingParams,
     listener: socket.socket,
     ready: Callable[[Engine], None],
 ) -> bool:
-    def done() -> None:
-        if service.host.engine is not None:
-            ready(service.host.engine)
-        else:
-            server.should_exit = True
-
-    service = Service(options, opener, defaults, done)
+    common = Common(options, defaults, Models(offers, options.max_queue, ready))
     config = uvicorn.Config(
-        build(service),
+        build(common),
         http=protocol_class(options),
         loop="asyncio",
         lifespan="off",
@@ -182,15 +177,27 @@ async def _serve(
         timeout_keep_alive=30,
     )
     server = _Server(config)
-    server.service = service
-    service.start()
+    server.draining = common.draining
+    starting = asyncio.ensure_future(_start(common.models, server))
     try:
         await server.serve(sockets=[listener])
     finally:
         # What still runs has nobody to answer to.
-        for working in list(service.activity.slots.values()):
-            working.stream.cancel()
-        await asyncio.to_thread(service.host.close)
-    if service.host.error is not None and not server.cut:
-        raise service.host.error
+        for host in common.models.hosts:
+            for working in list(host.activity.slots.values()):
+                working.stream.cancel()
+        await asyncio.to_thread(common.models.close)
+        failure = await starting
+    if failure is not None and not server.cut:
+        raise failure
     return not server.cut
+
+
+async def _start(models: Models, server: _Server) -> BaseException | None:
+    """Load the first model; without it there is nothing to serve. Why it could not be."""
+    try:
+        await models.start()
+    except BaseException as error:
+        server.should_exit = True
+        return error
+    return None

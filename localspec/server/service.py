@@ -5,20 +5,24 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any, TypeVar
 
 from pydantic import BaseModel
 from starlette.requests import Request
 
 from localspec import Engine, SamplingParams, __version__
-from localspec.server.activity import Activity
+from localspec.server.activity import Activity, Traffic
 from localspec.server.answer import Answers, Ask, prepared
 from localspec.server.bodies import parse, read_body, validated
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
-from localspec.server.model_host import ModelHost, Opener
+from localspec.server.model_host import ModelHost
+from localspec.server.models import Models
 from localspec.server.options import ServerOptions
+from localspec.server.wire import length_of
 
 logger = logging.getLogger("localspec.server")
 
@@ -28,61 +32,82 @@ FINGERPRINT = f"b-localspec-{__version__}"
 """What answers say they come from; clients of llama.cpp expect a b."""
 
 
-class Service:
-    """One server's parts.
-
-    Args:
-        options: its limits.
-        opener: opens the engine.
-        defaults: sampling parameters for what requests do not say.
-        done: called in the event loop's thread when the model is there, or has failed.
+@dataclass(slots=True)
+class Common:
+    """What all requests to a server share.
 
     Attributes:
+        options: its limits.
+        defaults: sampling parameters for what requests do not say.
+        models: that it has.
         draining: set once the server is to stop; nothing new is begun then.
+        traffic: of HTTP.
     """
 
-    def __init__(
-        self,
-        options: ServerOptions,
-        opener: Opener,
-        defaults: SamplingParams,
-        done: Callable[[], None],
-    ) -> None:
-        self.options = options
-        self.defaults = defaults
-        self.activity = Activity()
-        self.gate = Gate(1, options.max_queue)
-        self.draining = asyncio.Event()
-        self._done = done
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self.host = ModelHost(opener, self._from_loader)
+    options: ServerOptions
+    defaults: SamplingParams
+    models: Models
+    draining: asyncio.Event = field(default_factory=asyncio.Event)
+    traffic: Traffic = field(default_factory=Traffic)
 
-    def start(self) -> None:
-        """Begin to load the model; called in the event loop."""
-        self._loop = asyncio.get_running_loop()
-        self.host.start()
 
-    def _from_loader(self) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._loaded)
+class Service:
+    """What one request works with. Leave it, whatever happens."""
 
-    def _loaded(self) -> None:
-        engine = self.host.engine
-        if engine is not None:
-            # An engine that answers several at a time says how many.
-            slots = getattr(engine, "parallel", 1)
-            self.gate = Gate(slots if isinstance(slots, int) else 1, self.options.max_queue)
-        self._done()
+    def __init__(self, common: Common) -> None:
+        self.common = common
+        self.options = common.options
+        self.defaults = common.defaults
+        self.draining = common.draining
+        self._entered: ModelHost | None = None
+
+    @property
+    def host(self) -> ModelHost:
+        """The model that the request is for; before it said so, the one in use."""
+        return self._entered or self.common.models.current
+
+    @property
+    def gate(self) -> Gate:
+        """The queue of that model."""
+        return self.host.gate
+
+    @property
+    def activity(self) -> Activity:
+        """The figures of that model."""
+        return self.host.activity
 
     def engine(self) -> Engine:
-        """The engine, for a request that is to be answered.
+        """The engine of that model, to look at; it may be gone at the next await.
 
         Raises:
             ApiError: it is not there (yet), or the server is about to stop.
         """
+        self._require_open()
+        return self.host.require()
+
+    async def open(self, name: str | None) -> Engine:
+        """The engine of the model that a client asks for, which stays until the request is left.
+
+        Raises:
+            ApiError: there is no such model, or it is not there yet, or the server is stopping.
+            LocalspecError: it cannot be loaded.
+        """
+        self._require_open()
+        models = self.common.models
+        host = models.find(name)
+        engine = await models.enter(host)
+        self._entered = host
+        return engine
+
+    def leave(self) -> None:
+        """The request is over."""
+        host, self._entered = self._entered, None
+        if host is not None:
+            self.common.models.leave(host)
+
+    def _require_open(self) -> None:
         if self.draining.is_set():
             raise ApiError(503, "The server is stopping.")
-        return self.host.require()
 
     async def read(self, request: Request, kind: type[Wire]) -> Wire:
         """The body of a request.
@@ -94,10 +119,38 @@ class Service:
 
     async def read_json(self, request: Request) -> Any:
         """The same, as it is."""
+        return await parse(await self.read_bytes(request))
+
+    async def read_bytes(self, request: Request) -> bytes:
+        """The same, not parsed."""
         options = self.options
-        return await parse(
-            await read_body(request, most=options.body, timeout=options.body_timeout)
-        )
+        return await read_body(request, most=options.body, timeout=options.body_timeout)
+
+    async def parsed(self, body: bytes, kind: type[Wire]) -> Wire:
+        """A body that was read."""
+        return validated(kind, await parse(body))
+
+    def variables(self, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Variables for the model's template: what a request says, and what llama.cpp tells
+        templates besides: today's date (Llama 3 would believe in one of 2024), and whether models
+        that may think before they answer are to, as templates differ in what they take silence
+        for."""
+        today = datetime.now()
+        return {
+            "date_string": today.strftime("%d %b %Y"),
+            "datetime": today.strftime("%b %d %Y"),
+            "enable_thinking": self.options.thinking,
+            **(said or {}),
+        }
+
+    def longest(self, asked: int | None) -> int | None:
+        """The longest answer to a request that asks for so many tokens, or does not say.
+
+        Raises:
+            ApiError: it asks for none at all.
+        """
+        found = length_of(asked)
+        return self.options.max_tokens if found is None else found
 
     async def begin(self, engine: Engine, asks: Sequence[Ask]) -> Answers:
         """Have some answers written; the prompts are checked before they queue.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -32,7 +32,13 @@ class Record(BaseModel):
 
 
 class SamplingFields(Record):
-    """How tokens are picked: OpenAI's fields, and llama.cpp's further ones."""
+    """How tokens are picked: OpenAI's fields, and llama.cpp's further ones.
+
+    Attributes:
+        biased_texts: whether a key of logit_bias may be a text, as for llama.cpp.
+    """
+
+    biased_texts: ClassVar[bool] = False
 
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None
@@ -78,7 +84,7 @@ def sampling_of(
     }
     if fields.seed is not None and fields.seed >= 0:  # llama.cpp's -1 draws one
         said["seed"] = (fields.seed + choice) % (1 << 64)
-    bias = _bias(fields.logit_bias, engine)
+    bias = _bias(fields, engine)
     if fields.ignore_eos:
         ends = engine.model.vocabulary.ends
         bias |= {t: -math.inf for t in range(engine.model.vocabulary.size) if ends(t)}
@@ -103,11 +109,10 @@ def _require_plain(fields: SamplingFields) -> None:
             raise ApiError(400, f"{name} is not supported. Leave it out.", param=name)
 
 
-def _bias(
-    said: Mapping[str, float] | list[list[int | float | str | bool]] | None, engine: Engine
-) -> dict[int, float]:
+def _bias(fields: SamplingFields, engine: Engine) -> dict[int, float]:
     """Token ids and what is added to their logits: OpenAI's object, or llama.cpp's pairs, whose
     tokens may be texts and whose bias may be false for "never"."""
+    said = fields.logit_bias
     found: dict[int, float] = {}
     pairs: list[Any] = list(said.items()) if isinstance(said, Mapping) else list(said or ())
     if len(pairs) > 10_000:
@@ -119,10 +124,10 @@ def _bias(
         number = -math.inf if bias is False else bias
         if isinstance(number, (bool, str)) or math.isnan(number):
             raise ApiError(400, "A bias of logit_bias is no number.", param="logit_bias")
-        if isinstance(said, Mapping):
-            if not (token.isascii() and token.isdigit() and len(token) < 10):
-                raise ApiError(400, "logit_bias has a key that is no id.", param="logit_bias")
+        if isinstance(said, Mapping) and token.isascii() and token.isdigit() and len(token) < 10:
             found[int(token)] = float(number)
+        elif isinstance(said, Mapping) and not fields.biased_texts:
+            raise ApiError(400, "logit_bias has a key that is no id.", param="logit_bias")
         elif isinstance(token, str):
             for one in engine.model.vocabulary.tokenize(token, special=True, add_bos=False):
                 found[one] = float(number)

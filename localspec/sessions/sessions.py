@@ -74,6 +74,10 @@ class Sessions:
         ]
         return OpenedSession(conversation, file.facts["lengths"][TARGET], tuple(notices))
 
+    def leave(self) -> None:
+        """The file that was opened serves no more."""
+        self._named = None
+
     def save(self, path: Path, conversation: Any) -> None:
         """Keep what the caches hold.
 

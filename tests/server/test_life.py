@@ -101,6 +101,7 @@ def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:
 SLOW = """
 import sys, time, pathlib
 from localspec import SamplingParams, load
+from localspec.server.model_host import Offer
 from localspec.server.options import ServerOptions
 from localspec.server.running import serve
 
@@ -111,7 +112,7 @@ def opener(progress):
         progress(0.25)
     return load(progress=progress)
 
-serve(ServerOptions(port=0), opener, SamplingParams(),
+serve(ServerOptions(port=0), [Offer(opener=opener)], SamplingParams(),
       listening=lambda address: print(address, flush=True), ready=lambda engine: None)
 """
 

@@ -56,7 +56,9 @@ def test_several_answers_to_one_request_share_the_slots(two: Running) -> None:
         "stream": True,
     }
     events = two.post("/v1/completions", body).body.decode().split("\n\n")
-    choices = [json.loads(e[6:])["choices"][0] for e in events if e.startswith("data: {")]
+    told = [json.loads(e[6:]) for e in events if e.startswith("data: {")]
+    assert not [one["error"] for one in told if "error" in one]
+    choices = [one["choices"][0] for one in told]
     ends = [choice["index"] for choice in choices if choice["finish_reason"]]
     assert sorted(ends) == [0, 1, 2]
     two.wait_until_idle()

@@ -140,7 +140,7 @@ def open_server(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_page_that_is_allowed(open_server: Running) -> None:
     origin = {"Origin": "http://page.example"}
     preflight = open_server.request("OPTIONS", CHAT, headers=origin)
-    assert preflight.status == 204
+    assert preflight.status == 200
     assert preflight.headers["access-control-allow-origin"] == "http://page.example"
     assert "POST" in preflight.headers["access-control-allow-methods"]
     reply = open_server.post(CHAT, ASK, headers=origin)
@@ -358,10 +358,12 @@ def test_what_is_no_http(server: Running) -> None:
 IMPATIENT = """
 import sys
 from localspec import SamplingParams, load
+from localspec.server.model_host import Offer
 from localspec.server.options import ServerOptions
 from localspec.server.running import serve
 options = ServerOptions(port=0, header_timeout=0.5, body_timeout=0.5, write_timeout=0.5)
-serve(options, lambda progress: load(progress=progress), SamplingParams(temperature=0.0),
+offer = Offer(opener=lambda progress: load(progress=progress))
+serve(options, [offer], SamplingParams(temperature=0.0),
       listening=lambda address: print(address, flush=True), ready=lambda engine: None)
 """
 

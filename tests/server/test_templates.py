@@ -28,7 +28,7 @@ def knowing(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Itera
     folder = tmp_path_factory.mktemp("knowing")
     model = outfitted(folder / "knowing.gguf", draft_path, template=TEMPLATE)
     with serving(
-        folder, "-m", str(model), "-d", "none", "-c", "512", "-t", "1", "--temp", "0"
+        folder, "--no-think", "-m", str(model), "-d", "none", "-c", "512", "-t", "1", "--temp", "0"
     ) as running:
         yield running
 

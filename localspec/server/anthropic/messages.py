@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
+from localspec import Engine
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Ask
 from localspec.server.anthropic.wire import Conversation, MessagesRequest, messages_in, tools_in
@@ -21,7 +22,7 @@ from localspec.server.failures import anthropic_body, as_api_error
 from localspec.server.openai.chat_wire import messages_of
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.service import Service
-from localspec.server.wire import SamplingFields, length_of, sampling_of, stops_of
+from localspec.server.wire import SamplingFields, sampling_of, stops_of
 
 _REASONS = {
     "length": "max_tokens",
@@ -35,15 +36,15 @@ _PING = b'event: ping\ndata: {"type":"ping"}\n\n'
 async def messages(service: Service, request: Request) -> ASGIApp:
     """Answer a conversation."""
     wanted = await service.read(request, MessagesRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     fields = SamplingFields(temperature=wanted.temperature, top_p=wanted.top_p, top_k=wanted.top_k)
     ask = Ask(
         prompt="",
-        max_tokens=length_of(wanted.max_tokens),
+        max_tokens=service.longest(wanted.max_tokens),
         stop=stops_of(wanted.stop_sequences),
         sampling=sampling_of(fields, service.defaults, engine),
     )
-    turn = await _turn(service, wanted, ask)
+    turn = await _turn(service, engine, wanted, ask)
     answers = await service.begin(engine, [turn.ask])
     reply = MessageReply(Talk(answers, turn), service.host.name)
     if wanted.stream:
@@ -58,16 +59,17 @@ async def messages(service: Service, request: Request) -> ASGIApp:
 async def count_tokens(service: Service, request: Request) -> ASGIApp:
     """How many tokens the prompt of a conversation has."""
     wanted = await service.read(request, Conversation)
-    turn = await _turn(service, wanted, Ask(prompt=""))
+    turn = await _turn(service, await service.open(wanted.model), wanted, Ask(prompt=""))
     assert isinstance(turn.ask.prompt, Tokens)
     counted = {"input_tokens": len(turn.ask.prompt)}
     return Response(as_json(counted), media_type="application/json")
 
 
-async def _turn(service: Service, wanted: Conversation, ask: Ask) -> Turn:
-    engine = service.engine()
+async def _turn(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Turn:
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
-    return await turn_of(engine, told, replace(ask), tools_in(wanted))
+    off = wanted.thinking is not None and wanted.thinking.type == "disabled"
+    more = service.variables({"enable_thinking": False} if off else None)
+    return await turn_of(engine, told, replace(ask), tools_in(wanted), more=more)
 
 
 class MessageReply:

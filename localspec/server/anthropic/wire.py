@@ -44,6 +44,10 @@ class Choice(Record):
     disable_parallel_tool_use: bool | None = None
 
 
+class Thinking(Record):
+    type: str
+
+
 class Conversation(Record):
     """What messages and the counting of their tokens have in common."""
 
@@ -52,6 +56,7 @@ class Conversation(Record):
     system: str | list[Block] | None = None
     tools: list[AnthropicTool] | None = None
     tool_choice: Choice | None = None
+    thinking: Thinking | None = None
 
 
 class MessagesRequest(Conversation):
@@ -84,7 +89,15 @@ def messages_in(wanted: Conversation) -> list[Message]:
         calls = [_call(block) for block in message.content if block.type == "tool_use"]
         said = [b for b in message.content if b.type not in ("tool_use", "tool_result")]
         if said or calls or not results:
-            found.append(Message(role=message.role, content=_text(said), tool_calls=calls or None))
+            thoughts = [block.thinking or "" for block in said if block.type == "thinking"]
+            found.append(
+                Message(
+                    role=message.role,
+                    content=_text(said),
+                    tool_calls=calls or None,
+                    reasoning_content="\n".join(thoughts) or None,
+                )
+            )
     return found
 
 

@@ -16,10 +16,10 @@ from localspec.server.answer import Answers, Ask
 from localspec.server.events import Streamed, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, timings
-from localspec.server.llama_cpp.texts import reply, settings_of, text_of_tokens
+from localspec.server.llama_cpp.texts import prompt_of, reply, settings_of
 from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of
 from localspec.server.service import Service
-from localspec.server.wire import MOST_CHOICES, Record, length_of, sampling_of, stops_of
+from localspec.server.wire import MOST_CHOICES, Record, sampling_of, stops_of
 
 Mixed = list[int | str]
 """Token ids, and texts between them."""
@@ -27,23 +27,27 @@ Mixed = list[int | str]
 
 class PromptObject(Record):
     prompt_string: str
+    multimodal_data: list[str] | str | None = None
 
 
 Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
 class Completion(Answering):
+    biased_texts = True
     prompt: Prompts = ""
     n_probs: Annotated[int, Field(ge=0, le=100)] | None = None
     post_sampling_probs: bool | None = None
     return_tokens: bool | None = None
     response_fields: list[str] | None = None
+    t_max_predict_ms: Annotated[float, Field(allow_inf_nan=False)] | None = None
+    """Editors' patience: past the first line, an answer that took longer ends."""
 
 
 async def completion(service: Service, request: Request) -> ASGIApp:
     """Go on from one text, or several."""
     wanted = await service.read(request, Completion)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     prompts = [_prompt(one, engine) for one in _each(wanted.prompt)]
     return await written(service, request, engine, wanted, prompts)
 
@@ -66,12 +70,13 @@ async def written(
     asks = [
         Ask(
             prompt=prompt,
-            max_tokens=1 if nothing else length_of(wanted.longest),
+            max_tokens=1 if nothing else service.longest(wanted.longest),
             stop=stops_of(wanted.stop),
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
             grammar=grammar_of(wanted),
             json_schema=schema,
             logprobs=wanted.n_probs or None,
+            reuse=wanted.cache_prompt is not False,
         )
         for number, prompt in enumerate(prompts)
     ]
@@ -96,6 +101,8 @@ def _each(prompt: Prompts) -> Sequence[str | PromptObject | Mixed]:
 
 def _prompt(prompt: str | PromptObject | Mixed, engine: Engine) -> str | Tokens:
     if isinstance(prompt, PromptObject):
+        if prompt.multimodal_data:
+            raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
         return prompt.prompt_string
     if isinstance(prompt, str):
         return prompt
@@ -132,6 +139,7 @@ class CompletionReply:
             if chunk is not None and not self._silent:
                 self._texts[number] += chunk.text
                 self._tokens[number] += chunk.token_ids
+                self._end_if_late(number)
                 if chunk.step is not None:
                     self._told[number] += chunk.step.logprobs
         return [self._final(number, streamed=False) for number in range(len(self._asks))]
@@ -162,17 +170,24 @@ class CompletionReply:
                         part["timings"] = timings(self._answers.streams[number].stats)
                     if chunk.text or chunk.token_ids:
                         yield event(part)
+                    self._end_if_late(number)
         except Exception as error:
             yield event(openai_body(as_api_error(error)))
+
+    def _end_if_late(self, number: int) -> None:
+        most, stream = self._wanted.t_max_predict_ms, self._answers.streams[number]
+        begun = most is not None and most > 0 and "\n" in self._texts[number]
+        if begun and stream.stats.decode_seconds * 1e3 > (most or 0.0):
+            stream.cancel()
 
     def _final(self, number: int, *, streamed: bool) -> dict[str, Any]:
         stream = self._answers.streams[number]
         stats, ask = stream.stats, self._asks[number]
-        kind = "limit" if stream.finish_reason == "length" else "eos"
+        kind = "eos" if stream.finish_reason == "stop" else "limit"
         if stream.stopped is not None:
             kind = "word"
         keeps = self._wanted.return_tokens and not streamed
-        longest = self._wanted.longest
+        longest = 0 if self._silent else ask.max_tokens or -1
         found: dict[str, Any] = {
             "index": number,
             "content": "" if streamed else self._texts[number],
@@ -185,16 +200,18 @@ class CompletionReply:
             "generation_settings": {
                 **settings_of(ask.sampling),
                 "seed": stats.seed,
-                "n_predict": -1 if longest is None else longest,
-                "max_tokens": -1 if longest is None else longest,
+                "n_predict": longest,
+                "max_tokens": longest,
                 "stop": list(ask.stop),
                 "stream": streamed,
                 "n_probs": self._wanted.n_probs or 0,
                 "grammar": ask.grammar or "",
+                "ignore_eos": bool(self._wanted.ignore_eos),
+                "timings_per_token": bool(self._wanted.timings_per_token),
             },
-            "prompt": self._prompt(ask),
+            "prompt": prompt_of(stream, self._engine),
             "has_new_line": "\n" in self._texts[number],
-            "truncated": False,
+            "truncated": stream.truncated,
             "stop_type": kind,
             "stopping_word": stream.stopped or "",
             "tokens_cached": stats.prompt_tokens + stats.generated_tokens - 1,
@@ -204,22 +221,18 @@ class CompletionReply:
             found["completion_probabilities"] = chat_logprobs(self._told[number], self._engine)
         return _picked(found, self._wanted.response_fields)
 
-    def _prompt(self, ask: Ask) -> str:
-        if isinstance(ask.prompt, str):
-            return ask.prompt
-        assert isinstance(ask.prompt, Tokens)
-        return text_of_tokens(list(ask.prompt), self._engine)
-
 
 def _picked(found: dict[str, Any], fields: Sequence[str] | None) -> dict[str, Any]:
-    """Only these members; "a/b" is member b of member a."""
+    """Only these members, under the names they are asked by: "a/b" is member b of member a."""
     if not fields:
         return found
     picked: dict[str, Any] = {}
     for path in fields:
         value: Any = found
         for name in path.split("/"):
-            value = value.get(name) if isinstance(value, Mapping) else None
-        if value is not None:
-            picked[path.rpartition("/")[2]] = value
+            if not isinstance(value, Mapping) or name not in value:
+                break
+            value = value[name]
+        else:
+            picked[path] = value
     return picked

@@ -89,7 +89,7 @@ def _llama_cpp(service: Service) -> Iterator[str]:
 
 
 def _own(service: Service, engine: Engine) -> Iterator[str]:
-    activity, totals = service.activity, service.activity.totals
+    totals = service.activity.totals
     yield from _metric(
         "localspec:answers_total",
         "counter",
@@ -97,13 +97,16 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
         [({"finish": name}, count) for name, count in sorted(totals.answers.items())],
     )
     yield from _metric(
-        "localspec:requests_total", "counter", "HTTP requests.", [({}, activity.requests)]
+        "localspec:requests_total",
+        "counter",
+        "HTTP requests.",
+        [({}, service.common.traffic.requests)],
     )
     yield from _metric(
         "localspec:requests_refused_total",
         "counter",
         "HTTP requests answered with an error.",
-        [({}, activity.refused)],
+        [({}, service.common.traffic.refused)],
     )
     for name in ("drafted", "tested", "accepted"):
         yield from _metric(

@@ -31,7 +31,7 @@ class Infill(Completion):
 async def infill(service: Service, request: Request) -> ASGIApp:
     """Fill in the middle."""
     wanted = await service.read(request, Infill)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     return await written(service, request, engine, wanted, [_prompt(wanted, engine)])
 
 

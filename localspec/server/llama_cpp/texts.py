@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import math
 from typing import Annotated, Any
 
 from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
-from localspec import Engine, SamplingParams
-from localspec.prompting.template import check_messages
+from localspec import Engine, SamplingParams, Stream
 from localspec.server.conversation import with_system
 from localspec.server.events import as_json
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat_wire import FunctionTool, Message, messages_of, tools_of
+from localspec.server.prompts import prompt_text
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.tools import chosen, explained
 from localspec.server.wire import Record
 
 
 class TokenizeRequest(Record):
+    model: str | None = None
     content: str = ""
     add_special: bool = False
     parse_special: bool = True
@@ -29,14 +31,17 @@ class TokenizeRequest(Record):
 
 
 class DetokenizeRequest(Record):
+    model: str | None = None
     tokens: list[int] | None = None
 
 
 class TemplateRequest(Record):
+    model: str | None = None
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
 
 
 def reply(value: Any) -> Response:
@@ -47,7 +52,7 @@ def reply(value: Any) -> Response:
 async def tokenize(service: Service, request: Request) -> Response:
     """Token ids of a text."""
     wanted = await service.read(request, TokenizeRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     tokens = await asyncio.to_thread(
         engine.model.vocabulary.tokenize,
         wanted.content,
@@ -62,27 +67,30 @@ async def tokenize(service: Service, request: Request) -> Response:
 async def detokenize(service: Service, request: Request) -> Response:
     """The text of token ids."""
     wanted = await service.read(request, DetokenizeRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     return reply({"content": text_of_tokens(wanted.tokens or [], engine)})
 
 
 async def apply_template(service: Service, request: Request) -> Response:
     """The prompt that messages become."""
     wanted = await service.read(request, TemplateRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     prompts = engine.prompts
     messages = messages_of(wanted.messages, knows_tools=prompts.knows_tools)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     if tools.tools and not prompts.knows_tools:
         messages = with_system(messages, explained(tools))
-    more = dict(wanted.chat_template_kwargs or {})
-    if wanted.add_generation_prompt is not None:
-        more["add_generation_prompt"] = wanted.add_generation_prompt
     described = [tool.as_openai() for tool in tools.tools] if prompts.knows_tools else None
 
     def text() -> str:
-        check_messages(messages)
-        return prompts.text(messages, tools=described, more=more)
+        return prompt_text(
+            engine,
+            messages,
+            tools=described,
+            more=service.variables(wanted.chat_template_kwargs),
+            begins=wanted.add_generation_prompt,
+            goes_on=wanted.continue_final_message,
+        )
 
     return reply({"prompt": await asyncio.to_thread(text)})
 
@@ -112,13 +120,38 @@ async def props(service: Service, request: Request) -> Response:
 
 def settings_of(sampling: SamplingParams) -> dict[str, Any]:
     """Sampling parameters by llama.cpp's names."""
-    found = dataclasses.asdict(sampling)
+    found = {**_OFF, **dataclasses.asdict(sampling)}
     found["seed"] = -1 if sampling.seed is None else sampling.seed
     found["repeat_last_n"] = found.pop("penalty_last_n")
     found["logit_bias"] = [
-        {"token": token, "bias": max(bias, -1e9)} for token, bias in sampling.logit_bias.items()
+        {"token": token, "bias": None if math.isinf(bias) else bias}  # JSON has no infinity
+        for token, bias in sampling.logit_bias.items()
     ]
     return found
+
+
+_OFF: dict[str, Any] = {
+    "dynatemp_range": 0.0,
+    "dynatemp_exponent": 1.0,
+    "top_n_sigma": -1.0,
+    "xtc_probability": 0.0,
+    "xtc_threshold": 0.1,
+    "typical_p": 1.0,
+    "dry_multiplier": 0.0,
+    "dry_base": 1.75,
+    "dry_allowed_length": 2,
+    "dry_penalty_last_n": -1,
+    "mirostat": 0,
+    "mirostat_tau": 5.0,
+    "mirostat_eta": 0.1,
+    "adaptive_target": -1.0,
+    "adaptive_decay": 0.9,
+    "n_keep": 0,
+    "min_keep": 0,
+    "samplers": ["penalties", "top_k", "top_p", "min_p", "temperature"],
+    "lora": [],
+}
+"""Settings that llama.cpp's clients look for, as they are where a sampler is not used."""
 
 
 def text_of_tokens(tokens: list[int], engine: Engine) -> str:
@@ -131,7 +164,13 @@ def text_of_tokens(tokens: list[int], engine: Engine) -> str:
     for token in tokens:
         if not 0 <= token < size:
             raise ApiError(400, f"There is no such token. Ids go from 0 to {size - 1}.")
-    return b"".join(engine.token_bytes(token) for token in tokens).decode("utf-8", "replace")
+    piece = engine.model.vocabulary.piece
+    return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
+
+
+def prompt_of(stream: Stream, engine: Engine) -> str:
+    """The prompt of an answer as the model reads it, special tokens included."""
+    return text_of_tokens(list(stream.context[: stream.stats.prompt_tokens]), engine)
 
 
 def _piece(token: int, engine: Engine) -> str | list[int]:

@@ -31,7 +31,7 @@ from localspec.server.tools import ToolChoice, chosen
 async def chat(service: Service, request: Request) -> ASGIApp:
     """Answer a conversation."""
     wanted = await service.read(request, ChatRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     if not wanted.messages:
         return _nothing(service, "message")
     ask = ask_of(service, engine, wanted)
@@ -39,15 +39,14 @@ async def chat(service: Service, request: Request) -> ASGIApp:
     if ask.json_schema is not None:
         tools = ToolChoice()
     told = messages_of(messages_in(wanted.messages), knows_tools=engine.prompts.knows_tools)
-    more = None if wanted.think is None else {"enable_thinking": bool(wanted.think)}
-    turn = await turn_of(engine, told, ask, tools, more=more)
+    turn = await turn_of(engine, told, ask, tools, more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "message")
 
 
 async def generate(service: Service, request: Request) -> ASGIApp:
     """Answer a prompt, through the template unless it is raw."""
     wanted = await service.read(request, GenerateRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.")
     if not wanted.prompt:
@@ -59,8 +58,14 @@ async def generate(service: Service, request: Request) -> ASGIApp:
         told = [{"role": "user", "content": wanted.prompt}]
         if wanted.system:
             told.insert(0, {"role": "system", "content": wanted.system})
-        turn = await turn_of(engine, told, ask, ToolChoice())
+        turn = await turn_of(engine, told, ask, ToolChoice(), more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "response")
+
+
+def _variables(service: Service, wanted: Asking) -> dict[str, Any]:
+    """Variables for the template."""
+    said = None if wanted.think is None else {"enable_thinking": bool(wanted.think)}
+    return service.variables(said)
 
 
 async def _replied(

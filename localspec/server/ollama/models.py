@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 from starlette.requests import Request
@@ -12,6 +13,7 @@ from starlette.responses import JSONResponse, Response
 from localspec import Engine
 from localspec.gguf.names import quant_of
 from localspec.server.llama_cpp.texts import settings_of
+from localspec.server.model_host import ModelHost
 from localspec.server.service import Service
 from localspec.server.wire import Record
 
@@ -26,21 +28,26 @@ class ShowRequest(Record):
 
 async def tags(service: Service, request: Request) -> Response:
     """The models there are."""
-    return JSONResponse({"models": [_described(service)]})
+    service.engine()
+    return JSONResponse({"models": [_described(host) for host in service.common.models.hosts]})
 
 
 async def ps(service: Service, request: Request) -> Response:
     """The models that are loaded."""
-    engine = service.host.require()
-    loaded: dict[str, Any] = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
-    loaded["context_length"] = engine.context_length
-    return JSONResponse({"models": [{**_described(service), **loaded}]})
+    service.engine()
+    loaded = []
+    for host in service.common.models.hosts:
+        if host.engine is not None:
+            more = {"expires_at": "9999-12-31T23:59:59Z", "size_vram": 0}
+            context = {"context_length": host.engine.context_length}
+            loaded.append({**_described(host), **more, **context})
+    return JSONResponse({"models": loaded})
 
 
 async def show(service: Service, request: Request) -> Response:
     """What a model is."""
-    await service.read(request, ShowRequest)
-    engine = service.host.require()
+    wanted = await service.read(request, ShowRequest)
+    engine = await service.open(wanted.model or wanted.name)
     can = ["completion", *(["tools"] if engine.prompts.knows_tools else [])]
     if {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys():
         can.append("insert")
@@ -50,10 +57,10 @@ async def show(service: Service, request: Request) -> Response:
             "modelfile": "",
             "parameters": "\n".join(f"{k} {v}" for k, v in parameters.items() if k != "logit_bias"),
             "template": engine.model.chat_template or "",
-            "details": _details(engine),
+            "details": _details(service.host),
             "model_info": dict(engine.model.metadata) | {"general.architecture": _family(engine)},
             "capabilities": can,
-            "modified_at": _modified(engine),
+            "modified_at": _modified(engine.model.path),
         }
     )
 
@@ -63,28 +70,32 @@ async def version(service: Service, request: Request) -> Response:
     return JSONResponse({"version": VERSION})
 
 
-def _described(service: Service) -> dict[str, Any]:
-    engine = service.host.require()
-    path = engine.model.path
+def _described(host: ModelHost) -> dict[str, Any]:
+    path = host.path
+    assert path is not None, "models that are not loaded have files"
     digest = hashlib.sha256(f"{path}:{path.stat().st_size}".encode()).hexdigest()
     return {
-        "name": service.host.name,
-        "model": service.host.name,
-        "modified_at": _modified(engine),
+        "name": host.name,
+        "model": host.name,
+        "modified_at": _modified(path),
         "size": path.stat().st_size,
         "digest": digest,
-        "details": _details(engine),
+        "details": _details(host),
     }
 
 
-def _details(engine: Engine) -> dict[str, Any]:
+def _details(host: ModelHost) -> dict[str, Any]:
+    """What is known of a model; of one that is not loaded, by its name alone."""
+    engine = host.engine
+    family = "" if engine is None else _family(engine)
+    size = "" if engine is None else engine.model.metadata.get("general.size_label", "")
     return {
         "parent_model": "",
         "format": "gguf",
-        "family": _family(engine),
-        "families": [_family(engine)],
-        "parameter_size": engine.model.metadata.get("general.size_label", ""),
-        "quantization_level": quant_of(engine.model.path.name),
+        "family": family,
+        "families": [family],
+        "parameter_size": size,
+        "quantization_level": quant_of(host.path.name if host.path is not None else ""),
     }
 
 
@@ -92,6 +103,5 @@ def _family(engine: Engine) -> str:
     return engine.model.metadata.get("general.architecture", "")
 
 
-def _modified(engine: Engine) -> str:
-    seconds = engine.model.path.stat().st_mtime
-    return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+def _modified(path: Path) -> str:
+    return datetime.fromtimestamp(path.stat().st_mtime, timezone.utc).isoformat()

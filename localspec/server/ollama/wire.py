@@ -19,7 +19,6 @@ from localspec.server.wire import (
     Probability,
     Record,
     SamplingFields,
-    length_of,
     sampling_of,
     stops_of,
 )
@@ -91,7 +90,7 @@ def ask_of(service: Service, engine: Engine, wanted: Asking) -> Ask:
     fields = SamplingFields(**options.model_dump(exclude={"stop", "num_predict"}))
     return Ask(
         prompt="",
-        max_tokens=length_of(options.num_predict),
+        max_tokens=service.longest(options.num_predict),
         stop=stops_of(options.stop),
         sampling=sampling_of(fields, service.defaults, engine),
         json_schema=_schema(wanted.format),

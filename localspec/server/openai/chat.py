@@ -13,13 +13,16 @@ from starlette.responses import Response
 from starlette.types import ASGIApp
 
 from localspec import Engine
+from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Answers, Ask
 from localspec.server.conversation import Call, Message, Said, Turn, said, turn_of
 from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, timings, usage
+from localspec.server.llama_cpp.texts import prompt_of
 from localspec.server.openai.chat_wire import (
     ChatRequest,
+    CountRequest,
     grammar_of,
     messages_of,
     schema_of,
@@ -29,13 +32,13 @@ from localspec.server.openai.chat_wire import (
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.tools import ToolChoice, chosen
-from localspec.server.wire import length_of, sampling_of, stops_of
+from localspec.server.wire import sampling_of, stops_of
 
 
 async def chat_completions(service: Service, request: Request) -> ASGIApp:
     """Answer a conversation."""
     wanted = await service.read(request, ChatRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     turn = await _turn(service, engine, wanted)
     asks = [
         replace(turn.ask, sampling=sampling_of(wanted, service.defaults, engine, choice=number))
@@ -65,16 +68,39 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         raise ApiError(400, "top_logprobs needs logprobs.", param="top_logprobs")
     ask = Ask(
         prompt="",
-        max_tokens=length_of(wanted.longest),
+        max_tokens=service.longest(wanted.longest),
         stop=stops_of(wanted.stop),
         sampling=service.defaults,
         grammar=grammar_of(wanted),
         json_schema=schema,
         logprobs=(wanted.top_logprobs or 0) if wanted.logprobs else None,
         prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
+        reuse=wanted.cache_prompt is not False,
     )
     messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
-    return await turn_of(engine, messages, ask, tools, more=wanted.chat_template_kwargs)
+    return await turn_of(
+        engine,
+        messages,
+        ask,
+        tools,
+        more=service.variables(wanted.chat_template_kwargs),
+        begins=wanted.add_generation_prompt,
+        goes_on=wanted.continue_final_message,
+    )
+
+
+async def input_tokens(service: Service, request: Request) -> Response:
+    """How many tokens the prompt of a conversation has."""
+    wanted = await service.read(request, CountRequest)
+    engine = await service.open(wanted.model)
+    tools = chosen(tools_of(wanted.tools), "auto", several=False)
+    messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
+    turn = await turn_of(
+        engine, messages, Ask(prompt=""), tools, more=service.variables(wanted.chat_template_kwargs)
+    )
+    assert isinstance(turn.ask.prompt, Tokens)
+    counted = {"object": "response.input_tokens", "input_tokens": len(turn.ask.prompt)}
+    return Response(as_json(counted), media_type="application/json")
 
 
 class ChatReply:
@@ -102,12 +128,15 @@ class ChatReply:
             message.told.extend(part.told)
             for piece in part.pieces:
                 message.add(piece)
+        stream = self._answers.streams[0]
+        verbose = {"__verbose": {"prompt": prompt_of(stream, self._engine)}}
         return {
             **self._head,
             "object": "chat.completion",
             "choices": [self._choice(number) for number in range(len(self._messages))],
             "usage": self._usage(),
-            "timings": timings(self._answers.streams[0].stats),
+            "timings": timings(stream.stats),
+            **(verbose if self._wanted.verbose else {}),
         }
 
     async def events(self) -> AsyncGenerator[bytes, None]:
@@ -119,7 +148,8 @@ class ChatReply:
                 for chunk in self._deltas(part):
                     yield chunk
             if self._wanted.stream_options and self._wanted.stream_options.include_usage:
-                yield event({**self._shell(), "choices": [], "usage": self._usage()})
+                figures = {"timings": timings(self._answers.streams[0].stats)}
+                yield event({**self._shell(), "choices": [], "usage": self._usage(), **figures})
             yield DONE
         except Exception as error:
             yield event(openai_body(as_api_error(error)))
@@ -130,13 +160,19 @@ class ChatReply:
         told = list(part.told)
         for piece in part.pieces or ([Text("")] if told else []):
             message.add(piece)
-            found.append(self._chunk(part.number, _delta(piece, message.calls), told=told))
+            delta = _delta(piece, message.calls)
+            found.append(self._chunk(part.number, delta, told=told, more=self._pace(part.number)))
             told = []
         if part.complete:
             finish = self._finish(part.number)
             more = {"timings": timings(self._answers.streams[part.number].stats)}
             found.append(self._chunk(part.number, {}, finish=finish, more=more))
         return found
+
+    def _pace(self, number: int) -> dict[str, Any]:
+        if not self._wanted.timings_per_token:
+            return {}
+        return {"timings": timings(self._answers.streams[number].stats)}
 
     def _shell(self) -> dict[str, Any]:
         return {**self._head, "object": "chat.completion.chunk"}

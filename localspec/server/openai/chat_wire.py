@@ -98,6 +98,8 @@ class Answering(SamplingFields):
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
     timings_per_token: bool | None = None
+    cache_prompt: bool | None = None
+    id_slot: int | None = None
 
     @property
     def longest(self) -> int | None:
@@ -113,6 +115,18 @@ class ChatRequest(Answering):
     parallel_tool_calls: bool | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    verbose: bool | None = None
+
+
+class CountRequest(Record):
+    """A chat completion of which only the prompt's length is wanted."""
+
+    model: str | None = None
+    messages: Annotated[list[Message], Field(min_length=1)]
+    tools: list[FunctionTool] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
 
 

@@ -21,7 +21,7 @@ from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import text_logprobs, timings, usage
 from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of, text_of
 from localspec.server.service import FINGERPRINT, Service
-from localspec.server.wire import MOST_CHOICES, length_of, sampling_of, stops_of
+from localspec.server.wire import MOST_CHOICES, sampling_of, stops_of
 
 Prompts = str | list[str] | list[int] | list[list[int]]
 
@@ -36,7 +36,7 @@ class CompletionRequest(Answering):
 async def completions(service: Service, request: Request) -> ASGIApp:
     """Go on from texts."""
     wanted = await service.read(request, CompletionRequest)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.", param="suffix")
     schema = schema_of(wanted)
@@ -47,13 +47,14 @@ async def completions(service: Service, request: Request) -> ASGIApp:
     asks = [
         Ask(
             prompt=prompt,
-            max_tokens=length_of(wanted.longest),
+            max_tokens=service.longest(wanted.longest),
             stop=stops_of(wanted.stop),
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
             grammar=grammar_of(wanted),
             json_schema=schema,
             logprobs=wanted.logprobs,
             prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
+            reuse=wanted.cache_prompt is not False,
         )
         for prompt in prompts
         for number in range(each)

@@ -27,25 +27,27 @@ from localspec.server.openai.responses_wire import (
 from localspec.server.pieces import CallArguments, CallBegins, Text, Thought
 from localspec.server.service import Service
 from localspec.server.tools import ToolChoice, chosen
-from localspec.server.wire import SamplingFields, length_of, sampling_of
+from localspec.server.wire import SamplingFields, sampling_of
 
 
 async def responses(service: Service, request: Request) -> ASGIApp:
     """Answer an input."""
     wanted = await service.read(request, ResponsesRequest)
     require_stateless(wanted)
-    engine = service.engine()
+    engine = await service.open(wanted.model)
     schema = schema_of(format_in(wanted))
     tools = chosen(tools_in(wanted), wanted.tool_choice, several=bool(wanted.parallel_tool_calls))
     fields = SamplingFields(temperature=wanted.temperature, top_p=wanted.top_p)
     ask = Ask(
         prompt="",
-        max_tokens=length_of(wanted.max_output_tokens),
+        max_tokens=service.longest(wanted.max_output_tokens),
         sampling=sampling_of(fields, service.defaults, engine),
         json_schema=schema,
     )
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
-    turn = await turn_of(engine, told, ask, ToolChoice() if schema else tools)
+    turn = await turn_of(
+        engine, told, ask, ToolChoice() if schema else tools, more=service.variables()
+    )
     answers = await service.begin(engine, [turn.ask])
     reply = ResponseReply(Talk(answers, turn), service.host.name, wanted)
     if wanted.stream:

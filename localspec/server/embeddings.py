@@ -1,0 +1,169 @@
+"""`/v1/embeddings`, and what llama.cpp and ollama have in its place."""
+
+from __future__ import annotations
+
+import base64
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from starlette.requests import Request
+from starlette.responses import Response
+
+from localspec import Engine
+from localspec.errors import ContextOverflow, NativeError
+from localspec.llama.embeddings import Embedder, Vector
+from localspec.prompting.prompt import Tokens
+from localspec.server.events import as_json
+from localspec.server.failures import ApiError
+from localspec.server.service import Service
+from localspec.server.turns import in_turn
+from localspec.server.wire import Record
+
+_MOST = 256
+"""Texts of a request."""
+
+Input = str | list[str] | list[int] | list[list[int]]
+
+
+class EmbeddingsRequest(Record):
+    input: Input
+    model: str | None = None
+    encoding_format: Literal["float", "base64"] | None = None
+    dimensions: int | None = None
+
+
+class LlamaRequest(Record):
+    model: str | None = None
+    content: Input | None = None
+    input: Input | None = None
+
+
+class OllamaRequest(Record):
+    model: str | None = None
+    input: str | list[str] = ""
+    prompt: str = ""
+    truncate: bool | None = None
+
+
+async def openai(service: Service, request: Request) -> Response:
+    """Vectors as OpenAI gives them."""
+    wanted = await service.read(request, EmbeddingsRequest)
+    engine = await service.open(wanted.model)
+    if wanted.dimensions not in (None, engine.model.output_width):
+        raise ApiError(
+            400,
+            f"The model's vectors have {engine.model.output_width} numbers.",
+            param="dimensions",
+        )
+    texts = _tokens(wanted.input, engine)
+    vectors = await _vectors(service, request, texts)
+    count = sum(map(len, texts))
+    data = [
+        {"object": "embedding", "index": number, "embedding": _told(vector, wanted.encoding_format)}
+        for number, vector in enumerate(vectors)
+    ]
+    usage = {"prompt_tokens": count, "total_tokens": count}
+    return _reply({"object": "list", "data": data, "model": service.host.name, "usage": usage})
+
+
+async def llama_cpp(service: Service, request: Request) -> Response:
+    """Vectors as llama.cpp's own `/embedding` gives them."""
+    wanted = await service.read(request, LlamaRequest)
+    engine = await service.open(wanted.model)
+    given = wanted.content if wanted.content is not None else wanted.input
+    if given is None:
+        raise ApiError(400, "content is missing. Give a text, or several.", param="content")
+    vectors = await _vectors(service, request, _tokens(given, engine))
+    return _reply([{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)])
+
+
+async def ollama(service: Service, request: Request) -> Response:
+    """`/api/embed`."""
+    started = time.monotonic()
+    wanted = await service.read(request, OllamaRequest)
+    engine = await service.open(wanted.model)
+    texts = _tokens(wanted.input or [], engine)
+    vectors = await _vectors(service, request, texts, cut=wanted.truncate is not False)
+    return _reply(
+        {
+            "model": service.host.name,
+            "embeddings": [vector.tolist() for vector in vectors],
+            "total_duration": round((time.monotonic() - started) * 1e9),
+            "load_duration": 0,
+            "prompt_eval_count": sum(map(len, texts)),
+        }
+    )
+
+
+async def ollama_single(service: Service, request: Request) -> Response:
+    """`/api/embeddings`, which takes one text."""
+    wanted = await service.read(request, OllamaRequest)
+    engine = await service.open(wanted.model)
+    (vector,) = await _vectors(service, request, _tokens(wanted.prompt, engine), cut=True)
+    return _reply({"embedding": vector.tolist()})
+
+
+def _tokens(given: Input, engine: Engine) -> list[Sequence[int]]:
+    """The texts as tokens, with what the model wants before them.
+
+    Raises:
+        ApiError: too many of them, or a token that there is not.
+    """
+    found: list[str | list[int]]
+    if isinstance(given, str):
+        found = [given]
+    elif given and isinstance(given[0], int):
+        found = [[token for token in given if isinstance(token, int)]]
+    else:
+        found = [one for one in given if not isinstance(one, int)]
+    if len(found) > _MOST:
+        raise ApiError(400, f"Give at most {_MOST} texts at a time.", param="input")
+    vocabulary = engine.model.vocabulary
+    texts: list[Sequence[int]] = []
+    for one in found:
+        if isinstance(one, str):
+            texts.append(vocabulary.tokenize(one, special=False, add_bos=True))
+        else:
+            if not all(0 <= token < vocabulary.size for token in one):
+                raise ApiError(400, "There is no such token.", param="input")
+            texts.append(Tokens(one))
+    return texts
+
+
+async def _vectors(
+    service: Service, request: Request, texts: Sequence[Sequence[int]], *, cut: bool = False
+) -> list[Vector]:
+    """One for each text, made when it is this request's turn; `cut` what is too long.
+
+    Raises:
+        ApiError: the queue is full, or the model cannot do it.
+        ContextOverflow: a text is too long.
+    """
+    embedder = await _embedder(service)
+    for text in texts:
+        if len(text) > embedder.longest and not cut:
+            raise ContextOverflow("", needed=len(text), available=embedder.longest)
+
+    def work(left: Callable[[], bool]) -> list[Vector]:
+        return [embedder.embed(text[: embedder.longest], left) for text in texts]
+
+    return await in_turn(service, request, work)
+
+
+async def _embedder(service: Service) -> Embedder:
+    try:
+        return await service.host.embedder()
+    except NativeError as error:
+        raise ApiError(501, f"This model gives no embeddings: {error}") from None
+
+
+def _told(vector: Vector, form: str | None) -> Any:
+    if form == "base64":
+        return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode()
+    return vector.tolist()
+
+
+def _reply(value: Any) -> Response:
+    return Response(as_json(value), media_type="application/json")

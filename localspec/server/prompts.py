@@ -1,0 +1,70 @@
+"""The text that messages become, also where an answer goes on that somebody has begun."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from localspec import Engine
+from localspec.prompting.template import check_messages
+from localspec.server.failures import ApiError
+from localspec.server.pieces import CLOSES, OPENS
+
+
+def prompt_text(
+    engine: Engine,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    tools: Sequence[Mapping[str, Any]] | None = None,
+    more: Mapping[str, Any] | None = None,
+    begins: bool | None = None,
+    goes_on: bool | None = None,
+) -> str:
+    """The prompt for messages.
+
+    A last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic:
+    the prompt ends with it.
+
+    Args:
+        tools, more: see `ChatTemplate.render`.
+        begins: whether the prompt ends with where an answer begins; None where nobody said.
+        goes_on: whether it ends with the last message; None says so for one of the assistant.
+
+    Raises:
+        ApiError: both are wanted, or there is nothing to go on with.
+        UsageError: there is no template, or it refuses the messages.
+    """
+    check_messages(messages)
+    last = messages[-1]
+    if goes_on is None:
+        goes_on = begins is None and last["role"] == "assistant" and not last.get("tool_calls")
+        if goes_on and len(messages) > 1 and messages[-2]["role"] == "assistant":
+            raise ApiError(400, "The last two messages are the assistant's. Make them one.")
+    if not goes_on:
+        given = {} if begins is None else {"add_generation_prompt": begins}
+        return engine.prompts.text(messages, tools=tools, more={**(more or {}), **given})
+    if begins:
+        raise ApiError(400, "add_generation_prompt and continue_final_message exclude each other.")
+    if last["role"] != "assistant" or last.get("tool_calls"):
+        raise ApiError(400, "Only a text of the assistant can be continued.")
+    if len(messages) == 1:
+        raise ApiError(400, "There is nothing before the assistant's message. Ask something.")
+    text = engine.prompts.text(messages[:-1], tools=tools, more=more)
+    return text + _begun(text, last)
+
+
+def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
+    """Whether a prompt, made of messages of which this is the last, ends within a thought."""
+    thought = "" if last.get("content") else last.get("reasoning_content") or ""
+    begun = last["role"] == "assistant" and bool(thought) and text.endswith(thought)
+    return begun or text.rstrip().endswith(OPENS)
+
+
+def _begun(text: str, last: Mapping[str, Any]) -> str:
+    """What stands of an answer behind the prompt it answers: its thoughts, then its text."""
+    thought, said = last.get("reasoning_content") or "", last.get("content") or ""
+    opened = text.rstrip().endswith(OPENS)
+    if thought:
+        thought = thought if opened else f"{OPENS}\n{thought}"
+        return f"{thought}\n{CLOSES}\n\n{said}" if said else thought
+    return f"\n{CLOSES}\n\n{said}" if opened and said else str(said)

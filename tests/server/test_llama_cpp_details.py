@@ -1,0 +1,242 @@
+"""What llama.cpp's own tests of its server found missing here (docs/llama_server_tests.md)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec import Engine
+from tests.server.process import Running, serving
+
+ASK = {"role": "user", "content": "Tell me a story."}
+
+
+def events(body: bytes) -> list[Any]:
+    lines = body.decode().splitlines()
+    return [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
+    said = ("-c", "128", "-t", "1", "--drafter", "none", "-d", "none", "-n", "5", "--alias", "tale")
+    more = ("--cors", "localhost")
+    with serving(tmp_path_factory.mktemp("small"), *said, *more) as running:
+        yield running
+
+
+def test_settings_are_told_with_the_answer(server: Running, engine: Engine) -> None:
+    body = {"prompt": "Once upon", "n_predict": 2, "ignore_eos": True}
+    told = server.post("/completion", body).json
+    settings = told["generation_settings"]
+    biased = {one["token"]: one["bias"] for one in settings["logit_bias"]}
+    assert biased == {
+        token: None
+        for token in range(engine.model.vocabulary.size)
+        if engine.model.vocabulary.ends(token)
+    }
+    assert settings["ignore_eos"] is True
+    assert settings["typical_p"] == 1.0
+    assert settings["mirostat"] == 0
+    assert told["prompt"] == "<|endoftext|>Once upon"
+
+
+def test_special_tokens_come_back_as_text(server: Running) -> None:
+    text = "<|user|>Hi<|end|>"
+    tokens = server.post("/tokenize", {"content": text}).json["tokens"]
+    assert server.post("/detokenize", {"tokens": tokens}).json["content"] == text
+
+
+def test_an_answer_that_fills_the_context_is_truncated(small: Running) -> None:
+    body = {"prompt": "Once upon a time", "ignore_eos": True}
+    full = small.post("/completion", {**body, "n_predict": 4000}).json
+    assert full["truncated"] is True
+    assert full["tokens_evaluated"] + full["tokens_predicted"] == 128
+    assert small.post("/completion", {**body, "n_predict": 3}).json["truncated"] is False
+
+
+def test_a_prompt_that_does_not_fit_says_so_in_llama_cpps_words(small: Running) -> None:
+    reply = small.post("/completion", {"prompt": "fox " * 200})
+    error = reply.json["error"]
+    assert reply.status == 400
+    assert "exceeds the available context size" in error["message"]
+    assert (error["type"], error["n_ctx"]) == ("exceed_context_size_error", 128)
+
+
+def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
+    body = {"prompt": "Once upon a time", "ignore_eos": True}
+    assert small.post("/completion", body).json["tokens_predicted"] == 5
+    assert small.post("/completion", {**body, "n_predict": -1}).json["tokens_predicted"] == 5
+    assert small.post("/completion", {**body, "n_predict": 9}).json["tokens_predicted"] == 9
+    usage = small.post("/v1/chat/completions", {"messages": [ASK]}).json["usage"]
+    assert usage["completion_tokens"] <= 5
+
+
+def test_the_alias_is_what_clients_see(small: Running) -> None:
+    (model,) = small.get("/v1/models").json["data"]
+    assert model["id"] == "tale"
+    assert small.get("/v1/models/tale").status == 200
+    assert small.get("/v1/models/tale-13m-q8_0").status == 404
+    assert small.post("/completion", {"prompt": "x"}).json["model"] == "tale"
+
+
+def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Running) -> None:
+    """Passes of one shape give the same bits; what an earlier answer left in the cache comes from
+    passes of other shapes."""
+    for prompt in ("I believe the meaning of life is", "The fox said: " * 8):
+        body = {"prompt": prompt, "seed": 7, "temperature": 1.0, "n_predict": 60}
+        first = small.post("/completion", {**body, "cache_prompt": False}).json
+        small.post("/completion", {**body, "seed": 8})
+        again = small.post("/completion", {**body, "cache_prompt": False}).json
+        assert again["timings"]["cache_n"] == 0
+        assert again["content"] == first["content"]
+        cached = small.post("/completion", {**body, "n_predict": 1}).json
+        assert cached["timings"]["cache_n"] > 0
+
+
+def test_an_answer_goes_on_where_it_was_begun(server: Running) -> None:
+    begun = {"role": "assistant", "content": "Once upon a time, there was"}
+    body = {"messages": [ASK, begun], "max_tokens": 8, "verbose": True}
+    answer = server.post("/v1/chat/completions", body).json
+    prompt = "<|user|>Tell me a story.<|end|><|assistant|>Once upon a time, there was"
+    assert answer["__verbose"]["prompt"] == f"<|endoftext|>{prompt}"
+    raw = server.post("/completion", {"prompt": prompt, "n_predict": 8}).json["content"]
+    assert answer["choices"][0]["message"]["content"] == raw
+    assert server.post("/apply-template", {"messages": [ASK, begun]}).json["prompt"] == prompt
+    claude = server.post("/v1/messages", {"messages": [ASK, begun], "max_tokens": 8}).json
+    assert claude["content"][0]["text"] == raw
+
+
+BOTH = {"add_generation_prompt": True, "continue_final_message": True}
+BEGUN = {"role": "assistant", "content": "a"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"messages": [ASK, BEGUN], **BOTH},
+        {"messages": [ASK, BEGUN, BEGUN]},
+        {"messages": [ASK], "continue_final_message": True},
+        {"messages": [BEGUN]},
+    ],
+)
+def test_what_cannot_be_gone_on_with(server: Running, body: dict[str, Any]) -> None:
+    assert server.post("/v1/chat/completions", body).status == 400
+
+
+def test_a_prompt_may_end_before_the_answer_begins(server: Running) -> None:
+    body = {"messages": [ASK], "add_generation_prompt": False}
+    prompt = server.post("/apply-template", body).json["prompt"]
+    assert prompt == "<|user|>Tell me a story.<|end|>"
+
+
+def test_tokens_of_a_conversation_are_counted(server: Running) -> None:
+    whole = server.post("/v1/chat/completions", {"messages": [ASK], "max_tokens": 1}).json
+    for path in ("/chat/completions/input_tokens", "/v1/chat/completions/input_tokens"):
+        counted = server.post(path, {"messages": [ASK]}).json
+        assert counted["input_tokens"] == whole["usage"]["prompt_tokens"]
+
+
+def test_timings_come_with_every_event_that_is_asked_for_them(server: Running) -> None:
+    body = {"messages": [ASK], "max_tokens": 6, "stream": True}
+    body |= {"timings_per_token": True, "stream_options": {"include_usage": True}}
+    first, *later = events(server.post("/v1/chat/completions", body).body)
+    assert "timings" not in first
+    assert all("predicted_per_second" in one["timings"] for one in later)
+    assert later[-1]["choices"] == []
+
+
+def test_an_editor_does_not_wait_for_ever(small: Running) -> None:
+    """Past its first line, an answer ends that took longer than the editor waits."""
+    body = {"prompt": "x", "grammar": 'root ::= "a\\n" [a-z]*', "n_predict": 100}
+    late = small.post("/completion", {**body, "t_max_predict_ms": 0.001}).json
+    assert late["content"].startswith("a\n")
+    assert late["tokens_predicted"] < 100
+    assert late["stop_type"] == "limit"
+    one_line = {**body, "grammar": "root ::= [a-z]*", "t_max_predict_ms": 0.001, "ignore_eos": True}
+    assert small.post("/completion", one_line).json["tokens_predicted"] == 100
+
+
+def test_pictures_are_refused(server: Running) -> None:
+    prompt = {"prompt_string": "What is <__media__>?", "multimodal_data": ["aGVsbG8="]}
+    assert server.post("/completion", {"prompt": prompt}).status == 400
+
+
+def test_thoughts_of_earlier_turns_reach_the_template(server: Running) -> None:
+    """The embedded model's template has no place for them; one that has is told of them."""
+    from localspec.server.anthropic.wire import Conversation, messages_in
+
+    block = {"type": "thinking", "thinking": "I should look first."}
+    call = {"type": "tool_use", "id": "1", "name": "ls", "input": {}}
+    said = {"role": "assistant", "content": [block, call]}
+    wanted = Conversation.model_validate({"messages": [said]})
+    (message,) = messages_in(wanted)
+    assert message.reasoning_content == "I should look first."
+    assert message.tool_calls is not None
+
+
+@pytest.mark.parametrize("path", ["/rerank", "/lora-adapters", "/props", "/api/pull"])
+def test_what_is_not_offered_says_why(server: Running, path: str) -> None:
+    reply = server.post(path, {})
+    assert reply.status == 501
+    error = reply.json["error"]
+    assert len(error if path.startswith("/api") else error["message"]) > 20
+
+
+@pytest.mark.parametrize(
+    ("origin", "allowed"),
+    [
+        ("http://localhost:5173", True),
+        ("https://127.0.0.1", True),
+        ("http://[::1]:3000", True),
+        ("http://localhost.evil.example", False),
+        ("http://notlocalhost", False),
+        ("http://192.168.1.7", False),
+        ("file://localhost", False),
+        ("null", False),
+    ],
+)
+def test_pages_of_this_machine_may_be_let_in(small: Running, origin: str, allowed: bool) -> None:
+    reply = small.request("OPTIONS", "/completion", headers={"Origin": origin})
+    assert reply.status == (200 if allowed else 403)
+    assert reply.headers.get("access-control-allow-origin") == (origin if allowed else None)
+
+
+THINKS = (
+    "{{ date_string }}/{{ datetime }}/{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    "{% if add_generation_prompt %}"
+    "{{ '<|assistant|>' }}{% if not enable_thinking %}{{ '<think></think>' }}{% endif %}{% endif %}"
+)
+
+
+def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
+    """Of templates that take silence for a no, too."""
+    from tools.llama_server.models import DRAFT, model_file
+
+    model = model_file(DRAFT, tmp_path, template=THINKS)
+    for flag, thinks in (("--think", True), ("--no-think", False)):
+        with serving(tmp_path, "-m", str(model), "-d", "none", "-c", "128", flag) as server:
+
+            def prompt(server: Running = server, **more: Any) -> str:
+                body = {"messages": [ASK], **more}
+                return str(server.post("/apply-template", body).json["prompt"])
+
+            assert prompt().endswith("<|assistant|>") is thinks
+            for said in (True, False):
+                asked = prompt(chat_template_kwargs={"enable_thinking": said})
+                assert asked.endswith("<|assistant|>") is said
+            days = [datetime.now().strftime("%d %b %Y/%b %d %Y/")]
+            told = prompt()
+            days.append(datetime.now().strftime("%d %b %Y/%b %d %Y/"))
+            assert told.startswith(tuple(days))
+            body: dict[str, Any] = {"messages": [ASK], "max_tokens": 4}
+            counted = [
+                server.post("/v1/messages/count_tokens", {**body, **more}).json["input_tokens"]
+                for more in ({}, {"thinking": {"type": "disabled"}})
+            ]
+            assert (counted[0] < counted[1]) is thinks

@@ -1,0 +1,174 @@
+"""Several models behind one server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.process import PATIENCE, Running, serving, wait_until
+
+LARGE, SMALL = "tale-13m-q8_0", "tiny"
+
+
+@pytest.fixture(scope="module")
+def two(
+    tmp_path_factory: pytest.TempPathFactory, target_path: Path, draft_path: Path
+) -> Iterator[Running]:
+    """The first under its file's name, the second under one of its own."""
+    said = ("-m", str(target_path), "--alias", LARGE, "-m", str(draft_path), "--alias", SMALL)
+    with serving(tmp_path_factory.mktemp("two"), *said, "-d", "none", "-c", "256") as running:
+        yield running
+
+
+def loaded(server: Running) -> list[str]:
+    models = server.get("/v1/models").json["data"]
+    return [model["id"] for model in models if model["status"]["value"] == "loaded"]
+
+
+def vocabulary(server: Running, model: str) -> Any:
+    return server.get(f"/v1/models/{model}").json.get("meta")
+
+
+def test_a_model_is_loaded_when_it_is_asked_for(two: Running, draft_path: Path) -> None:
+    models = two.get("/v1/models").json["data"]
+    assert [model["id"] for model in models] == [LARGE, SMALL]
+    assert loaded(two) == [LARGE]
+    assert vocabulary(two, SMALL) is None
+    tags = two.get("/api/tags").json["models"]
+    assert [tag["name"] for tag in tags] == [LARGE, SMALL]
+    assert tags[1]["size"] == draft_path.stat().st_size
+    body = {"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0}
+    answers = {}
+    for name in (SMALL, LARGE):
+        reply = two.post("/v1/completions", {**body, "model": name}).json
+        assert reply["model"] == name
+        answers[name] = reply["choices"][0]["text"]
+    assert sorted(loaded(two)) == sorted([LARGE, SMALL])
+    assert vocabulary(two, SMALL)["n_embd"] < vocabulary(two, LARGE)["n_embd"]
+    assert len(two.get("/api/ps").json["models"]) == 2
+    # By its reference, and the first one where nobody says which.
+    assert two.post("/v1/completions", {**body, "model": str(draft_path)}).json["model"] == SMALL
+    assert two.post("/v1/completions", body).json["model"] == LARGE
+
+
+@pytest.mark.parametrize(
+    ("path", "more"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}]}),
+        ("/v1/responses", {"input": "Hi"}),
+        ("/completion", {"prompt": "Hi"}),
+        ("/tokenize", {"content": "Hi"}),
+        ("/api/show", {}),
+    ],
+)
+def test_a_name_that_nobody_has(two: Running, path: str, more: dict[str, Any]) -> None:
+    reply = two.post(path, {"model": "gpt-99", **more})
+    assert reply.status == 404
+    error = reply.json["error"]
+    told = error if isinstance(error, str) else error["message"]
+    assert "gpt-99" in told
+    assert SMALL in told
+
+
+TIGHT = """
+import sys, pathlib
+from localspec import SamplingParams, load
+from localspec.server.model_host import Offer
+from localspec.server.options import ServerOptions
+from localspec.server.running import serve
+
+def offer(name):
+    path = pathlib.Path(name)
+    def opener(progress):
+        if not path.name.startswith("tale"):
+            raise MemoryError
+        return load(path, draft=None, context=2048, threads=1, progress=progress)
+    return Offer(opener=opener, name=path.stem, path=path, needs=lambda: 1 << 60)
+
+serve(ServerOptions(port=0), [offer(name) for name in sys.argv[1:]], SamplingParams(),
+      listening=lambda address: print(address, flush=True), ready=lambda engine: None)
+"""
+
+
+@contextmanager
+def tight(*files: Path) -> Iterator[Running]:
+    """A server whose machine never has room for a second model."""
+    command = [sys.executable, "-c", TIGHT, *map(str, files)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    try:
+        server = Running(process, process.stdout.readline().strip(), Path())
+        server.wait_until_healthy()
+        yield server
+    finally:
+        process.terminate()
+        assert process.wait(PATIENCE) == 0
+        process.stdout.close()
+
+
+def test_one_makes_room_for_the_other(target_path: Path, draft_path: Path) -> None:
+    body = {"prompt": "Once upon a time", "max_tokens": 3}
+    with tight(target_path, draft_path) as server:
+        for path in (draft_path, target_path, draft_path):
+            assert server.post("/v1/completions", {**body, "model": path.stem}).status == 200
+            assert loaded(server) == [path.stem]
+
+
+def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path) -> None:
+    """Its answer is whole, and the other's request is answered behind it."""
+    long = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
+    with tight(target_path, draft_path) as server:
+        replies: dict[str, Any] = {}
+
+        def ask(path: Path, body: dict[str, Any]) -> None:
+            replies[path.stem] = server.post("/v1/completions", {**body, "model": path.stem}).json
+
+        first = threading.Thread(target=ask, args=(target_path, long))
+        first.start()
+        wait_until(lambda: not server.idle, "the first one answers")
+        second = threading.Thread(target=ask, args=(draft_path, {**long, "max_tokens": 2}))
+        second.start()
+        for thread in (first, second):
+            thread.join(PATIENCE)
+        assert replies[target_path.stem]["usage"]["completion_tokens"] == 600
+        assert replies[draft_path.stem]["usage"]["completion_tokens"] == 2
+        assert loaded(server) == [draft_path.stem]
+
+
+def test_one_that_cannot_be_loaded_leaves_the_others(target_path: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.gguf"
+    broken.write_bytes(b"no model")
+    body = {"prompt": "Once upon a time", "max_tokens": 2}
+    with tight(target_path, broken) as server:
+        for _ in range(2):
+            reply = server.post("/v1/completions", {**body, "model": "broken"})
+            assert reply.status == 503
+            assert server.post("/v1/completions", body).json["model"] == target_path.stem
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (("--alias", "a", "--alias", "b"), "more names than models"),
+        (("-m", "demo", "-m", "demo"), "Name them with --alias"),
+        (("-m", "demo", "-m", "demo", "--alias", "x", "--alias", "x"), "one name"),
+        (("-m", "demo", "-m", "demo", "-d", "demo"), "-d auto"),
+        (("-m", "demo", "-m", "/nowhere.gguf"), "/nowhere.gguf"),
+    ],
+)
+def test_what_cannot_be_meant(said: tuple[str, ...], told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "localspec", "serve", "--port", "0", *said],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode in (2, 3)
+    assert told in done.stderr

@@ -1,0 +1,67 @@
+"""llama-server's flags as `localspec serve` has them, and what becomes of a test's result."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec.gguf.reader import read_gguf
+from tools.llama_server import run, shim
+from tools.llama_server.models import INFILL, TARGET, model_file
+
+PRESET = ["--port", "8080", "--temp", "0.8", "--seed", "42", "--host", "127.0.0.1"]
+
+
+def test_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(shim.FOLDER, str(tmp_path))
+    said = [*PRESET, "--offline", "--hf-repo", "ggml-org/test-model-stories260K", "--jinja"]
+    said += ["--batch-size", "32", "--no-slots", "--ctx-size", "512", "--parallel", "2"]
+    said += ["--n-predict", "64", "--reasoning", "off", "--chat-template", "chatml"]
+    found = shim.command(said)
+    assert found[found.index("-c") + 1] == "256"
+    assert found[found.index("--max-tokens") + 1] == "64"
+    assert found[found.index("--drafter") + 1] == "none"
+    assert "--no-think" in found
+    model = read_gguf(Path(found[found.index("-m") + 1]))
+    assert "<|im_start|>" in (model.text("tokenizer.chat_template") or "")
+
+
+@pytest.mark.parametrize(
+    "said", [["--hf-repo", "ggml-org/tinygemma3-GGUF:Q8_0"], ["--spec-synth-rates", "0.5"]]
+)
+def test_what_has_no_meaning_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, said: list[str]
+) -> None:
+    monkeypatch.setenv(shim.FOLDER, str(tmp_path))
+    with pytest.raises(SystemExit, match="shim: "):
+        shim.command([*PRESET, *said])
+
+
+def test_a_stand_in_has_marks_and_no_other_end(tmp_path: Path) -> None:
+    target, infill = (read_gguf(model_file(name, tmp_path)) for name in (TARGET, INFILL))
+    assert target.integer("tokenizer.ggml.fim_pre_token_id") is None
+    assert infill.integer("tokenizer.ggml.fim_pre_token_id") is not None
+    tokens = target.array("tokenizer.ggml.tokens")
+    assert tokens is not None
+    assert tokens.index_of(b"<|end|>") is None
+    assert tokens.index_of(b"<|fin|>") == 4
+
+
+def test_reasons_go_by_names_of_tests() -> None:
+    reasons = {"basic::test_a": "why a", "basic::test_b*": "why b"}
+
+    def why(name: str) -> str | None:
+        return run.reason_of(run.Result("basic", name, "failed"), reasons)
+
+    assert why("test_a") == "why a"
+    assert why("test_a[1]") is None
+    assert why("test_b[x-y]") == "why b"
+
+
+def test_constants_that_are_gone_are_told(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("x = 1\n")
+    run.prepare(tmp_path, [{"file": "a.py", "change": [["x = 1", "x = 2"]]}])
+    assert (tmp_path / "a.py").read_text() == "x = 2\n"
+    with pytest.raises(SystemExit, match="any more"):
+        run.prepare(tmp_path, [{"file": "a.py", "change": [["x = 1", "x = 2"]]}])

@@ -1,0 +1,100 @@
+"""Models for llama.cpp's tests, made on this machine in place of what they would download.
+
+All of them are the embedded pair, whose answers do not end by themselves, as those of llama.cpp's
+test models: with tokens for filling in the middle, or with another template.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+
+from localspec import paths
+from localspec.files import replacing
+from localspec.gguf.file import STRING, Array, Value
+from localspec.gguf.reader import read_gguf
+from localspec.gguf.writer import NewTensor, write_gguf
+
+TARGET, DRAFT, INFILL = "target", "draft", "infill"
+
+STAND_INS = {
+    "ggml-org/test-model-stories260K": TARGET,
+    "tinyllamas/stories260K.gguf": TARGET,
+    "ggml-org/test-model-stories260K-infill": INFILL,
+    "stories15M_MOE-F16.gguf": TARGET,
+    "stories15M-q4_0.gguf": DRAFT,
+}
+"""What stands in for what, by the name of a file or, without one, of a repository."""
+
+_UINT32 = 4
+
+TEMPLATES = {
+    "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] "
+    "+ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}",
+    "llama3": "{% for m in messages %}{{ '<|start_header_id|>' + m['role'] + '<|end_header_id|>"
+    "\n\n' + m['content']|trim + '<|eot_id|>' }}{% endfor %}{% if add_generation_prompt %}"
+    "{{ '<|start_header_id|>assistant<|end_header_id|>\n\n' }}{% endif %}",
+    "command-r": "{% for m in messages %}{{ '<|START_OF_TURN_TOKEN|><|' + {'system': 'SYSTEM', "
+    "'user': 'USER', 'assistant': 'CHATBOT'}[m['role']] + '_TOKEN|>' + m['content']|trim "
+    "+ '<|END_OF_TURN_TOKEN|>' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' }}{% endif %}",
+}
+"""Templates that llama-server knows by name."""
+
+_SPARE = 220
+"""The first of the tokens that are marks around the gap, or end answers; any that are never written
+do."""
+_RENAMED = {b"<|endoftext|>": b"<|begintext|>", b"<|end|>": b"<|fin|>"}
+"""llama.cpp knows by their names that these end an answer."""
+
+
+def model_file(name: str, folder: Path, *, template: str | None = None) -> Path:
+    """The file of a stand-in.
+
+    Args:
+        name: TARGET, DRAFT or INFILL.
+        folder: where files are made that there are not yet.
+        template: jinja2 source, instead of the model's own.
+    """
+    own = paths.embedded(paths.EMBEDDED_DRAFT if name == DRAFT else paths.EMBEDDED_TARGET)
+    marks = ["eos", "eot", *(("fim_pre", "fim_suf", "fim_mid") if name == INFILL else ())]
+    added: dict[str, tuple[int, Value]] = {
+        f"tokenizer.ggml.{mark}_token_id": (_UINT32, _SPARE + number)
+        for number, mark in enumerate(marks)
+    }
+    if template is not None:
+        added["tokenizer.chat_template"] = (STRING, template)
+    digest = hashlib.sha256(repr((own.name, added)).encode()).hexdigest()[:12]
+    path = folder / f"{own.stem}-{digest}.gguf"
+    if not path.exists():
+        _changed_copy(own, path, added)
+    return path
+
+
+def _changed_copy(source: Path, path: Path, added: Mapping[str, tuple[int, Value]]) -> None:
+    file = read_gguf(source)
+    data = source.read_bytes()
+    template, tokens = (
+        file.metadata[f"tokenizer.{key}"] for key in ("chat_template", "ggml.tokens")
+    )
+    assert isinstance(template, str)
+    assert isinstance(tokens, Array)
+    raw = tokens.raw
+    for old, new in _RENAMED.items():
+        template = template.replace(old.decode(), new.decode())
+        raw = raw.replace(old, new)
+    renamed: dict[str, Value] = {
+        "tokenizer.chat_template": template,
+        "tokenizer.ggml.tokens": Array(raw, tokens.kind, len(tokens)),
+    }
+    tensors = [
+        NewTensor(one.name, one.shape, one.type, data[one.offset : one.offset + one.size])
+        for one in file.tensors
+    ]
+    values = {**file.metadata, **renamed, **{key: value for key, (_, value) in added.items()}}
+    kinds = {**file.kinds, **{key: kind for key, (kind, _) in added.items()}}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as partial:
+        write_gguf(partial, values, kinds, tensors)

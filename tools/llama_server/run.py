@@ -1,0 +1,239 @@
+"""llama.cpp's own server tests, run against `localspec serve`: a table of passed, failed and why.
+
+    python -m tools.llama_server.run [--only completion tokenize] [--archive FILE] [--write]
+
+The tests are those of the pinned llama-cpp-python's source archive, which pip fetches where none is
+given. They are run as they are, but for what `expectations.toml` lists: constants that tell how
+many tokens a text has for the model, or which words it says, and little else. Failures need a
+reason in the same file; the command fails where one has none, and where such a test passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import fnmatch
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from tools.llama_server.models import DRAFT, model_file
+from tools.llama_server.shim import FOLDER
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+TABLE = ROOT / "docs" / "llama_server_tests.md"
+FILES = (
+    "basic",
+    "completion",
+    "chat_completion",
+    "tokenize",
+    "ignore_eos",
+    "template",
+    "security",
+    "ctx_shift",
+    "infill",
+    "speculative",
+    "slot_save",
+    "compat_anthropic",
+)
+_WGET = '''\
+"""In place of wget: the one model that a test downloads was made before."""
+import shutil
+
+def download(url, out):
+    shutil.copyfile({draft!r}, out)
+'''
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a test ended; `why` of one that did not pass."""
+
+    file: str
+    name: str
+    outcome: str
+    why: str = ""
+
+
+def main() -> int:
+    """Run the tests, and print or write the table."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--only", nargs="+", choices=FILES, default=FILES, metavar="FILE")
+    options.add_argument("--archive", type=Path, help="llama-cpp-python's source archive")
+    options.add_argument("--folder", type=Path, help="where to work; kept")
+    options.add_argument("-k", dest="keyword", help="tests, as for pytest")
+    options.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
+    said = options.parse_args()
+    table = tomllib.loads((HERE / "expectations.toml").read_text(encoding="utf-8"))
+    folder = said.folder or Path(tempfile.mkdtemp(prefix="llama-server-tests-"))
+    tests = unpacked(said.archive or fetched(folder), folder)
+    prepare(tests, table["constant"])
+    results = run(tests, folder, said.only, said.keyword)
+    reasons: Mapping[str, str] = {
+        name: one["why"] for one in table["reason"] for name in one["tests"]
+    }
+    always = {
+        name: one["why"]
+        for one in table["reason"]
+        for name in one["tests"]
+        if not one.get("sometimes")
+    }
+    text = told(results, reasons)
+    if said.write:
+        TABLE.write_text(text, encoding="utf-8")
+    print(text)
+    complaints = [
+        f"{one.file}::{one.name} {one.outcome} without a reason: {one.why}"
+        for one in results
+        if one.outcome == "failed" and reason_of(one, reasons) is None
+    ]
+    complaints += [
+        f"{one.file}::{one.name} passed, and there is a reason why it would not"
+        for one in results
+        if one.outcome == "passed" and reason_of(one, always) is not None
+    ]
+    for complaint in complaints:
+        print(complaint, file=sys.stderr)
+    return 1 if complaints else 0
+
+
+def fetched(folder: Path) -> Path:
+    """The source archive of the installed llama-cpp-python."""
+    pinned = f"llama-cpp-python=={version('llama-cpp-python')}"
+    pip = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-binary", ":all:"]
+    subprocess.run([*pip, "--dest", str(folder), pinned], check=True)
+    return next(folder.glob("llama_cpp_python-*.tar.gz"))
+
+
+def unpacked(archive: Path, folder: Path) -> Path:
+    """The folder of the tests, fresh from the archive, and the templates that they use."""
+    with tarfile.open(archive) as file:
+        wanted = ("/tools/server/tests/", "/models/templates/")
+        members = [one for one in file.getmembers() if any(part in one.name for part in wanted)]
+        tests = folder / next(
+            one.name.partition("/tests/")[0] + "/tests" for one in members if wanted[0] in one.name
+        )
+        shutil.rmtree(tests, ignore_errors=True)
+        file.extractall(folder, members, filter="data")
+    return tests
+
+
+def prepare(tests: Path, constants: Iterable[Mapping[str, Any]]) -> None:
+    """Put the constants of our models in place of those of llama.cpp's.
+
+    Raises:
+        SystemExit: one of them is not there.
+    """
+    for one in constants:
+        path = tests / one["file"]
+        text = path.read_text(encoding="utf-8")
+        for old, new in one["change"]:
+            if old not in text:
+                raise SystemExit(f"{one['file']} has no {old!r} any more")
+            text = text.replace(old, new)
+        path.write_text(text, encoding="utf-8")
+
+
+def run(tests: Path, folder: Path, only: Sequence[str], keyword: str | None) -> list[Result]:
+    """Run the files."""
+    models = folder / "models"
+    draft = model_file(DRAFT, models)
+    (tests / "wget.py").write_text(_WGET.format(draft=str(draft)), encoding="utf-8")
+    (tests / "tmp").mkdir(exist_ok=True)
+    server = folder / "llama-server"
+    server.write_text(f'#!/bin/sh\nexec {sys.executable} -m tools.llama_server.shim "$@"\n')
+    server.chmod(0o755)
+    report = folder / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not slow"]
+    command += [f"--junitxml={report}", *(f"unit/test_{name}.py" for name in only)]
+    if keyword is not None:
+        command += ["-k", keyword]
+    environment = {
+        **os.environ,
+        "LLAMA_SERVER_BIN_PATH": str(server),
+        FOLDER: str(models),
+        "PYTHONPATH": str(ROOT),
+        "LOCALSPEC_HOME": str(folder / "home"),
+    }
+    subprocess.run(command, cwd=tests, env=environment, check=False)
+    return [_result(case) for case in ElementTree.parse(report).getroot().iter("testcase")]
+
+
+def _result(case: ElementTree.Element) -> Result:
+    file = case.get("classname", "").rpartition(".")[2].removeprefix("test_")
+    name = case.get("name", "")
+    for kind, outcome in (("failure", "failed"), ("error", "failed"), ("skipped", "skipped")):
+        found = case.find(kind)
+        if found is not None:
+            return Result(file, name, outcome, (found.get("message") or "").splitlines()[0][:200])
+    return Result(file, name, "passed")
+
+
+def reason_of(one: Result, reasons: Mapping[str, str]) -> str | None:
+    """Why a test is known to fail."""
+    full = f"{one.file}::{one.name}"
+    for pattern, why in reasons.items():
+        if fnmatch.fnmatchcase(full, pattern.replace("[", "[[]")):
+            return why
+    return None
+
+
+def told(results: Sequence[Result], reasons: Mapping[str, str]) -> str:
+    """The table."""
+    lines = [HEAD]
+    lines += ["| file | passed | failed | skipped by itself |", "|---|---|---|---|"]
+    for file in dict.fromkeys(one.file for one in results):
+        counts = [
+            sum(one.file == file and one.outcome == outcome for one in results)
+            for outcome in ("passed", "failed", "skipped")
+        ]
+        lines.append(f"| test_{file}.py | " + " | ".join(map(str, counts)) + " |")
+    sums = [
+        sum(one.outcome == outcome for one in results)
+        for outcome in ("passed", "failed", "skipped")
+    ]
+    lines += ["| all | " + " | ".join(map(str, sums)) + " |", "", "## What fails, and why", ""]
+    grouped: dict[str, list[Result]] = {}
+    for one in results:
+        if one.outcome == "failed":
+            grouped.setdefault(reason_of(one, reasons) or f"unknown: {one.why}", []).append(one)
+    lines += ["| tests | why |", "|---|---|"]
+    for why, ones in grouped.items():
+        cases: dict[str, int] = {}
+        for one in ones:
+            full = f"{one.file}::{one.name.partition('[')[0]}"
+            cases[full] = cases.get(full, 0) + 1
+        names = [f"`{name}`" + (f" ({n} cases)" if n > 1 else "") for name, n in cases.items()]
+        lines.append(f"| {', '.join(names)} | {why} |")
+    return "\n".join(lines) + "\n"
+
+
+HEAD = """\
+# llama.cpp's server tests against `localspec serve`
+
+Made by `python -m tools.llama_server.run --write` (it fetches the source archive of the pinned
+llama-cpp-python, and takes some minutes): the tests of llama.cpp's own server, with
+`tools/llama_server/shim.py` in the place of `llama-server`. The embedded pair stands in for the
+models that they download, so what they say of words and of the number of tokens is replaced by what
+holds for it. `tools/llama_server/expectations.toml` has all that is replaced, with a reason where
+it is something else (the empty text of a stream's first event, slot 0 for slot 1 and few more).
+Failures need a reason there: the command fails where one has none, or where such a test passes.
+"""
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,279 @@
+"""Thousands of requests by many clients at once: nothing leaks, no answer reaches another client.
+
+    python -m tools.serve_soak [--requests 10000] [--clients 32] [--slice 1000] [--json FILE]
+
+The server is `localspec serve` with the embedded pair, four answers at a time, a queue of 16. Every
+request carries a mark of its own, which a grammar demands of its answer: the answer has to be that
+mark and nothing else. One in ten is left at a random moment, one in twenty is malformed and has to
+be refused. Clients that get 429 look for Retry-After and come again soon. After each slice the
+slots have to be free, and memory is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import random
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+SLOTS, QUEUE = 4, 16
+PATIENCE = 300.0
+LEFT, MALFORMED = 0.10, 0.05
+BAD = (
+    b"{",
+    b"[]",
+    b'{"prompt": 1}',
+    b'{"prompt": "x", "temperature": "hot"}',
+    b'{"prompt": "x", "max_tokens": -1.5}',
+    b'{"prompt": "x", "grammar": "root ::= ("}',
+    b'{"prompt": "x", "temperature": NaN}',
+    b'{"prompt": "\xff"}',
+    b"[" * 5000,
+    b'{"prompt": "x", "stop": ["a", 1]}',
+)
+
+
+@dataclass(frozen=True)
+class Slice:
+    """What so many requests came to.
+
+    Attributes:
+        answered: with the mark that was asked for.
+        wrong: with anything else.
+        left, refused: by the client, by the server because they were malformed.
+        failed: anything that should not have come, such as a malformed one that was answered.
+        queue_full: replies 429; `without_retry_after` of them.
+        seconds: for all.
+        memory: bytes of the server afterwards (resident).
+    """
+
+    requests: int
+    answered: int
+    wrong: int
+    left: int
+    refused: int
+    failed: int
+    queue_full: int
+    without_retry_after: int
+    seconds: float
+    memory: int
+
+
+def main() -> int:
+    """Run all slices; 1 where anything was not as it should be."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("--requests", type=int, default=10_000)
+    options.add_argument("--clients", type=int, default=32)
+    options.add_argument("--slice", type=int, default=1000)
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--json", type=Path, help="append a line for each slice")
+    said = options.parse_args()
+    slices: list[Slice] = []
+    with tempfile.TemporaryDirectory() as folder:
+        process, address = started(Path(folder))
+        try:
+            soak(address, 200, said.clients, random.Random(-1), process.pid)  # what is made once
+            before = psutil.Process(process.pid).memory_info().rss
+            print(f"memory before: {before / 1e6:.1f} MB", flush=True)
+            for number in range(-(-said.requests // said.slice)):
+                rng = random.Random(f"{said.seed}/{number}")
+                slices.append(soak(address, said.slice, said.clients, rng, process.pid))
+                print(json.dumps(asdict(slices[-1])), flush=True)
+                if said.json is not None:
+                    with said.json.open("a") as file:
+                        file.write(json.dumps({"before": before, **asdict(slices[-1])}) + "\n")
+        finally:
+            process.terminate()
+            status = process.wait(60)
+    bad = sum(one.wrong + one.failed + one.without_retry_after for one in slices)
+    full = sum(one.queue_full for one in slices)
+    print(
+        f"{sum(one.requests for one in slices)} requests, {bad} not as they should be, {full} × 429"
+    )
+    return 1 if bad or status else 0
+
+
+def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """A server on a free port, once it is ready."""
+    command = [sys.executable, "-m", "localspec", "serve", "--port", "0", "-c", "512", "-t", "1"]
+    command += ["--parallel", str(SLOTS), "--max-queue", str(QUEUE)]
+    with (folder / "log").open("w") as log:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().rpartition("//")[2].strip()
+    deadline = time.monotonic() + PATIENCE
+    while get(address, "/health")[0] != 200:
+        if time.monotonic() > deadline or process.poll() is not None:
+            raise SystemExit("The server does not start; try localspec serve by hand.")
+        time.sleep(0.1)
+    return process, address
+
+
+def get(address: str, path: str) -> tuple[int, bytes]:
+    """A plain request."""
+    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
+    try:
+        connection.request("GET", path)
+        reply = connection.getresponse()
+        return reply.status, reply.read()
+    finally:
+        connection.close()
+
+
+def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -> Slice:
+    """So many requests by so many clients, and what came of them."""
+    waiting = [(number, rng.random()) for number in range(count)]
+    counts: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def work() -> None:
+        while True:
+            with lock:
+                if not waiting:
+                    return
+                number, chance = waiting.pop()
+            found = Client(address, random.Random(f"{chance}/{number}")).one()
+            with lock:
+                counts.update(found)
+
+    started = time.monotonic()
+    threads = [threading.Thread(target=work) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    seconds = time.monotonic() - started
+    require_free(address)
+    memory = psutil.Process(pid).memory_info().rss
+    names = ("answered", "wrong", "left", "refused", "failed", "queue_full", "without_retry_after")
+    told = {name: counts[name] for name in names}
+    return Slice(requests=count, seconds=round(seconds, 1), memory=memory, **told)
+
+
+def require_free(address: str) -> None:
+    """Wait until every slot is free and nobody waits; SystemExit where that never comes."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        busy = sum(slot["is_processing"] for slot in json.loads(get(address, "/slots")[1]))
+        lines = get(address, "/metrics")[1].decode().splitlines()
+        waits = next(line for line in lines if line.startswith("llamacpp:requests_deferred "))
+        if not busy and waits.endswith(" 0"):
+            return
+        if time.monotonic() > deadline:
+            raise SystemExit(f"{busy} slots stay busy, {waits}")
+        time.sleep(0.05)
+
+
+class Client:
+    """One request, as often as it takes."""
+
+    def __init__(self, address: str, rng: random.Random) -> None:
+        self._address = address
+        self._rng = rng
+        self._counts: Counter[str] = Counter()
+
+    def one(self) -> Mapping[str, int]:
+        """Make it; counts by what happened."""
+        kind = self._rng.random()
+        try:
+            if kind < MALFORMED:
+                self._malformed()
+            else:
+                self._asked(leave=kind < MALFORMED + LEFT)
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            print(f"failed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            self._counts["failed"] += 1
+        return self._counts
+
+    def _malformed(self) -> None:
+        status, _ = self._post("/v1/completions", self._rng.choice(BAD))[:2]
+        self._counts["refused" if 400 <= status < 500 else "failed"] += 1
+
+    def _asked(self, *, leave: bool) -> None:
+        mark = f"{self._rng.getrandbits(40):010x}"
+        stream = leave or self._rng.random() < 0.5
+        body: dict[str, Any] = {"grammar": f'root ::= "{mark}"', "stream": stream}
+        body["temperature"] = self._rng.choice([0.0, 1.0])
+        path = self._rng.choice(["/completion", "/v1/completions", "/v1/chat/completions"])
+        text = f"{mark} is the mark of this one. " * self._rng.randint(1, 6)
+        if path.endswith("chat/completions"):
+            body["messages"] = [{"role": "user", "content": text}]
+        else:
+            body["prompt"] = text
+        data = json.dumps(body).encode()
+        while True:
+            if leave:
+                status, reply, after = self._leave(path, data)
+            else:
+                status, reply, after = self._post(path, data)
+            if status != 429:
+                break
+            self._counts["queue_full"] += 1
+            self._counts["without_retry_after"] += after is None or int(after) < 1
+            time.sleep(self._rng.uniform(0.05, 0.5))
+        if leave:
+            self._counts["left" if status == 200 else "failed"] += 1
+        elif status != 200:
+            raise ValueError(f"{status} {reply[:200]!r}")
+        else:
+            self._counts["answered" if said(reply, stream) == mark else "wrong"] += 1
+
+    def _post(self, path: str, data: bytes) -> tuple[int, bytes, str | None]:
+        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE)
+        try:
+            connection.request("POST", path, data, {"Content-Type": "application/json"})
+            reply = connection.getresponse()
+            return reply.status, reply.read(), reply.getheader("Retry-After")
+        finally:
+            connection.close()
+
+    def _leave(self, path: str, data: bytes) -> tuple[int, bytes, str | None]:
+        """Go away before the answer, or after some of it."""
+        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE)
+        try:
+            connection.request("POST", path, data, {"Content-Type": "application/json"})
+            if self._rng.random() < 0.3:
+                time.sleep(self._rng.uniform(0.0, 0.05))
+                return 200, b"", None
+            reply = connection.getresponse()
+            if reply.status == 200:
+                reply.read(self._rng.randint(1, 200))
+            return reply.status, b"", reply.getheader("Retry-After")
+        finally:
+            connection.close()
+
+
+def said(reply: bytes, stream: bool) -> str:
+    """The text of an answer, in any of the protocols."""
+    if not stream:
+        return text_in(json.loads(reply))
+    lines = reply.decode().splitlines()
+    return "".join(text_in(json.loads(line[6:])) for line in lines if line.startswith("data: {"))
+
+
+def text_in(one: Mapping[str, Any]) -> str:
+    """The text in a reply, or in an event."""
+    if "choices" not in one:
+        return str(one.get("content") or "")
+    if not one["choices"]:
+        return ""
+    choice = one["choices"][0]
+    if "text" in choice:
+        return str(choice["text"])
+    return str((choice.get("message") or choice["delta"]).get("content") or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
