@@ -15,15 +15,15 @@ from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
-from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.composition import compose
+from localspec.drafters.composition import asks_model, compose
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.engine import Answer, Engine, draft_model
 from localspec.errors import Cancelled, EngineBusy, SessionError
+from localspec.llama.shared_context import CacheFull
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
-from localspec.scheduling.members import DRAFT, TARGET, Member
+from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
 from localspec.scheduling.seats import Seat, Seats
 from localspec.sessions.sessions import OpenedSession
 from localspec.stream import Holder, Stream
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from localspec.llama.seat_cache import SeatCache
     from localspec.llama.shared_context import SharedContext
 
+MEASURED = 128
+"""Tokens for which the draft model's cache must have room when its passes are measured."""
 _ONE_SESSION = (
     "A session is what one conversation at a time leaves in the caches, and here several are "
     "answered at once. Open the model with parallel=1 for sessions in files."
@@ -93,8 +95,7 @@ class ParallelEngine(Engine):
     def calibrate(self) -> float:
         with self._seat(()) as seat:
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
-            with self._seats.rounds.direct():
-                return self._measuring.near(seat.cache, seat.parts, (), 0)
+            return self._measured_near(seat, (), 0)
 
     def forget(self) -> None:
         with self._seat(()):
@@ -195,54 +196,69 @@ class ParallelEngine(Engine):
                 trees=answer.rule.trees,
                 cannot=seat.target.why_not_draft,
             )
-            model = seat.parts.model
+            model, asks = seat.parts.model, asks_model(answer.drafting, seat.parts)
             if isinstance(model, HeterogeneousDraftModel):
                 stats.vocabulary = model.summary
             adaptive = isinstance(planner, AdaptivePlanner)
             if isinstance(planner, AdaptivePlanner):
                 # Whoever generates already is not kept waiting for what is known well enough.
                 if not self.profile.target or not rounds.others(seat.member):
-                    with rounds.direct():
-                        known = self._seats.kept.known(tokens)
-                        stats.calibration_seconds = self._measuring.near(
-                            seat.cache, seat.parts, tokens, known
-                        )
+                    known = self._seats.kept.known(tokens)
+                    stats.calibration_seconds = self._measured_near(seat, tokens, known)
                 stats.account = planner.statement
             seat.target.progress = answer.progress
             stats.cached_tokens = self._seats.begin(seat, tokens, reuse=answer.reuse)
             seat.parts.index.expect(tokens, answer.prediction)
+            if asks:
+                self._seats.allot(seat, len(tokens))
             drafter.begin(tokens)
             if adaptive and not rounds.others(seat.member):
-                stats.calibration_seconds += self._measuring.far(
-                    seat.cache, seat.parts, tokens, answer.progress
-                )
+                with suppress(CacheFull, Displaced):  # there is no room for that now
+                    stats.calibration_seconds += self._measuring.far(
+                        seat.cache, seat.parts, tokens, answer.progress
+                    )
+            seat.drafted()
             requests = speculate(
                 answer.session, drafter, planner, answer.rule, clock=seat.member.clock
             )
             steps = drive(answer.session, requests, seat.target)
-        return self._in_rounds(steps, seat, seat.member, stats)
+        return self._in_rounds(steps, seat, seat.member, answer, asks)
+
+    def _measured_near(self, seat: Seat, prompt: Sequence[int], known: int) -> float:
+        """As `Measuring.near`, with the floor held; nothing where answers that pause have the room:
+        it is done before another answer."""
+        with self._seats.rounds.direct():
+            if not self._seats.open_draft(seat, MEASURED):
+                return 0.0
+            with suppress(CacheFull, Displaced):
+                return self._measuring.near(seat.cache, seat.parts, prompt, known)
+        return 0.0
 
     def _in_rounds(
         self,
         steps: Generator[Step, None, None],
         seat: Seat,
         member: Member,
-        stats: GenerationStats,
+        answer: Answer,
+        asks: bool,
     ) -> Generator[Step, None, None]:
-        """The same steps, each made while the answer has the floor."""
-        rounds = self._seats.rounds
+        """The same steps, each made while the answer has the floor; `asks`: whether the draft model
+        may be asked."""
+        rounds, stats = self._seats.rounds, answer.stats
         try:
             while True:
                 asked = rounds.clock()
                 rounds.enter(member)
                 try:
                     came = rounds.clock()
-                    seat.after_step()
+                    if asks:
+                        self._seats.allot(seat, len(answer.session.context))
                     waited, lost = [*member.waited], member.lost
                     step = next(steps, None)
                     self._threads.between()
                     stats.threads = self.threads
                 finally:
+                    seat.drafted()
                     rounds.leave(member)
                 if step is None:
                     return

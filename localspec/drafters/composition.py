@@ -100,6 +100,14 @@ def require(drafting: Drafting, parts: Parts) -> str:
     return name
 
 
+def asks_model(drafting: Drafting, parts: Parts) -> bool:
+    """Whether the draft model may be asked for an answer."""
+    name = require(drafting, parts)
+    if name == "auto":
+        return parts.model is not None
+    return name in REGISTRY and REGISTRY[name].needs_model
+
+
 _KINDS: dict[type, type] = {}
 
 

@@ -137,6 +137,11 @@ class DraftModel:
         self.cache.truncate(agreed)
         self._agreed = min(known, len(self.cache.tokens))
 
+    def forget(self) -> None:
+        """Let go of the whole text, between two drafts; it is read again when it is wanted."""
+        self._grown.clear()
+        self.cache.truncate(0)
+
     def unread(self, session: Session) -> int:
         """Committed tokens that the cache lacks."""
         return len(session.context) - len(self.cache.tokens)

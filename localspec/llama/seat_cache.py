@@ -29,6 +29,10 @@ class SeatCache(Context):
         number: of the lot.
         passes: makes its passes.
         chunk: tokens of the next chunk of a prompt, at most.
+
+    Attributes:
+        capacity: tokens that it may have; who serves all answers may change that.
+        common: another text, whose first tokens it shares, and how many.
     """
 
     def __init__(
@@ -42,6 +46,7 @@ class SeatCache(Context):
         self.model = shared.model
         self.shared = shared
         self.tokens = []
+        self.common: tuple[object, int] = None, 0
         self.native_seconds = 0.0
         self.watch = None
         self.capacity = shared.capacity
@@ -80,12 +85,19 @@ class SeatCache(Context):
     def hidden(self, outputs: int) -> dict[int, Rows]:
         return {}
 
-    def begin_with(self, source: int, tokens: Sequence[int]) -> None:
-        """Take over the first tokens of another sequence of the same cache; this one is empty."""
+    @property
+    def held(self) -> int:
+        """Cells that it takes, those that it shares included: of its tokens, and of a tree."""
+        return len(self.tokens) + len(self._grown)
+
+    def begin_with(self, source: int, tokens: Sequence[int], text: object = None) -> None:
+        """Take over the first tokens of another sequence of the same cache, which is that of a
+        text; this one is empty."""
         assert not self.tokens, "it holds another text"
         if tokens:
             self.shared.share(source, self.lot.first, len(tokens))
             self.tokens += tokens
+            self.common = text, len(tokens)
 
     def checkpoint(self) -> None:
         """Nothing: attention can be cut anywhere."""
@@ -98,6 +110,7 @@ class SeatCache(Context):
         self._grown = GrownTree()
         self.lot.cut(0)
         self.tokens.clear()
+        self.common = None, 0
 
     def _most(self) -> int:
         return min(self._batch.capacity, self._chunk())

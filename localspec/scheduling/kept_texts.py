@@ -64,11 +64,11 @@ class KeptTexts:
         length, text = self._best(prompt, lambda text: text.tokens)
         if text is not None:
             self._used(text)
-            cache.begin_with(self._target.kept_id(text.number), prompt[:length])
+            cache.begin_with(self._target.kept_id(text.number), prompt[:length], text)
         if draft is not None and self._draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
             if text is not None:
-                draft.begin_with(self._draft.kept_id(text.number), prompt[:drafted])
+                draft.begin_with(self._draft.kept_id(text.number), prompt[:drafted], text)
         return length
 
     def known(self, prompt: Sequence[int]) -> int:

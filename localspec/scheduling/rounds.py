@@ -141,6 +141,11 @@ class Rounds:
             finally:
                 self._floor.release()
 
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """All of them, the oldest first."""
+        return self._members
+
     def others(self, member: Member) -> list[Member]:
         """Who else asks for passes at present."""
         return [m for m in self._members if m is not member and not m.late]

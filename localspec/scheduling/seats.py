@@ -16,6 +16,7 @@ from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import Part, SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.scheduling.crowd import Crowd
+from localspec.scheduling.draft_room import DraftRoom
 from localspec.scheduling.kept_texts import KeptTexts
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
 from localspec.scheduling.rounds import Rounds
@@ -32,8 +33,11 @@ class SeatTarget(LlamaTarget):
         self._cache = cache
         self._rounds = rounds
         self.member: Member | None = None
+        self.drafted: Callable[[], None] = lambda: None
+        """Told that a draft, if there is one, is complete."""
 
     def forward(self, request: PassRequest) -> PassResult:
+        self.drafted()
         try:
             return super().forward(request)
         except Displaced:
@@ -53,6 +57,7 @@ class Seat:
         limits: of its trees.
         member: whoever sits here, in the rounds.
         text: tokens of the last answer.
+        drafting: whether it may need the cells that its part of the draft's cache was granted.
     """
 
     def __init__(
@@ -74,10 +79,10 @@ class Seat:
             model = make_model(self.draft_cache)
         self.parts = Parts(model)
         self.target = SeatTarget(self.cache, rounds)
+        self.target.drafted = self.drafted
         self.limits = Limits(self.cache.capacity, self.cache.max_draft, self.cache.max_leaves)
         self.text: Sequence[int] = ()
-        self.displaced = False
-        self._begun = 0  # tokens that it shares with a kept text
+        self.drafting = False
 
     @property
     def keeps_draft(self) -> bool:
@@ -86,39 +91,34 @@ class Seat:
 
     @property
     def cells(self) -> int:
-        """Cells of the target's cache that are its own, about."""
-        return max(0, len(self.cache.tokens) - self._begun)
+        """Cells of the target's cache that are its own, about; not 0 while it holds any: what it
+        shares is its own once nobody else has it."""
+        held = len(self.cache.tokens)
+        return max(min(1, held), held - self.cache.common[1])
 
     def begin(self, tokens: Sequence[int], kept: KeptTexts) -> int:
         """Share what is known of a prompt; returns how many tokens that is."""
-        self._begun = kept.begin(tokens, self.cache, self.draft_cache if self.keeps_draft else None)
-        return self._begun
+        return kept.begin(tokens, self.cache, self.draft_cache if self.keeps_draft else None)
 
     def empty(self) -> None:
         """Let go of all cells."""
         self.cache.clear()
-        if self.draft_cache is not None:
-            self.draft_cache.clear()
-            if self.parts.model is not None:
-                self.parts.model.cache.truncate(0)
+        self.forget_draft()
 
-    def after_step(self) -> None:
-        """Between two steps: one that lost its place in the target's cache gives up the other."""
-        if self.displaced:
-            self.displaced = False
-            if self.parts.model is not None:
-                self.parts.model.cache.truncate(0)
+    def forget_draft(self) -> None:
+        """Let go of the draft model's cells; not in the middle of a draft."""
+        if self.draft_cache is not None and self.parts.model is not None:
+            self.draft_cache.clear()
+            self.parts.model.forget()
+
+    def drafted(self) -> None:
+        """Nothing more is drafted in this step."""
+        self.drafting = False
 
     def sit(self, member: Member) -> None:
         """Begin with an answer."""
         self.member = self.target.member = member
-        member.displace = self._displace
-        self.displaced, self._begun = False, 0
-
-    def _displace(self) -> None:
-        self.cache.clear()
-        self._begun = 0
-        self.displaced = True
+        member.displace = self.cache.clear
 
     def _decode(self, lane: int, part: Part) -> tuple[Rows, float]:
         assert self.member is not None
@@ -161,6 +161,9 @@ class Seats:
             pad=self.crowd.padding,
         )
         self.shared = [context for context in (target, draft) if context is not None]
+        self._draft_room = None
+        if draft is not None:
+            self._draft_room = DraftRoom(draft, target.capacity, self._seated)
         self.all = [
             Seat(number, self.rounds, target, draft, make_model) for number in range(target.answers)
         ]
@@ -216,6 +219,24 @@ class Seats:
         self.rounds.wait_for_room(seat.member, needed)
         return seat.begin(tokens, self.kept) if reuse else 0
 
+    def allot(self, seat: Seat, text: int) -> None:
+        """Before a seat drafts behind a text of so many tokens: what it may use for that, until it
+        has `drafted`. Called with the floor held."""
+        if self._draft_room is not None:
+            self._draft_room.grant(seat, text)
+
+    def open_draft(self, seat: Seat, tokens: int) -> bool:
+        """Let a seat measure the draft model's passes, if so many tokens fit. Called with the floor
+        held, which stays with it meanwhile."""
+        if self._draft_room is None:
+            return True
+        return self._draft_room.open_to(seat) >= min(tokens, self.shared[1].capacity)
+
+    def _seated(self) -> list[Seat]:
+        """Who has a seat, the oldest answer first."""
+        by_member = {seat.member: seat for seat in self.all}
+        return [by_member[one] for one in self.rounds.members if one in by_member]
+
     def give_back(self, seat: Seat) -> None:
         """End an answer, and keep its text."""
         member = seat.member
@@ -224,6 +245,7 @@ class Seats:
             seat.text = [*seat.cache.tokens]
             self.kept.keep(seat.cache, seat.draft_cache if seat.keeps_draft else None)
             seat.empty()
+            seat.drafted()
         self.rounds.part(member)
         seat.member = seat.target.member = None
         with self._changed:

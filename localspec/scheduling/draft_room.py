@@ -1,0 +1,85 @@
+"""Who may fill how much of the draft model's cache, which all answers share.
+
+A draft cannot be broken off for want of cells: what was drawn has to be verified, and every answer
+may be in the middle of one. So cells are given out before a step, with the floor held. What a
+seat's cache says it can hold is what it was granted; a pass of the draft model then finds the cache
+full of nothing but kept texts, which go. Where there is too little, whoever is younger and not
+drafting lets go of its text, else the step drafts nothing with the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from math import ceil
+from typing import TYPE_CHECKING
+
+from localspec.llama.context_params import MAX_TREE
+from localspec.llama.shared_context import SharedContext
+
+if TYPE_CHECKING:
+    from localspec.scheduling.seats import Seat
+
+LEAST = 8
+"""Tokens of a draft for which there has to be room, or its cells serve others better."""
+
+
+class DraftRoom:
+    """Gives the cells of a draft model's cache out.
+
+    Args:
+        shared: the cache.
+        capacity: tokens of the target that an answer may have; the draft model's may be more.
+        seats: who has a seat, the oldest answer first.
+    """
+
+    def __init__(
+        self, shared: SharedContext, capacity: int, seats: Callable[[], Sequence[Seat]]
+    ) -> None:
+        self._shared = shared
+        self._ratio = max(1.0, shared.capacity / capacity)
+        self._seats = seats
+
+    def grant(self, seat: Seat, text: int) -> None:
+        """Let a seat draft behind a text of so many target tokens, as far as there is room.
+
+        It counts as drafting from then on, until it says otherwise.
+        """
+        cache = seat.draft_cache
+        assert cache is not None
+        seat.drafting = True
+        least, most = (
+            min(self._shared.capacity, ceil((text + nodes) * self._ratio))
+            for nodes in (LEAST, MAX_TREE)
+        )
+        seats = self._seats()
+        for younger in reversed(seats[seats.index(seat) + 1 :]):
+            if self._left(seat) >= least:
+                break
+            if not younger.drafting:
+                younger.forget_draft()
+        left = self._left(seat)
+        if left < least:
+            seat.forget_draft()
+        cache.capacity = min(most, left) if left >= least else 0
+
+    def open_to(self, seat: Seat) -> int:
+        """Let a seat have all that nobody else holds; returns how many tokens that is."""
+        cache = seat.draft_cache
+        assert cache is not None
+        cache.capacity = max(0, min(self._shared.capacity, self._left(seat)))
+        return cache.capacity
+
+    def _left(self, seat: Seat) -> int:
+        """Cells that no other seat has, or was granted for the step it is in, and those of a text
+        that this one shares with others."""
+        own, common = 0, dict[object, int]()
+        for one in self._seats():
+            cache = one.draft_cache
+            if one is seat or cache is None:
+                continue
+            text, shared = cache.common
+            own += max(cache.held, cache.capacity if one.drafting else 0) - shared
+            common[text] = max(shared, common.get(text, 0))
+        assert seat.draft_cache is not None
+        text, shared = seat.draft_cache.common
+        return self._shared.cells - own - sum(common.values()) + min(shared, common.get(text, 0))
