@@ -11,16 +11,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from localspec.llama.context_params import MAX_TREE
+from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
-
-if TYPE_CHECKING:
-    from localspec.scheduling.seats import Seat
 
 LEAST = 8
 """Tokens of a draft for which there has to be room, or its cells serve others better."""
+
+
+class Seat(Protocol):
+    """What `localspec.scheduling.seats.Seat` says of its drafts."""
+
+    draft_cache: SeatCache | None
+    drafting: bool
+
+    def forget_draft(self) -> None: ...
 
 
 class DraftRoom:
