@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localspec.decoding.interfaces import AutoSource
+from localspec.decoding.interfaces import AutoSource, ModelSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.account import Account
+from localspec.planning.asking import BEFORE, PRIOR
 from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.thread_curves import ThreadCurves
 
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
 LOOKUP_KINDS = 4
-"""Gains of asking a model source are learned apart by what the lookup sources offer: nothing, too
-little to draft, a draft, a sure one."""
+"""How far off the prospects of asking a model source are is learned apart by what the lookup sources
+offer: nothing, too little to draft, a draft, a sure one."""
 
 
 class SourceProfile:
@@ -26,13 +27,13 @@ class SourceProfile:
         costs: T(n) of its model on the present count of threads; empty for a lookup source, and
             before it is calibrated. `curves` has those on other counts.
         estimators: of acceptance, by kind of candidate.
-        gains: by that, the tokens that asking it has gained per step, before the cost of its
-            first pass; `asked` counts how often it was.
+        off: by that, tokens by which asking it gained more than was foreseen; `asked` counts how
+            often it was.
     """
 
-    PATIENCE, GAIN_RATE = 24, 0.02
-    """Times of asking after which what is usual counts for nothing, and the weight of one when
-    there were many."""
+    PATIENCE, OFF_RATE = 24, 0.02
+    """Times of asking for which nothing being off counts besides, and the weight of one when there
+    were many."""
 
     def __init__(self, priors: Mapping[str, tuple[float, ...]] | None = None) -> None:
         self._priors = dict(priors or {})
@@ -42,7 +43,7 @@ class SourceProfile:
     def forget_estimates(self) -> None:
         """Forget what was learned from answers, keep what passes cost."""
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        self.gains = [0.0] * LOOKUP_KINDS
+        self.off = [0.0] * LOOKUP_KINDS
         self.asked = [0] * LOOKUP_KINDS
 
     @property
@@ -58,23 +59,18 @@ class SourceProfile:
         for estimator in self.estimators.values():
             estimator.begin()
 
-    def expected_gain(self, lookup_kind: int, usual: float) -> float:
-        """Tokens that asking it is likely to gain; `usual` is what one knows nothing about does."""
-        unknown = max(0.0, 1.0 - self.asked[lookup_kind] / self.PATIENCE)
-        return unknown * usual + (1.0 - unknown) * self.gains[lookup_kind]
-
-    def gained(self, lookup_kind: int, tokens: float) -> None:
-        """Learn what asking it was worth."""
+    def was_off(self, lookup_kind: int, tokens: float) -> None:
+        """Learn by how much what asking it was worth was more than foreseen."""
         self.asked[lookup_kind] += 1
-        rate = max(self.GAIN_RATE, 1.0 / self.asked[lookup_kind])
-        self.gains[lookup_kind] += rate * (tokens - self.gains[lookup_kind])
+        rate = max(self.OFF_RATE, 1.0 / (self.asked[lookup_kind] + self.PATIENCE))
+        self.off[lookup_kind] += rate * (tokens - self.off[lookup_kind])
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {
             "costs": self.curves.as_dict(),
             "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
-            "gains": self.gains,
+            "off": self.off,
             "asked": self.asked,
         }
 
@@ -98,7 +94,7 @@ class SourceProfile:
             ValueError: not such a record.
         """
         try:
-            gains = [float(gain) for gain in stored["gains"]]
+            off = [float(tokens) for tokens in stored["off"]]
             asked = [int(count) for count in stored["asked"]]
             kinds = stored["estimators"]
             estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
@@ -107,11 +103,11 @@ class SourceProfile:
                     estimator.restore(kinds[kind])
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
-        if not all(map(math.isfinite, gains)) or min(asked, default=-1) < 0:
+        if not all(map(math.isfinite, off)) or min(asked, default=-1) < 0:
             raise ValueError("a number out of its range")
-        if not len(gains) == len(asked) == LOOKUP_KINDS:
+        if not len(off) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
-        self.estimators, self.gains, self.asked = estimators, gains, asked
+        self.estimators, self.off, self.asked = estimators, off, asked
 
 
 def check(stored: Any) -> None:
@@ -196,6 +192,8 @@ class PairProfile:
         if found is None:
             # What it expects is at first as likely to be said by a model as by the target.
             priors = {AGREES: next(iter(source.priors.values())), **source.priors}
+            if isinstance(source, ModelSource):
+                priors |= {BEFORE + kind: PRIOR for kind in source.priors}
             found = self._sources[source.name] = SourceProfile(priors)
             found.curves.use(self._draft_threads)
             if source.name in self._stored:

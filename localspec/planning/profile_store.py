@@ -12,7 +12,7 @@ from localspec.files import write_atomically
 from localspec.identity import fingerprint
 from localspec.planning.pair_profile import PairProfile
 
-FORMAT = 4
+FORMAT = 5
 """Counts up when a stored record means something else; older ones are then measured anew."""
 
 logger = logging.getLogger("localspec.planning.profile_store")
