@@ -59,6 +59,7 @@ class Account:
         self.fund: float | None = None
         self.saved = 0.0
         self.seconds = 0.0
+        self._plain = 0.0  # seconds of a plain pass, when the fund was looked at last
         # Of drafted steps since the latest plain pass: tokens, the seconds that they took and those
         # that they gained, and what of the latter has room in the fund.
         self._tokens, self._seconds, self._gains, self._credit = 0, 0.0, 0.0, 0.0
@@ -72,7 +73,17 @@ class Account:
         most = max(self.SECONDS, self.PASSES * plain)
         if self.fund is None or self.fund > most:
             self.fund = most
+        elif self.fund < 0.0 < self._plain:
+            # A debt is so many plain passes: what a busy machine cost is not to be made up for by
+            # an idle one, on which that takes many times as long.
+            self.fund = max(-self.DEBT * most, self.fund * plain / self._plain)
+        self._plain = plain
         return self.fund
+
+    def forgive(self) -> None:
+        """Drop a debt: it is of another time than the last few minutes."""
+        if self.fund is not None:
+            self.fund = max(self.fund, 0.0)
 
     def stake(self, plain: float) -> float:
         """Seconds that a single step may risk at present; see `open`."""
