@@ -82,7 +82,7 @@ def load(
     from localspec.parallel_engine import ParallelEngine, seats_over
 
     options, drafting = with_keywords(options, drafting, keywords, OWN)
-    controller, fixed_threads = _threads(options)  # watches the machine from now on
+    others = OtherProcesses()  # watches the machine from now on
     found = [resolution.find(model, offline=offline)]
     path = found[0].path
     why_no_draft: str | None = None
@@ -141,6 +141,7 @@ def load(
         else:
             assert not isinstance(draft_context, SharedContext)
             caches = target, draft_context
+        controller, fixed_threads = _threads(options, target_model, others)
         engine = (Engine if seats is None else ParallelEngine)(
             *caches,
             draft_path=draft_path,
@@ -180,7 +181,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     from localspec.llama.context import Context
 
     _require_room(engine, options)
-    controller, fixed_threads = _threads(options)
+    controller, fixed_threads = _threads(options, engine.model, OtherProcesses())
     with ExitStack() as opened:
         context = opened.enter_context(closing(Context(engine.model, options)))
         beside = Engine(
@@ -362,10 +363,15 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     # Looking around takes a while, and the embedded target has its own draft.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
         return Choice(paths.embedded(paths.EMBEDDED_DRAFT), "")
-    from localspec.llama import library
+    from localspec.llama import devices, library
     from localspec.pairing.auto import choose
 
-    return choose(target, options, accelerated=options.gpu_layers != 0 and library.accelerated())
+    return choose(
+        target,
+        options,
+        accelerated=options.gpu_layers != 0 and library.accelerated(),
+        device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
+    )
 
 
 def _identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str, Any]:
@@ -384,20 +390,35 @@ def _identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str
     }
 
 
-def _threads(options: ModelOptions) -> tuple[ThreadController, dict[str, int]]:
-    """Who decides how many threads passes run on, and whose are given."""
+def _threads(
+    options: ModelOptions, target: Model, others: Callable[[], float | None]
+) -> tuple[ThreadController, dict[str, int]]:
+    """Who decides how many threads passes run on, and whose are given.
+
+    Args:
+        others: cores that other processes use at present.
+    """
     from localspec.llama import library
     from localspec.llama.thread_counts import thread_counts
 
-    asked, cores = options.fixed_threads, library.default_threads()
+    cores = library.default_threads()
+    asked, reason = options.fixed_threads, "as asked for"
+    if asked is None and target.on_device:
+        # Trials would teach nothing: no count makes its passes faster.
+        asked, reason = cores, "as a device computes the model's layers"
     fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
     if options.draft_threads is not None:
         fixed[DRAFT] = options.draft_threads
+    counts = thread_counts() if asked is None else [asked]
+    if asked is None:
+        reason = "nothing disturbs them" if len(counts) > 1 else "the only core"
     controller = ThreadController(
-        thread_counts() if asked is None else [asked],
+        counts,
         cores=cores,
-        others=OtherProcesses() if asked is None else lambda: None,
+        others=others,
         clock=perf_counter,
+        whole_prompts=library.accelerated(),
+        reason=reason,
     )
     return controller, fixed
 

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -230,10 +229,10 @@ class ParallelEngine(Engine):
         rounds = self._seats.rounds
         try:
             while True:
-                asked = perf_counter()
+                asked = rounds.clock()
                 rounds.enter(member)
                 try:
-                    came = perf_counter()
+                    came = rounds.clock()
                     seat.after_step()
                     waited, lost = [*member.waited], member.lost
                     step = next(steps, None)

@@ -134,7 +134,11 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     )
     if draft is not None:
         report = judge_files(
-            target, draft, context=options.context or None, kv_type=options.kv_type_k
+            target,
+            draft,
+            context=options.context or None,
+            kv_type=options.kv_type_k,
+            device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
         )
         findings.checks += report.checks
     use = Use(

@@ -19,10 +19,10 @@ REFUSED = 3
 
 def main(path: Path) -> int:
     """The exit status."""
-    # On the CPU, whatever devices there are: they may be in use.
     options = ModelOptions(context=64, gpu_layers=0)
     try:
-        with Model(path, options) as model:
+        # Whatever devices there are may be in use, and full.
+        with Model(path, options, cpu_alone=True) as model:
             context = Context(model, options)
             context.extend([0])
             context.close()

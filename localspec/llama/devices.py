@@ -49,6 +49,11 @@ def devices() -> list[Device]:
     ]
 
 
+def free_memory() -> int:
+    """Bytes that are left on devices with memory of their own; 0 where there are none."""
+    return sum(device.free for device in devices() if device.kind == KINDS[ggml.GPU])
+
+
 def backends() -> list[str]:
     """Names of the backends that are built in, e.g. "CUDA" and "CPU"."""
     handles = map(ggml.registry_at, range(ggml.registry_count()))

@@ -40,14 +40,20 @@ def _write_log(level: int, text: bytes, _user_data: object) -> None:
 
 
 _log = llama_cpp.llama_log_callback(_write_log)
+"""A module global because native code calls it for as long as the process lives."""
+
+
+def _take_log() -> None:
+    """Send native log lines to `logging`; llama_cpp sends them to stderr."""
+    llama_cpp.llama_log_set(_log, ctypes.c_void_p(0))
+
+
+_take_log()  # GPUs introduce themselves as soon as somebody asks for devices
 
 
 def start() -> None:
-    """Send native log lines to `logging` and initialise the backends; harmless when repeated.
-
-    The callback is a module global because native code calls it for as long as the process lives.
-    """
-    llama_cpp.llama_log_set(_log, ctypes.c_void_p(0))
+    """Initialise the backends, and take their log; harmless when repeated."""
+    _take_log()
     llama_cpp.llama_backend_init()
 
 

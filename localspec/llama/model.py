@@ -34,6 +34,8 @@ class Model:
         trained_context: tokens of context it was trained on.
         size: bytes of weights.
         layers: how many it has.
+        on_device: whether all of them, and the output, are on devices beside the CPU, where the
+            count of threads makes no difference.
         width: numbers of a hidden state; `output_width` behind the output norm.
 
     Raises:
@@ -49,12 +51,15 @@ class Model:
         *,
         progress: Progress | None = None,
         weight_buffers: bool | None = None,
+        cpu_alone: bool = False,
     ) -> None:
         """Open a file.
 
         Args:
             weight_buffers: use the CPU backend's own weight buffers; None finds out whether they
                 work here.
+            cpu_alone: leave devices beside the CPU alone. Without any layer there, llama.cpp still
+                sends them the weights for long prompts, and sets memory aside for that.
         """
         self.path = path
         self.handle: Any = None
@@ -65,7 +70,7 @@ class Model:
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
         try:
-            self.handle = self._load(options, progress, weight_buffers)
+            self.handle = self._load(options, progress, weight_buffers, cpu_alone)
             self.metadata = self._read_metadata()
             self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
@@ -77,6 +82,9 @@ class Model:
         ) or llama_cpp.llama_model_is_hybrid(self.handle)
         self.trained_context: int = llama_cpp.llama_model_n_ctx_train(self.handle)
         self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
+        # llama.cpp counts the output as one more layer.
+        kept = 0 <= options.gpu_layers <= self.layers
+        self.on_device = library.accelerated() and not kept and not cpu_alone
         self.width: int = llama_cpp.llama_model_n_embd(self.handle)
         self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
         self.size: int = llama_cpp.llama_model_size(self.handle)
@@ -104,7 +112,13 @@ class Model:
         raw = llama_cpp.llama_model_chat_template(self.handle, None)
         return raw.decode("utf-8", "replace") if raw else None
 
-    def _load(self, options: ModelOptions, progress: Progress | None, weight_buffers: bool) -> Any:
+    def _load(
+        self,
+        options: ModelOptions,
+        progress: Progress | None,
+        weight_buffers: bool,
+        cpu_alone: bool,
+    ) -> Any:
         raised: list[BaseException] = []
 
         def report(fraction: float, _user_data: object) -> bool:
@@ -118,6 +132,9 @@ class Model:
 
         params = llama_cpp.llama_model_default_params()
         params.n_gpu_layers = options.gpu_layers
+        none = (ctypes.c_void_p * 1)(None)  # a list that ends where it begins
+        if cpu_alone:
+            params.devices = ctypes.cast(none, ctypes.c_void_p)
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)

@@ -155,8 +155,8 @@ def _time_ratio(model: Model, copy: Path, options: ModelOptions) -> float:
 
     The median of ratios within a round, so that a change of the machine's pace cancels out.
     """
-    short: dict[str, Any] = {"context": 64}
-    options = ModelOptions(threads=options.threads, **short)
+    # On the original's device, too: the two differ in their weights alone.
+    options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)
     with Model(copy, options) as small, ExitStack() as opened:
         contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, small)]
         ratios = []

@@ -28,7 +28,9 @@ FORMAT = 1
 logger = logging.getLogger("localspec.pairing")
 
 
-def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) -> Choice:
+def choose(
+    target: Path, options: ModelOptions, *, accelerated: bool = False, device_free: int = 0
+) -> Choice:
     """The local draft model with the highest speed-up, measured by `localspec doctor` or forecast.
 
     What was chosen is remembered until files come or go. The embedded target has its own, which
@@ -36,6 +38,7 @@ def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) ->
 
     Args:
         accelerated: whether the models run on a GPU.
+        device_free: bytes that it has left in memory of its own.
     """
     try:
         models = local_models()
@@ -50,7 +53,7 @@ def choose(target: Path, options: ModelOptions, *, accelerated: bool = False) ->
         file = read_gguf(target)
     except LocalspecError:
         return Choice(None, "the target cannot be read")
-    choice = decide(file, models, known, options, accelerated=accelerated)
+    choice = decide(file, models, known, options, accelerated=accelerated, device_free=device_free)
     if not choice.passing:
         _remember(target, signature, choice)
     return choice
@@ -63,6 +66,7 @@ def decide(
     options: ModelOptions,
     *,
     accelerated: bool,
+    device_free: int = 0,
 ) -> Choice:
     """The same, of models that were found and pairs that were measured."""
     found = candidates(
@@ -70,6 +74,7 @@ def decide(
         models,
         context=options.context or None,
         accelerated=accelerated,
+        device_free=device_free,
         through_text=_crosses(options),
     )
     measured = {_real(one.draft): one for one in known if one.draft is not None}

@@ -49,6 +49,7 @@ def candidates(
     *,
     context: int | None = None,
     accelerated: bool = False,
+    device_free: int = 0,
     through_text: bool = True,
 ) -> list[DraftCandidate]:
     """Judge every local model as a draft for the target; the most promising come first.
@@ -58,12 +59,13 @@ def candidates(
             where the target has another vocabulary than its own.
         context: as for `judge`.
         accelerated: whether the models run on a GPU.
+        device_free: bytes that it has left in memory of its own.
         through_text: whether drafts of another vocabulary may be used.
     """
     own = {_real(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(target, parameters, model, context, accelerated, through_text)
+        _candidate(target, parameters, model, context, accelerated, device_free, through_text)
         for model in models
         if _real(model.path) not in own and not _is_foreign_demo(target, model)
     ]
@@ -94,6 +96,7 @@ def _candidate(
     model: LocalModel,
     context: int | None,
     accelerated: bool,
+    device_free: int,
     through_text: bool,
 ) -> DraftCandidate:
     if model.problem is not None:
@@ -106,7 +109,9 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge_files(target, draft, context=context, through_text=through_text)
+    verdict = judge_files(
+        target, draft, context=context, through_text=through_text, device_free=device_free
+    )
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
     expected = forecast(target, draft, verdict, accelerated=accelerated)

@@ -15,20 +15,23 @@ from localspec.pairing.memory import (
     most_layers,
     n_layers,
     place,
-    predict,
 )
 
 
 def memory_of_pair(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, device_free: int = 0
 ) -> tuple[MemoryNeed, MemoryNeed]:
-    """What both take in main memory, the draft's cache as long as the target's."""
+    """What both take in main memory, the draft's cache as long as the target's.
+
+    Args:
+        device_free: bytes that devices have left in memory of their own; they hold what they can.
+    """
     tokens = default_context(target, context or 0)
-    mine, other = (
-        predict(file, context=tokens, kv_type_k=kv_type, kv_type_v=kv_type)
-        for file in (target, draft)
-    )
-    return mine, other
+    use = Use(context=tokens, kv_type_k=kv_type, kv_type_v=kv_type)
+    if not device_free:
+        return place(target, use, 0).host, place(draft, use, 0).host
+    fit = layers_that_fit(target, draft, use, device_free)
+    return place(target, use, fit.target).host, place(draft, use, fit.draft).host
 
 
 def available() -> tuple[int, int]:

@@ -106,10 +106,12 @@ def judge_files(
     context: int | None = None,
     kv_type: str = "f16",
     through_text: bool | None = None,
+    device_free: int = 0,
 ) -> PairVerdict:
     """The same for files that have been read.
 
     Args:
+        device_free: bytes of memory that devices have left of their own, and may be used.
         through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
     """
     through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
@@ -117,7 +119,12 @@ def judge_files(
         problem = why_not(file)
         if problem is not None:
             return PairVerdict((_no_model(what, problem),))
-    return PairVerdict(tuple(_checks(target, draft, context, kv_type, through_text)))
+    return PairVerdict(
+        (
+            *_checks(target, draft, context, through_text),
+            _memory(target, draft, context, kv_type, device_free),
+        )
+    )
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -127,7 +134,7 @@ def _no_model(what: str, problem: str) -> Check:
 
 
 def _checks(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, through_text: bool
+    target: GGUFFile, draft: GGUFFile, context: int | None, through_text: bool
 ) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
     yield from _vocabulary(mine, other, through_text)
@@ -144,7 +151,6 @@ def _checks(
         )
     yield _family(target, draft)
     yield _template(target, draft)
-    yield _memory(target, draft, context, kv_type)
 
 
 def _vocabulary(
@@ -347,16 +353,19 @@ def _related(mine: set[str], other: set[str]) -> bool:
     )
 
 
-def _memory(target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str) -> Check:
-    """In main memory; what devices add to that is known only when llama.cpp is asked."""
+def _memory(
+    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, device_free: int
+) -> Check:
+    """In main memory, beside what devices hold."""
     rule = "memory"
-    mine, other = memory_of_pair(target, draft, context, kv_type)
+    mine, other = memory_of_pair(target, draft, context, kv_type, device_free)
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (
         f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {kv_type} caches for "
         f"{tokens} tokens; "
         f"{gibibytes(free)} of {gibibytes(whole)} are available"
+        f"{', what fits on a device aside' if device_free else ''}"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."
     need = mine + other

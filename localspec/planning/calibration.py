@@ -13,7 +13,8 @@ BUDGETS = (1.4, 0.35)
 """Seconds for the target and for the draft model, after a first pass that pages the weights in;
 together they stay under two."""
 CORE, ROUNDS = 11, 2
-"""So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup."""
+"""So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup. Where
+passes are BRIEF, all are."""
 FAR, FAR_LENGTH = (1, 4, 8, 16), 520
 """Sizes measured at a second length of context, which tells what the cache adds to any."""
 LONG_PROMPT = 300
@@ -23,6 +24,10 @@ STEADY = 1.3
 """The first sizes, measured once more at the end, may be slower by so much."""
 AGAIN = 0.01
 """Seconds for that, if the passes are so short."""
+IN_A_ROW, BRIEF = 4, 0.02
+"""Passes over one token that follow each other, where one takes fewer seconds than that. llama.cpp
+builds the graph of a pass anew where the one before was over another number of tokens, and its CUDA
+backend replays a recorded graph from the third like it on: plain decoding pays for neither."""
 SIMILAR = 1.6
 """A stored curve may differ by so much from what is measured in a moment."""
 
@@ -100,7 +105,9 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
         if not sizes:
             return True  # no room to draft in, either
         measure(passes, filler, sizes[:CORE], near, deadline, ROUNDS)
-        measure(passes, filler, sizes[CORE:], near, deadline)
+        # A GPU's first pass of a size may load kernels, which takes as long as the pass.
+        rounds = ROUNDS if near[max(near)] < BRIEF else 1
+        measure(passes, filler, sizes[CORE:], near, deadline, rounds)
         again: dict[int, float] = {}
         # A pass of some microseconds meets more hiccups, and is soon done again.
         rounds = max(ROUNDS, min(30, round(AGAIN / near[sizes[0]])))
@@ -185,8 +192,11 @@ def measure(
             known = best.get(n) or min((s / k for k, s in best.items()), default=0.0) * n
             if perf_counter() + known > deadline and len(best) >= 2:
                 return
-            before = passes.native_seconds
-            passes.extend(filler[:n], n)
-            seconds = passes.native_seconds - before
-            best[n] = min(best.get(n, seconds), seconds)
-            passes.truncate(held)
+            for _ in range(IN_A_ROW if n == 1 else 1):
+                before = passes.native_seconds
+                passes.extend(filler[:n], n)
+                seconds = passes.native_seconds - before
+                best[n] = min(best.get(n, seconds), seconds)
+                passes.truncate(held)
+                if seconds > BRIEF:
+                    break

@@ -53,7 +53,7 @@ class ThreadUse:
         """A clause: how many threads there are at present, and why."""
         control = self.controller
         if len(control.counts) == 1:
-            return f"{control.count}, as asked for" if TARGET in self._fixed else "1"
+            return f"{control.count}, {control.reason}"
         return f"{control.count} of {control.counts[-1]}: {control.reason}"
 
     @property

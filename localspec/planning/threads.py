@@ -67,6 +67,9 @@ class ThreadController:
         cores: that this process may use.
         others: cores that other processes use at present; None where that is not known.
         clock: tells seconds.
+        whole_prompts: prompts are read in chunks as long as they may be. A device computes those,
+            also for layers that stay in main memory: it is sent their weights anew for each chunk.
+        reason: why there is nothing to choose, where that is so.
 
     Attributes:
         count: what the next pass should run on.
@@ -81,12 +84,14 @@ class ThreadController:
         cores: int,
         others: Callable[[], float | None],
         clock: Callable[[], float],
+        whole_prompts: bool = False,
+        reason: str = "nothing disturbs them",
     ) -> None:
         self.counts = sorted(set(counts))
         self.count = self.counts[-1]
-        self.reason = "nothing disturbs them"
+        self.reason = reason
         self.moves = 0
-        self._cores = cores
+        self._cores, self._whole_prompts = cores, whole_prompts
         self._others, self._clock = others, clock
         self._usual = UsualTimes()
         self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
@@ -163,7 +168,7 @@ class ThreadController:
     def chunk(self, user: str, context: int, most: int) -> int:
         """Tokens of the next chunk of a prompt: fewer where little is known of the present, so
         that a pass that stumbles is over soon."""
-        if len(self.counts) == 1:
+        if len(self.counts) == 1 or self._whole_prompts:
             return most
         per_token = self._usual.per_token(self.count, user, context)
         if per_token is None:

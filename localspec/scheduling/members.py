@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from time import perf_counter
 from typing import Protocol
 
 from localspec.decoding.sampling import Rows
@@ -50,7 +49,10 @@ class Member:
         displace: empties that cache.
     """
 
-    def __init__(self, floor: threading.RLock, cells: Callable[[], int]) -> None:
+    def __init__(
+        self, floor: threading.RLock, cells: Callable[[], int], clock: Callable[[], float]
+    ) -> None:
+        self._clock = clock
         self.turn = threading.Condition(floor)
         self.cells = cells
         self.displace: Callable[[], None] = lambda: None
@@ -65,7 +67,7 @@ class Member:
 
     def clock(self) -> float:
         """Seconds, those that were for other answers left out."""
-        return perf_counter() - self.lost
+        return self._clock() - self.lost
 
 
 class Request:

@@ -43,6 +43,7 @@ class Rounds:
         observe: told about each pass: its lane, its requests, its padding and its seconds.
         weigh: how the seconds of such a pass are shared out.
         pad: by how many tokens it is cheaper to make a pass larger.
+        clock: tells seconds, to the members as well.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Rounds:
         self._make_room, self._observe = make_room, observe
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
         self._pad = pad
-        self._clock = clock
+        self.clock = clock
         # A stream that nobody holds any more may be closed at any moment of any thread, also of the
         # one that has the floor.
         self._floor = threading.RLock()
@@ -80,7 +81,7 @@ class Rounds:
 
     def join(self, cells: Callable[[], int]) -> Member:
         """A new member, which is not inside."""
-        member = Member(self._floor, cells)
+        member = Member(self._floor, cells, self.clock)
         with self._floor:
             self._members = (*self._members, member)
         return member
@@ -103,7 +104,7 @@ class Rounds:
     def leave(self, member: Member) -> None:
         """Give the floor up."""
         member.inside = False
-        member.since, member.thread = self._clock(), threading.get_ident()
+        member.since, member.thread = self.clock(), threading.get_ident()
         self._wake()
         self._floor.release()
 
@@ -162,14 +163,14 @@ class Rounds:
             Displaced: its cells were taken away.
             NativeError: llama.cpp failed over this part.
         """
-        request, started = Request(member, lane, part), self._clock()
+        request, started = Request(member, lane, part), self.clock()
         member.request, member.alone = request, True
         if self._direct or (len(self._members) == 1 and not self._coming):
             self._run(lane, [request])
         else:
             self._pending.append(request)
             self._await(request)
-        seconds = self._clock() - started
+        seconds = self.clock() - started
         member.waited[lane] += seconds
         if not member.alone:
             member.lost += seconds - request.share
@@ -225,7 +226,7 @@ class Rounds:
         come, who then sees to it."""
         if self._coming:
             return None
-        now, longest, thread = self._clock(), 0.0, threading.get_ident()
+        now, longest, thread = self.clock(), 0.0, threading.get_ident()
         for member in self._members:
             if member.request is not None or member is me:
                 continue
@@ -241,7 +242,7 @@ class Rounds:
 
     def _paused(self, me: Member) -> list[Member]:
         """Who holds cells, and has not asked for anything for long."""
-        now = self._clock()
+        now = self.clock()
         return [
             member
             for member in self._members
@@ -320,7 +321,7 @@ class Rounds:
             parts = [request.part for request in requests if request.part is not None]
             padding = 0 if alone else self._pad(number, requests)
             lane.resume()
-            self._serving, started = requests, self._clock()
+            self._serving, started = requests, self.clock()
             try:
                 rows = lane.decode(parts, padding)
             except Cancelled:
@@ -340,7 +341,7 @@ class Rounds:
                 continue
             finally:
                 self._serving = ()
-            seconds = self._clock() - started
+            seconds = self.clock() - started
             if number == TARGET:
                 self._grace = max(LEAST_GRACE, min(GRACE * seconds, MOST_GRACE))
             weights = [1.0] if alone else self._weigh(number, requests)

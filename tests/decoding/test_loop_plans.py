@@ -138,7 +138,13 @@ def test_no_drafter_grows_more_branches_than_the_target_has(
     source = make(OTHER)
     source.begin(session.context)
     target = ToyTarget(LIVELY, max_leaves=max_leaves)
-    run(session, target, source, Plan(source.name, depth, 3), SpeculativeSampling())
+    steps = run(session, target, source, Plan(source.name, depth, 3), SpeculativeSampling())
+    trees = [step.tree for step in steps]
+    assert any(len(tree) for tree in trees)
+    assert all(
+        sum(not list(tree.children(node)) for node in range(len(tree))) <= max_leaves
+        for tree in trees
+    )
 
 
 def test_rule_for_chains_is_shown_no_branches() -> None:

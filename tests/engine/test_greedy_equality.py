@@ -7,7 +7,7 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.llama.context import Context
-from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support.greedy import divergence, gap_shifts, greedy
 from tests.support.sessions import make_drafts_cheap
 
 COUNT = 40
@@ -38,7 +38,8 @@ class Reference:
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
         self.tokens = [greedy(self.context, prompt, COUNT) for prompt in self.prompts]
-        self.noise = batch_noise(self.context, self.prompts[::4])
+        self.shifts = gap_shifts(self.context, self.prompts[::4])
+        self.noise = max(self.shifts)
 
 
 @pytest.fixture(scope="module")

@@ -24,7 +24,7 @@ from localspec.parallel_engine import ParallelEngine
 from localspec.stream import Stream
 from tests.engine.test_greedy_equality import Reference
 from tests.support import ggufs
-from tests.support.greedy import divergence
+from tests.support.greedy import divergence, gaps_along, most_partings
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -58,6 +58,15 @@ def reference(parallel: ParallelEngine, prompts: list[str]) -> Reference:
     return Reference(parallel, prompts[:PROMPTS])
 
 
+@pytest.fixture(scope="module")
+def likely(reference: Reference) -> int:
+    """How many of the texts may part at near-ties; who is at work, and with it how passes round, is
+    never twice the same."""
+    texts = zip(reference.prompts, reference.tokens, strict=True)
+    gaps = [gaps_along(reference.context, prompt, tokens) for prompt, tokens in texts]
+    return most_partings(gaps, reference.shifts, 1e-4)
+
+
 def tokens_of(stream: Stream) -> list[int]:
     return [token for chunk in stream for token in chunk.token_ids]
 
@@ -81,7 +90,7 @@ def all_free(engine: ParallelEngine) -> bool:
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_eight_answers_say_what_each_says_alone(
-    parallel: ParallelEngine, reference: Reference, prompts: list[str], way: str
+    parallel: ParallelEngine, reference: Reference, prompts: list[str], likely: int, way: str
 ) -> None:
     parted = []
     for first in range(0, PROMPTS, AT_ONCE):
@@ -100,8 +109,7 @@ def test_eight_answers_say_what_each_says_alone(
     for prompt, at, gap in parted:
         print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
     assert [row for row in parted if abs(row[2]) > reference.noise] == []
-    # What `auto` asks for follows measured times: how ties round differs from run to run (4 to 9).
-    assert len(parted) <= PROMPTS // (4 if WAYS[way].forced else 2)
+    assert len(parted) <= (min(PROMPTS // 4, likely) if WAYS[way].forced else likely)
     assert all_free(parallel)
 
 

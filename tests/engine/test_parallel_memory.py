@@ -12,8 +12,10 @@ import psutil
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.parallel_engine import ParallelEngine
+from tests.engine.conftest import ModelFiles
 from tests.engine.test_memory import ALLOWED
 from tests.engine.test_parallel import all_free
+from tests.support.agreed_time import agree_on_time
 from tests.support.together import together
 
 AT_ONCE, ANSWERS = 8, 300
@@ -24,12 +26,15 @@ DRAFTINGS = (
 )
 
 
-def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[str]) -> None:
+def test_nothing_grows_over_answers_of_which_some_are_cancelled(
+    prompts: list[str], tiny_pair: ModelFiles
+) -> None:
     """300 answers, eight at once, every tenth cancelled at some step."""
     options = ModelOptions(context=1024, threads=1, parallel=AT_ONCE)
-    with localspec.load(options=options) as engine:
+    with localspec.load(tiny_pair.target, draft=tiny_pair.draft, options=options) as engine:
         assert isinstance(engine, ParallelEngine)
-        counts = {"cancelled": 0}
+        agree_on_time(engine)  # or drafts of such models would not pay
+        counts = {"cancelled": 0, "accepted": 0}
 
         def client(seed: int, answers: int) -> None:
             dice = random.Random(seed)
@@ -43,6 +48,7 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[st
                     if number == cancelled_at:
                         stream.cancel()
                 counts["cancelled"] += stream.finish_reason == "cancelled"
+                counts["accepted"] += stream.stats.accepted
 
         def run(answers: int, seed: int) -> int:
             each = answers // AT_ONCE
@@ -57,6 +63,7 @@ def test_nothing_grows_over_answers_of_which_some_are_cancelled(prompts: list[st
         assert run(ANSWERS, 2000) - before < ALLOWED
         assert threading.active_count() == threads
         assert counts["cancelled"] > 10
+        assert counts["accepted"] > ANSWERS
         kept = engine._seats.kept
         assert len(kept) <= engine._seats.shared[0].kept
         kept.clear()

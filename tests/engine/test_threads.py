@@ -8,7 +8,7 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions, SamplingParams
-from localspec.llama import thread_counts
+from localspec.llama import library, thread_counts
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.thread_use import ThreadUse
 from tests.support.sessions import make_drafts_cheap
@@ -46,8 +46,12 @@ class Restless:
 
 
 @pytest.fixture
-def auto(monkeypatch: pytest.MonkeyPatch) -> Iterator[Engine]:
+def two_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(thread_counts, "thread_counts", lambda: [1, 2])  # however many there are
+
+
+@pytest.fixture
+def auto(two_counts: None) -> Iterator[Engine]:
     with localspec.load(options=ModelOptions(context=512)) as engine:
         make_drafts_cheap(engine)
         yield engine
@@ -121,3 +125,19 @@ def test_a_pass_within_a_step_whose_count_is_given_up_is_not_told() -> None:
     assert profile.threads == 1
     use.passed("target", 1, 0, 0.01)
     assert restless.passes == [("target", 2), ("target", 1)]
+
+
+@pytest.mark.usefixtures("two_counts")
+@pytest.mark.parametrize(("layers", "moves"), [(-1, False), (9, False), (1, True), (0, True)])
+def test_threads_are_left_alone_where_a_device_computes_all_layers(
+    layers: int, moves: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials would learn from noise alone. The device is this test's say-so."""
+    monkeypatch.setattr(library, "accelerated", lambda: True)
+    with localspec.load(draft=None, options=ModelOptions(context=256, gpu_layers=layers)) as engine:
+        assert engine.model.layers < 9
+        assert (len(engine._threads.controller.counts) > 1) is moves
+        assert ("a device computes" in engine.threads) is not moves
+        assert engine.model.on_device is not moves
+        chunk = engine._threads.chunk("target", 0, 512)
+    assert chunk == 512, "a device reads prompts fastest as a whole"

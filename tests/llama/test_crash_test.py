@@ -53,6 +53,7 @@ def test_a_good_file_is_tried_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert len(known()) == 1
     forbid_children(monkeypatch)
     require_survivable(path)
+    assert len(known()) == 1
 
 
 def test_a_file_that_changed_is_tried_again(tmp_path: Path) -> None:
@@ -67,6 +68,7 @@ def test_a_file_that_changed_is_tried_again(tmp_path: Path) -> None:
 def test_the_embedded_pair_is_known(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     forbid_children(monkeypatch)
     require_survivable(paths.embedded(name))
+    assert known() == []
 
 
 def test_what_is_no_file_is_left_to_loading(
@@ -74,6 +76,7 @@ def test_what_is_no_file_is_left_to_loading(
 ) -> None:
     forbid_children(monkeypatch)
     require_survivable(tmp_path / "none.gguf")
+    assert known() == []
 
 
 @pytest.mark.parametrize("data", [b"", b"GGUF", b"no model at all" * 100])
@@ -104,8 +107,10 @@ def test_a_broken_memory_is_no_memory(data: bytes, tmp_path: Path) -> None:
 
 
 def test_nothing_is_remembered_where_nothing_can_be_written(tmp_path: Path) -> None:
-    (tmp_path / "home").write_text("a file where the folder should be")
+    home = tmp_path / "home"
+    home.write_text("a file where the folder should be")
     require_survivable(tiny_llama(tmp_path / "model.gguf"))
+    assert home.read_text() == "a file where the folder should be"
 
 
 def test_signals_have_names() -> None:

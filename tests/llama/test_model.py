@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -125,6 +127,16 @@ def test_native_log_goes_to_logging_and_nowhere_else(
     assert any("tale-13m" in record.message for record in caplog.records)
     assert {record.name for record in caplog.records} == {"localspec.llama"}
     assert capfd.readouterr() == ("", "")
+
+
+def test_native_log_is_taken_before_devices_are_asked_for() -> None:
+    """A GPU's driver tells of itself then, long before a model is opened."""
+    asks = "from localspec.llama import devices, ggml; devices.devices(); "
+    complains = "ggml.libggml.ggml_backend_load(b'/nowhere/libggml-none.so')"
+    told = subprocess.run(
+        [sys.executable, "-c", asks + complains], capture_output=True, text=True, check=True
+    )
+    assert (told.stdout, told.stderr) == ("", "")
 
 
 def test_default_threads_are_within_what_the_process_may_use() -> None:

@@ -109,6 +109,24 @@ def test_timing_compares_the_two(model: Model, tmp_path: Path) -> None:
     assert 0.05 < requantized_draft._time_ratio(model, copy, OPTIONS) < 20.0
 
 
+def test_timing_puts_the_copy_where_the_original_is(
+    model: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy on a GPU would always be faster than an original that was kept off it."""
+    opened: list[ModelOptions] = []
+
+    class Noted(Model):
+        def __init__(self, path: Path, options: ModelOptions) -> None:
+            opened.append(options)
+            super().__init__(path, options)
+
+    copy = tmp_path / "copy.gguf"
+    quantize(model.path, copy, "Q4_0", 1, again=True)
+    monkeypatch.setattr(requantized_draft, "Model", Noted)
+    requantized_draft._time_ratio(model, copy, replace(OPTIONS, gpu_layers=0))
+    assert [options.gpu_layers for options in opened] == [0]
+
+
 def test_small_model_is_left_alone(model: Model, home: Path) -> None:
     assert model.path.stat().st_size < requantized_draft.SMALLEST
     assert requantized_draft.faster_copy(model, OPTIONS) is None

@@ -18,7 +18,8 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
-from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge
+from localspec.pairing.pair_memory import memory_of_pair
+from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
 from tests.gguf.raw import ARRAY, STRING, array, gguf, key, text
 from tests.pairing.pairs import CONTROLS, TOKENS, model
 from tests.support.ggufs import tiny_bert, tiny_llama, tiny_mamba
@@ -151,6 +152,25 @@ def test_memory(pair: Callable[..., PairVerdict], monkeypatch: pytest.MonkeyPatc
     assert "They do not fit" in (report.why_not or "")
     has(*(psutil.virtual_memory().total,) * 2)
     assert the(pair(target={"context": 1 << 30}, judged_with=1 << 30), "memory").verdict == "fail"
+
+
+def test_what_a_device_holds_takes_no_main_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Machines with a large GPU and little main memory are common."""
+    target = read_gguf(model(tmp_path / "target.gguf", width=512, layers=8))
+    draft = read_gguf(model(tmp_path / "draft.gguf", width=128))
+    alone, none = memory_of_pair(target, draft, None, "f16")
+    room = alone.total // 2
+    monkeypatch.setattr(rules, "available", lambda: (room, room))
+
+    def verdict(device_free: int) -> str:
+        return the(judge_files(target, draft, device_free=device_free), "memory").verdict
+
+    assert none.total < room
+    assert verdict(0) == "fail"
+    assert verdict(2 * alone.total) == "ok"
+    assert verdict(alone.total // 10) == "fail", "most of it stays in main memory"
 
 
 def test_a_context_that_is_asked_for_is_what_counts(pair: Callable[..., PairVerdict]) -> None:

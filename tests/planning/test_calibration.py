@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from localspec import Cancelled, ModelOptions
@@ -145,3 +146,62 @@ def test_recurrent_model_is_measured_without_a_second_context(tmp_path: Path) ->
         assert {int(n) for n in table} == {n for n in SIZES if n <= context.max_draft + 1}
         assert context.tokens == []
         context.close()
+
+
+class Striding:
+    """A cache whose passes are dearer until some of their size have followed each other.
+
+    Such are llama.cpp's, which builds a graph anew where the size changes, and those of its CUDA
+    backend, which records a graph in the second pass like the one before and then replays it, and
+    loads the kernels for a size before the first pass.
+    """
+
+    capacity, max_draft, recurrent = 1024, 63, False
+    UNIT = 0.001
+
+    def __init__(self, unit: float = UNIT) -> None:
+        self.tokens: list[int] = []
+        self.native_seconds = 0.0
+        self.passes = 0
+        self._unit, self._size, self._row = unit, 0, 0
+        self._sizes: set[int] = set()
+
+    def filler(self, count: int) -> list[int]:
+        return [0] * count
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        self._row = self._row + 1 if len(tokens) == self._size else 1
+        self._size = len(tokens)
+        self.passes += 1
+        dearer = {1: 0.5, 2: 0.8}.get(self._row, 0.0)
+        dearer += 0.0 if self._size in self._sizes else 5.0
+        self._sizes.add(self._size)
+        self.native_seconds += self._unit * (1.0 + 0.1 * len(tokens) + dearer)
+        self.tokens += tokens
+        return np.zeros((outputs, 1), np.float32)
+
+    def truncate(self, length: int) -> None:
+        del self.tokens[length:]
+
+    def clear(self) -> None:
+        self.tokens.clear()
+
+
+def test_a_plain_pass_follows_another_one_and_a_verifying_pass_does_not() -> None:
+    passes, curve = Striding(), CostCurve()
+    assert calibrate(passes, curve, AMPLE)
+    assert curve.seconds(1, 0) == pytest.approx(1.1 * Striding.UNIT, rel=0.02)
+    assert curve.seconds(4, 0) == pytest.approx(1.9 * Striding.UNIT, rel=0.02)
+
+
+def test_the_first_pass_of_a_size_does_not_count_where_passes_are_brief() -> None:
+    passes, curve = Striding(), CostCurve()
+    assert calibrate(passes, curve, AMPLE)
+    for n in SIZES[2:]:
+        assert curve.seconds(n, 0) == pytest.approx((1.5 + 0.1 * n) * Striding.UNIT, rel=0.02), n
+
+
+def test_long_passes_are_not_repeated_for_what_is_nothing_beside_them() -> None:
+    passes = Striding(unit=0.1)
+    measure(passes, passes.filler(4), [1, 4], {}, float("inf"))
+    assert passes.passes == 2

@@ -272,6 +272,17 @@ def test_one_count_is_never_left() -> None:
     assert chosen.chunk("target", 0, 512) == 512
 
 
+def test_a_device_reads_prompts_in_whole_chunks() -> None:
+    """Short ones pay off where threads may be moved away from another process."""
+    machine = Machine(HERE, lambda _: 0.0)
+    chosen = ThreadController(
+        [1, 2], cores=2, others=machine.others, clock=machine.clock, whole_prompts=True
+    )
+    assert chosen.chunk("target", 0, 512) == 512
+    chosen.observe("target", 64, 0, 6.4)
+    assert chosen.chunk("target", 64, 512) == 512
+
+
 def test_a_session_on_a_busy_machine_begins_on_what_fits() -> None:
     machine = Machine(HERE, lambda _: 1.0)
     machine._pass(0.5, 1.0)

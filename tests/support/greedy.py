@@ -30,13 +30,21 @@ def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
     return tokens
 
 
-def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
-    """How far a pass over a tree moves the gap between the two best tokens, at most.
+def gaps_along(context: Context, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """Between the logits of the two best tokens, before each of these greedy tokens."""
+    context.clear()
+    found = [_top_gap(context.extend(prompt)[-1])]
+    found += [_top_gap(context.extend([token])[-1]) for token in tokens[:-1]]
+    return found[: len(tokens)]
+
+
+def gap_shifts(context: Context, prompts: Sequence[Sequence[int]]) -> list[float]:
+    """How far passes over trees move the gap between the two best tokens, place by place.
 
     For each prompt a tree of its greedy continuation and wrong branches is verified several times
     over, as in a generation, and every row is compared with that of single-token passes.
     """
-    worst = 0.0
+    shifts = []
     for prompt in prompts:
         tokens = greedy(context, prompt, 24)
         context.clear()
@@ -55,10 +63,41 @@ def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
                 path.append(node)
             rows = target.forward(PassRequest(known, tree)).rows
             for at, row in enumerate([0, *(n + 1 for n in path)]):
-                worst = max(worst, _gap_shift(rows[row], single[start + at]))
+                shifts.append(_gap_shift(rows[row], single[start + at]))
             target.commit(tree, path)
             known += tokens[start : start + 4]
-    return worst
+    return shifts
+
+
+def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
+    """How far a pass over a tree moves the gap between the two best tokens, at most."""
+    return max(gap_shifts(context, prompts))
+
+
+def most_partings(gaps: Sequence[Sequence[float]], shifts: Sequence[float], chance: float) -> int:
+    """How many of some greedy texts may part at near-ties, by what rounding was measured to do.
+
+    A text parts at a place if rounding turns the two best tokens round there: if it moves their gap
+    by more than that, and towards the other token. How often it moves one so far, `shifts` say; as
+    often one way as the other. So each text parts with a probability of its own, and how many do is
+    distributed as a sum of such coins (Poisson binomial).
+
+    Args:
+        gaps: by text, those along it.
+        chance: with what probability more texts part although nothing else is wrong.
+    """
+    sizes = np.sort(shifts)
+    several = np.ones(1)
+    for along in gaps:
+        farther = 1.0 - np.searchsorted(sizes, along) / len(sizes)
+        same = float(np.prod(1.0 - farther / 2.0))
+        several = np.convolve(several, [same, 1.0 - same])
+    return int(np.argmax(np.cumsum(several) >= 1.0 - chance))
+
+
+def _top_gap(row: np.ndarray) -> float:
+    second, first = row.argpartition(-2)[-2:]
+    return abs(float(row[first] - row[second]))
 
 
 def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:

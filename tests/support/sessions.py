@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
+from time import perf_counter
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.driver import drive
@@ -34,10 +35,19 @@ def a_session(
     )
 
 
-def steps(engine: Engine, session: Session, drafting: Drafting) -> Generator[Step, None, None]:
+def steps(
+    engine: Engine,
+    session: Session,
+    drafting: Drafting,
+    *,
+    clock: Callable[[], float] = perf_counter,
+) -> Generator[Step, None, None]:
     """The steps of the loop, caches prepared as the engine prepares them.
 
     What passes cost is made up where it is not known yet: see `make_drafts_cheap`.
+
+    Args:
+        clock: what times the steps, see `keep_time`.
     """
     greedy = session.sampler.greedy
     rule = acceptance_rule(drafting.rule, greedy=greedy, threshold=drafting.threshold)
@@ -54,7 +64,8 @@ def steps(engine: Engine, session: Session, drafting: Drafting) -> Generator[Ste
     )
     engine._target.reuse(session.context)
     drafter.begin(session.context)
-    return drive(session, speculate(session, drafter, planner, rule), engine._target)
+    requests = speculate(session, drafter, planner, rule, clock=clock)
+    return drive(session, requests, engine._target)
 
 
 class AgreedCosts(CostCurve):
@@ -68,6 +79,15 @@ class AgreedCosts(CostCurve):
         self.set_pace(seconds / self.seconds(n, context))
 
 
+SIZES = (1, 2, 4, 8, 16, 32)
+"""Tokens of the passes whose costs are made up; those of others follow from these."""
+
+
+def target_seconds(tokens: int) -> float:
+    """What a pass of the target takes where costs are made up."""
+    return 0.02 + 1e-4 * tokens
+
+
 def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     """Forget what was measured, and make up costs at which the adaptive planner drafts a lot.
 
@@ -79,7 +99,7 @@ def make_drafts_cheap(engine: Engine, *, draft: float = 0.001) -> None:
     """
     engine.forget()
     engine.profile.target = AgreedCosts()
-    engine.profile.target.learn({n: 0.02 + 1e-4 * n for n in (1, 2, 4, 8, 16, 32)}, 0)
+    engine.profile.target.learn({n: target_seconds(n) for n in SIZES}, 0)
     for source in sources(engine._parts)[1]:
         costs = engine.profile.source(source).costs = AgreedCosts()
-        costs.learn(dict.fromkeys((1, 2, 4, 8, 16, 32), draft), 0)
+        costs.learn(dict.fromkeys(SIZES, draft), 0)

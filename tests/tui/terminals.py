@@ -10,19 +10,31 @@ import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pexpect
 import pyte
 
-from localspec import paths
-from localspec.bench.scale import scale_model
-
 TIMEOUT = 60.0
 """Seconds until a test gives up; many times what anything here takes."""
 LOCALSPEC = (sys.executable, "-m", "localspec")
+SLOW_CHAT = (
+    sys.executable,
+    "-c",
+    "import sys, time\n"
+    "from localspec import Stream\n"
+    "from localspec.cli.main import main\n"
+    "real = Stream.__next__\n"
+    "def slowly(stream):\n"
+    "    time.sleep(0.02)\n"
+    "    return real(stream)\n"
+    "Stream.__next__ = slowly\n"
+    "sys.exit(main(['chat', *sys.argv[1:]]))\n",
+)
+"""`localspec chat` at fifty tokens per second, without keeping a core busy for that. Plain decoding
+of the embedded target (`PLAIN`) then takes some seconds for an answer."""
+PLAIN = ("-d", "none", "--drafter", "none", "--temp", "0")
 LAST_WORDS = 5.0
 """Seconds in which something may still be written when the program is gone."""
 QUIET = 0.05
@@ -54,6 +66,7 @@ class Terminal:
         self.raw = b""
         self.screen = pyte.Screen(columns, lines)
         self._stream = pyte.ByteStream(self.screen)
+        self._display: list[str] = []
         self.child: Any = pexpect.spawn(
             command[0],
             list(command[1:]),
@@ -67,9 +80,16 @@ class Terminal:
         self.before: list[Any] = termios.tcgetattr(self.child.child_fd)
 
     @property
+    def display(self) -> list[str]:
+        """The lines of the screen, put together once for whatever was written: it takes a while."""
+        if not self._display:
+            self._display = self.screen.display
+        return self._display
+
+    @property
     def text(self) -> str:
         """What the screen shows, line by line."""
-        return "\n".join(line.rstrip() for line in self.screen.display)
+        return "\n".join(line.rstrip() for line in self.display)
 
     @property
     def words(self) -> str:
@@ -78,7 +98,7 @@ class Terminal:
 
     def column(self, first: int, end: int) -> list[str]:
         """The lines of a part of the screen, by its cells."""
-        return [line[first:end].strip() for line in self.screen.display]
+        return [line[first:end].strip() for line in self.display]
 
     def flow(self, first: int, end: int) -> str:
         """The text of a part of the screen, with single spaces for all white space."""
@@ -86,7 +106,7 @@ class Terminal:
 
     def told(self, sentence: str) -> bool:
         """Whether a notice with that sentence is shown, at the right of whatever lies below."""
-        told = "".join(line.rpartition("▌")[2] for line in self.screen.display)
+        told = "".join(line.rpartition("▌")[2] for line in self.display)
         # It is broken at spaces, and within what has none.
         return "".join(sentence.split()) in "".join(told.split())
 
@@ -126,6 +146,7 @@ class Terminal:
             return False
         self.raw += data
         self._stream.feed(data)
+        self._display = []
         return True
 
     def rest(self, seconds: float) -> None:
@@ -161,20 +182,11 @@ class Terminal:
         """As if somebody pulled at the window's corner."""
         self.child.setwinsize(lines, columns)
         self.screen.resize(lines, columns)
+        self._display = []
 
     def kill(self, number: int = signal.SIGKILL) -> None:
         """Send a signal to the program."""
         os.kill(self.child.pid, number)
-
-
-@cache
-def slow_model(folder: Path) -> Path:
-    """What the embedded target says, at some fifty tokens per second: a file of 260 MB, written in
-    some six seconds."""
-    path = folder / "slow.gguf"
-    source = paths.embedded(paths.EMBEDDED_TARGET)
-    scale_model(source, path, dim=1024, layers=20, feed_forward=2816, quant="Q8_0")
-    return path
 
 
 def _signals_arrive() -> None:

@@ -227,7 +227,7 @@ def test_two_messages_at_once(tmp_path: Path) -> None:
         terminal.until(EMBEDDED)
         terminal.type("first\rsecond\r")
         terminal.until_told("An answer is still coming. Wait for it, or stop it with Esc.")
-        terminal.until(lambda: "second" in terminal.screen.display[-2])
+        terminal.until(lambda: "second" in terminal.display[-2])
         terminal.until("tok/s")
     assert said(tmp_path) == ["first"]
 

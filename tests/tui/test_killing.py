@@ -6,13 +6,12 @@ import random
 import re
 import time
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-
-import pytest
 
 from localspec.chat.conversation import ASSISTANT, INTERRUPTED, USER, Conversation
 from localspec.history.history import History
-from tests.tui.terminals import TIMEOUT, Terminal, chat, slow_model
+from tests.tui.terminals import PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 
 ROUNDS = 20
 SIDEBAR, MIDDLE = (0, 32), (32, 108)
@@ -43,7 +42,9 @@ class Seen:
         if said is None:
             return
         below = lines[said + 1 :]
-        head = next((n for n, line in enumerate(below) if re.match(r"slow\s+\d\d:\d\d$", line)), -1)
+        head = next(
+            (n for n, line in enumerate(below) if re.match(r"tale-13m\s+\d\d:\d\d$", line)), -1
+        )
         self.sent = self.sent or "sending …" not in below
         if head < 0:
             return
@@ -82,14 +83,11 @@ def stored(home: Path, title: str) -> Conversation:
         history.close()
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return slow_model(tmp_path_factory.getbasetemp())
-
-
-def test_a_killed_chat_loses_nothing(model: Path, tmp_path: Path) -> None:
+def test_a_killed_chat_loses_nothing(tmp_path: Path) -> None:
     dice = random.Random(4)
-    options = ("-m", str(model), "-d", "none", "--drafter", "none", "--temp", "0", "-n", "300")
+    opened = partial(
+        chat, *PLAIN, "-n", "300", command=SLOW_CHAT, home=tmp_path, columns=140, lines=45
+    )
     interrupted = 0
     kept_before: str | None = None
     for number in range(ROUNDS):
@@ -100,7 +98,7 @@ def test_a_killed_chat_loses_nothing(model: Path, tmp_path: Path) -> None:
         enough = 0 if number % 5 == 0 else 500
         delay = dice.uniform(0.0, 0.4 if number % 5 == 0 else 2.5)
         seen = Seen()
-        with chat(*options, home=tmp_path, columns=140, lines=45) as terminal:
+        with opened() as terminal:
             if kept_before is not None:
                 listed(terminal, kept_before)
             terminal.until("Write a message")
@@ -133,7 +131,7 @@ def test_a_killed_chat_loses_nothing(model: Path, tmp_path: Path) -> None:
     # It would show nothing if answers were over before they were killed.
     assert interrupted >= ROUNDS // 2
 
-    with chat(*options, home=tmp_path, columns=140, lines=45) as terminal:
+    with opened() as terminal:
         terminal.until("ended suddenly last time")
         for number in (2, ROUNDS - 1):
             title, other = f"Story {number:02}", f"Story {number - 1:02}"

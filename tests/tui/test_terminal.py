@@ -9,22 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.tui.terminals import LOCALSPEC, Terminal, chat, finished, slow_model
+from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, Terminal, chat, finished
 
 ASK = "Tell me a story about a fox.\r"
 CTRL_C, CTRL_Q, CTRL_Z = "\x03", "\x11", "\x1a"
 ANSWERING = "Once upon a time"
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return slow_model(tmp_path_factory.getbasetemp())
-
-
 @pytest.fixture
-def answering(model: Path, tmp_path: Path) -> Iterator[Terminal]:
+def answering(tmp_path: Path) -> Iterator[Terminal]:
     """A chat in mid-answer; the answer takes some seconds."""
-    with chat("-m", str(model), "--drafter", "none", "--temp", "0", home=tmp_path) as terminal:
+    with chat(*PLAIN, command=SLOW_CHAT, home=tmp_path) as terminal:
         terminal.until("no draft model")
         terminal.type(ASK)
         terminal.until("tok/s")

@@ -1,0 +1,52 @@
+"""A pair so small that a pass takes a tenth of a millisecond."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+import localspec
+from localspec import Engine, ModelOptions
+from localspec.llama.quantize import quantize
+from tests.planning.timed import Clock
+from tests.support import ggufs
+from tests.support.agreed_time import agree_on_time
+
+TINY_OPTIONS = ModelOptions(context=512, threads=1, kv_type_k="f32", kv_type_v="f32")
+
+
+class ModelFiles(NamedTuple):
+    """Files of a target and a draft model."""
+
+    target: Path
+    draft: Path
+
+
+@pytest.fixture(scope="session")
+def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
+    """Random weights, and a draft model that is often right, and not always.
+
+    Both are of 16 bits, so that rows are the same in passes over several tokens.
+    """
+    folder = tmp_path_factory.mktemp("tiny")
+    target, rough = ggufs.tiny_llama(folder / "target.gguf"), folder / "rough.gguf"
+    quantize(target, rough, "Q4_0", 1)
+    quantize(rough, folder / "draft.gguf", "F16", 1, again=True)
+    return ModelFiles(target, folder / "draft.gguf")
+
+
+@pytest.fixture(scope="module")
+def tiny(tiny_pair: ModelFiles) -> Iterator[Engine]:
+    """The tiny pair, opened."""
+    target, draft = tiny_pair
+    with localspec.load(target, draft=draft, options=TINY_OPTIONS) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def tiny_clock(tiny: Engine) -> Clock:
+    """What times the tiny pair; nothing but its passes moves it."""
+    return agree_on_time(tiny)

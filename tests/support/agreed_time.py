@@ -1,0 +1,63 @@
+"""Real models on a clock that only their passes move: each takes what was agreed on.
+
+Curves, paces and the account then learn from seconds that do not depend on the machine, and with a
+seed for the random numbers an answer alone is the same in every run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from localspec import Engine
+from localspec.llama.context import Context
+from localspec.llama.shared_context import Part, SharedContext
+from localspec.parallel_engine import ParallelEngine
+from tests.planning.timed import Clock
+from tests.support.sessions import make_drafts_cheap, target_seconds
+
+DRAFT_SECONDS = 0.001
+"""Of a pass of the draft model, over however many tokens."""
+
+
+def agree_on_time(engine: Engine) -> Clock:
+    """Have an engine's passes take what `make_drafts_cheap` says, and nothing else take long.
+
+    Returns:
+        The clock; the steps of an engine that gives one answer at a time have to be given it.
+    """
+    clock = Clock()
+    costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
+    if isinstance(engine, ParallelEngine):
+        engine._seats.rounds.clock = clock
+        for shared, cost in zip(engine._seats.shared, costs, strict=False):
+            _shared_passes_take(shared, clock, cost)
+    else:
+        for context, cost in zip(engine._contexts, costs, strict=False):
+            _passes_take(context, clock, cost)
+    make_drafts_cheap(engine, draft=DRAFT_SECONDS)
+    return clock
+
+
+def _passes_take(context: Context, clock: Clock, cost: Callable[[int], float]) -> None:
+    decode = context._decode
+
+    def timed(batch: Any, outputs: int) -> Any:
+        before, spent = context.native_seconds, cost(int(batch.n_tokens))
+        rows = decode(batch, outputs)
+        context.native_seconds = before + spent
+        clock.now += spent
+        return rows
+
+    context._decode = timed  # type: ignore[method-assign]
+
+
+def _shared_passes_take(shared: SharedContext, clock: Clock, cost: Callable[[int], float]) -> None:
+    decode = shared.decode
+
+    def timed(parts: Sequence[Part], padding: int = 0) -> Any:
+        rows = decode(parts, padding)
+        clock.now += cost(padding + sum(len(part.tokens) for part in parts))
+        return rows
+
+    shared.decode = timed  # type: ignore[method-assign]
