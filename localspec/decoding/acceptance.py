@@ -18,7 +18,6 @@ from localspec.decoding.sampling import Constraint, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
-
 UNDECIDED = 2.0
 """Where the target gives a second token a logit within so much of the best one's (a seventh of its
 probability), it could as well have said that one: drafts are wrong there more often than not."""

@@ -199,7 +199,7 @@ class AdaptivePlanner:
             for lesson in draft.lessons:
                 lesson.estimator.learn(lesson.features, bool(lesson.right))
             if plan.reviews is not None:
-                self._models[plan.reviews].reviewed(held, draft)
+                self._models[plan.reviews].reviewed(held, plan, draft)
             if plan.asks is not None:
                 self._learn_from_asking(self._models[plan.asks], plan, draft, step)
             self._learn_from_candidates(plan, draft, step)

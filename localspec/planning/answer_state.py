@@ -18,6 +18,7 @@ NONE, POOR, FAIR, GOOD = range(4)
 """What the lookup sources offer: nothing, too little to draft, a draft, a sure one. What a model
 source adds is learned apart for each: see `SourceProfile.off`."""
 
+
 class LookupValue(NamedTuple):
     """What the lookup sources offer at one place, by the best of them.
 
@@ -78,11 +79,9 @@ class ModelState:
         onward: how likely its next token was lately, where the ones before it were.
     """
 
-    SHORTEST_INTERVAL, LONGER = 16, 4
-    """Tokens between two trials at least, and how many times as long they become while they show
-    nothing."""
+    FIRST_INTERVAL, LONGEST_INTERVAL = 16, 64
     TRIALS = 0.01
-    """Of plain decoding, what trials may take."""
+    """Of plain decoding, what trials may take: where they are dear, they are further apart."""
     KEEP = 0.91
     """Weight of the past per time of asking."""
     EARLIER = 6.0
@@ -90,9 +89,10 @@ class ModelState:
     BONUS = 0.15
     """Tokens, over the root of the times counted: what is not well known is tried (optimism in the
     face of uncertainty; Lattimore & Szepesvári 2020, chapter 7)."""
-    HORIZON = 4
+    HORIZON, LONG_HORIZON = 4, 16
     """Times of asking over which the cost of catching up with the text is spread: where asking
-    pays only now and then, it is soon left off again."""
+    pays only now and then, it is soon left off again. Right after a trial that showed what it is
+    worth, more, the most in a long answer."""
     REVIEWED = 8
     """Tokens that it is tried on while it is not asked."""
     AT_RISK = 2.0
@@ -103,8 +103,9 @@ class ModelState:
     def __init__(self, source: ModelSource, profile: SourceProfile, row_overhead: float) -> None:
         self.source = source
         self.profile = profile
-        self.interval = self._first_interval = self.SHORTEST_INTERVAL
+        self.interval = self._first_interval = self.FIRST_INTERVAL
         self.asked_at = -1
+        self._reviewed_at = -self.LONG_HORIZON
         self.onward = 0.75
         self._before: AcceptanceEstimator | None = None
         self._features: tuple[float, ...] = ()
@@ -133,7 +134,7 @@ class ModelState:
             self._times = [self.EARLIER] * LOOKUP_KINDS
             self._off = [self.EARLIER * off for off in profile.off]
             share = rate * self._first_pass(self.REVIEWED, held) / self.TRIALS
-            self._first_interval = max(self.SHORTEST_INTERVAL, int(share))
+            self._first_interval = max(self.FIRST_INTERVAL, int(share))
             self.interval = self._first_interval
         if self._prospects is None or self._steps % self.REFRESH == 0:
             self._prospects = Prospects(value(), rate * self._first_pass(1, held))
@@ -160,7 +161,10 @@ class ModelState:
         reading = self._first_pass(unread, held)
         # Reading what it missed is paid once, and then earned back time by time.
         missed = reading - one if unread > 1 else 0.0
-        advantage = self.gain(looked_up) - rate * (one + missed / self.HORIZON)
+        times = self.HORIZON
+        if held - self._reviewed_at < self.LONG_HORIZON:
+            times = max(self.LONG_HORIZON, session.room // 4)
+        advantage = self.gain(looked_up) - rate * (one + missed / times)
         if looked_up.at_risk > self.AT_RISK * reading:
             return max(advantage, rate * (looked_up.at_risk - self.AT_RISK * reading))
         return advantage
@@ -181,15 +185,21 @@ class ModelState:
             return False
         return self._first_pass(self.REVIEWED, held) + self.first_pass(session) <= spare
 
-    def reviewed(self, held: int, draft: PlannedDraft) -> None:
+    def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
         """It was tried on the last few tokens."""
         assert self._before is not None
-        self.asked_at = held
+        assert self._prospects is not None
+        self.asked_at = self._reviewed_at = held
+        value, one = DraftValue(plan), plan.rate * self._first_pass(1, held)
         for estimator, features, right in draft.reviewed:
             if right is not None:
                 estimator.learn(features, right)
                 self._before.learn(self._features, right)
-        self.interval = min(self.interval * 2, self._first_interval * self.LONGER)
+            foreseen = self._before.predict(self._features)
+            gain = value.prospect(estimator.predict(features), foreseen, one)
+            for kind in (NONE, POOR):
+                self._was_off(kind, gain - self._prospects.gain(foreseen))
+        self.interval = min(self.interval * 2, max(self.LONGEST_INTERVAL, self._first_interval))
 
     def right(self, right: bool) -> None:
         """Whether the first token of a draft was."""
@@ -198,13 +208,15 @@ class ModelState:
 
     def asked(self, held: int, plan: AdaptivePlan, gain: float) -> None:
         """It was asked, and gained so many tokens before the cost of its first pass."""
-        kind = plan.lookup_kind
         off = gain - plan.prospect
-        self.profile.was_off(kind, off)
-        self._off[kind] = self._off[kind] * self.KEEP + off
-        self._times[kind] = self._times[kind] * self.KEEP + 1.0
+        self.profile.was_off(plan.lookup_kind, off)
+        self._was_off(plan.lookup_kind, off)
         self.asked_at = held
         self.interval = self._first_interval
+
+    def _was_off(self, kind: int, tokens: float) -> None:
+        self._off[kind] = self._off[kind] * self.KEEP + tokens
+        self._times[kind] = self._times[kind] * self.KEEP + 1.0
 
     def _first_pass(self, unread: int, held: int) -> float:
         """Seconds until its first token, `unread` tokens behind."""

@@ -16,8 +16,8 @@ from localspec.planning.thread_curves import ThreadCurves
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
 LOOKUP_KINDS = 4
-"""How far off the prospects of asking a model source are is learned apart by what the lookup sources
-offer: nothing, too little to draft, a draft, a sure one."""
+"""How far off the prospects of asking a model source are is learned apart by what the lookup
+sources offer: nothing, too little to draft, a draft, a sure one."""
 
 
 class SourceProfile:

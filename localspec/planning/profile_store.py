@@ -31,9 +31,7 @@ class ProfileStore:
         now: tells the time of day, in seconds.
     """
 
-    def __init__(
-        self, identity: dict[str, Any], *, now: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, identity: dict[str, Any], *, now: Callable[[], float] = time.time) -> None:
         self._now = now
         self.identity = identity = identity | {"format": FORMAT}
         self.path = folder() / f"{fingerprint(identity)[:24]}.json"
