@@ -16,7 +16,7 @@ from localspec.planning.plan import AdaptivePlan, PlannedDraft
 
 NONE, POOR, FAIR, GOOD = range(4)
 """What the lookup sources offer: nothing, too little to draft, a draft, a sure one. What a model
-source adds is learned apart for each: see `SourceProfile.off`."""
+source adds is learned apart for each: see `SourceProfile.came_true`."""
 
 
 class LookupValue(NamedTuple):
@@ -69,9 +69,9 @@ class ModelState:
     """Whether to ask a model source, by how sure the target is and by what asking brought.
 
     What it gains is foreseen from how likely its first token is right (see
-    `localspec.planning.asking`), and put right by how far off that was, of all times it was asked,
-    the latest weighing most: a single one may gain three tokens or none, and a few unlucky ones in
-    a row say little.
+    `localspec.planning.asking`), and put right by how much of that came true, of all times it was
+    asked, the latest weighing most: a single one may gain three tokens or none, and a few unlucky
+    ones in a row say little.
 
     Attributes:
         interval: tokens until it is tried again, if it did not pay.
@@ -112,8 +112,9 @@ class ModelState:
         self._chance = 0.0
         self._prospects: Prospects | None = None
         self._steps = 0
-        # Sums of how far off the prospects were, by what the lookup sources offered.
-        self._off: list[float] = []
+        # Sums of what was foreseen and of what came, by what the lookup sources offered.
+        self._foreseen: list[float] = []
+        self._came: list[float] = []
         self._times: list[float] = []
         self._row_overhead = row_overhead
 
@@ -132,7 +133,11 @@ class ModelState:
             self.asked_at = held
             self._before = profile.estimators[BEFORE + self.source.kind(session)]
             self._times = [self.EARLIER] * LOOKUP_KINDS
-            self._off = [self.EARLIER * off for off in profile.off]
+            self._foreseen = [self.EARLIER * profile.USUAL] * LOOKUP_KINDS
+            self._came = [
+                foreseen * share
+                for foreseen, share in zip(self._foreseen, profile.came_true, strict=True)
+            ]
             share = rate * self._first_pass(self.REVIEWED, held) / self.TRIALS
             self._first_interval = max(self.FIRST_INTERVAL, int(share))
             self.interval = self._first_interval
@@ -148,9 +153,9 @@ class ModelState:
 
     def gain(self, looked_up: LookupValue) -> float:
         """Tokens that asking it is expected to gain, optimistically."""
-        times = self._times[looked_up.kind]
-        off = self._off[looked_up.kind] / times
-        return self.prospect(looked_up) + off + self.BONUS / math.sqrt(times)
+        kind = looked_up.kind
+        came_true = self._came[kind] / self._foreseen[kind]
+        return came_true * self.prospect(looked_up) + self.BONUS / math.sqrt(self._times[kind])
 
     def advantage(self, session: Session, looked_up: LookupValue, rate: float) -> float:
         """Tokens that asking it gains over what it costs; above 0 it pays."""
@@ -198,7 +203,7 @@ class ModelState:
             foreseen = self._before.predict(self._features)
             gain = value.prospect(estimator.predict(features), foreseen, one)
             for kind in (NONE, POOR):
-                self._was_off(kind, gain - self._prospects.gain(foreseen))
+                self._count(kind, self._prospects.gain(foreseen), gain)
         self.interval = min(self.interval * 2, max(self.LONGEST_INTERVAL, self._first_interval))
 
     def right(self, right: bool) -> None:
@@ -208,15 +213,16 @@ class ModelState:
 
     def asked(self, held: int, plan: AdaptivePlan, gain: float) -> None:
         """It was asked, and gained so many tokens before the cost of its first pass."""
-        off = gain - plan.prospect
-        self.profile.was_off(plan.lookup_kind, off)
-        self._was_off(plan.lookup_kind, off)
+        self.profile.learn_prospect(plan.lookup_kind, plan.prospect, gain)
+        self._count(plan.lookup_kind, plan.prospect, gain)
         self.asked_at = held
         self.interval = self._first_interval
 
-    def _was_off(self, kind: int, tokens: float) -> None:
-        self._off[kind] = self._off[kind] * self.KEEP + tokens
-        self._times[kind] = self._times[kind] * self.KEEP + 1.0
+    def _count(self, kind: int, foreseen: float, came: float) -> None:
+        keep = self.KEEP
+        self._foreseen[kind] = self._foreseen[kind] * keep + foreseen
+        self._came[kind] = self._came[kind] * keep + came
+        self._times[kind] = self._times[kind] * keep + 1.0
 
     def _first_pass(self, unread: int, held: int) -> float:
         """Seconds until its first token, `unread` tokens behind."""

@@ -16,7 +16,7 @@ from localspec.planning.thread_curves import ThreadCurves
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
 LOOKUP_KINDS = 4
-"""How far off the prospects of asking a model source are is learned apart by what the lookup
+"""How much of the prospects of asking a model source comes true is learned apart by what the lookup
 sources offer: nothing, too little to draft, a draft, a sure one."""
 
 
@@ -27,13 +27,15 @@ class SourceProfile:
         costs: T(n) of its model on the present count of threads; empty for a lookup source, and
             before it is calibrated. `curves` has those on other counts.
         estimators: of acceptance, by kind of candidate.
-        off: by that, tokens by which asking it gained more than was foreseen; `asked` counts how
-            often it was.
+        came_true: by that, the share of the tokens foreseen that asking it gained; `asked` counts
+            how often it was.
     """
 
-    PATIENCE, OFF_RATE = 24, 0.02
-    """Times of asking for which nothing being off counts besides, and the weight of one when there
-    were many."""
+    PATIENCE, RATE = 24, 0.02
+    """Times of asking for which the prospects are believed as they are, and the weight of one when
+    there were many."""
+    USUAL = 0.5
+    """Tokens that asking usually gains."""
 
     def __init__(self, priors: Mapping[str, tuple[float, ...]] | None = None) -> None:
         self._priors = dict(priors or {})
@@ -43,7 +45,7 @@ class SourceProfile:
     def forget_estimates(self) -> None:
         """Forget what was learned from answers, keep what passes cost."""
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        self.off = [0.0] * LOOKUP_KINDS
+        self.came_true = [1.0] * LOOKUP_KINDS
         self.asked = [0] * LOOKUP_KINDS
 
     @property
@@ -59,18 +61,22 @@ class SourceProfile:
         for estimator in self.estimators.values():
             estimator.begin()
 
-    def was_off(self, lookup_kind: int, tokens: float) -> None:
-        """Learn by how much what asking it was worth was more than foreseen."""
+    def learn_prospect(self, lookup_kind: int, foreseen: float, came: float) -> None:
+        """Learn what asking it was worth, in tokens."""
         self.asked[lookup_kind] += 1
-        rate = max(self.OFF_RATE, 1.0 / (self.asked[lookup_kind] + self.PATIENCE))
-        self.off[lookup_kind] += rate * (tokens - self.off[lookup_kind])
+        rate = max(self.RATE, 1.0 / (self.asked[lookup_kind] + self.PATIENCE))
+        share = self.came_true[lookup_kind]
+        # The error in tokens, as a share of what is usual: prospects near 0 say nothing.
+        self.came_true[lookup_kind] = max(
+            0.0, share + rate * (came - share * foreseen) / max(foreseen, self.USUAL)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {
             "costs": self.curves.as_dict(),
             "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
-            "off": self.off,
+            "came_true": self.came_true,
             "asked": self.asked,
         }
 
@@ -94,7 +100,7 @@ class SourceProfile:
             ValueError: not such a record.
         """
         try:
-            off = [float(tokens) for tokens in stored["off"]]
+            came_true = [float(share) for share in stored["came_true"]]
             asked = [int(count) for count in stored["asked"]]
             kinds = stored["estimators"]
             estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
@@ -103,11 +109,11 @@ class SourceProfile:
                     estimator.restore(kinds[kind])
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
-        if not all(map(math.isfinite, off)) or min(asked, default=-1) < 0:
+        if not all(map(math.isfinite, came_true)) or min(asked, default=-1) < 0:
             raise ValueError("a number out of its range")
-        if not len(off) == len(asked) == LOOKUP_KINDS:
+        if not len(came_true) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
-        self.estimators, self.off, self.asked = estimators, off, asked
+        self.estimators, self.came_true, self.asked = estimators, came_true, asked
 
 
 def check(stored: Any) -> None:

@@ -263,7 +263,7 @@ def test_no_draft_risks_more_than_the_fund_has(
     kind = BranchingToyCache if branching else ToyCache
     cache = kind(model, capacity=400)
     source = DraftModelSource(DraftModel(cache, WORDS))
-    profile.source(source).off = [3.0] * LOOKUP_KINDS
+    profile.source(source).came_true = [3.0] * LOOKUP_KINDS
     profile.source(source).asked = [50] * LOOKUP_KINDS
     lookup = ListedSource([expects(5 + n, chance) for n, chance in enumerate(listed)])
     planner = AdaptivePlanner(
@@ -350,7 +350,7 @@ def test_step_that_is_held_back_says_so_and_is_counted(greedy: bool) -> None:
     profile.account.fund = 0.5 * UNIT
     cache = ToyCache(Follows({}, WORDS), capacity=400)
     source = DraftModelSource(DraftModel(cache, WORDS))
-    profile.source(source).off, profile.source(source).asked = [5.0] * 4, [50] * 4
+    profile.source(source).came_true, profile.source(source).asked = [5.0] * 4, [50] * 4
     planner = AdaptivePlanner(
         profile, [], [source], Limits(400, 15, 8), greedy=greedy, trees=True, drawn=True
     )
@@ -366,7 +366,7 @@ def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_hol
     """What it takes is known, so it is no bet; here 20 tokens at 0.3 of a plain pass each."""
     profile = profile_of([1.0 + 0.1 * n for n in range(16)], [0.3 * n for n in range(1, 33)])
     source = DraftModelSource(DraftModel(ToyCache(Follows({}, WORDS), capacity=400), WORDS))
-    profile.source(source).off, profile.source(source).asked = [5.0] * 4, [50] * 4
+    profile.source(source).came_true, profile.source(source).asked = [5.0] * 4, [50] * 4
     planner = AdaptivePlanner(
         profile, [], [source], Limits(400, 15, 8), greedy=True, trees=True, drawn=True
     )

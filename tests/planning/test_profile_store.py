@@ -43,7 +43,7 @@ def taught() -> PairProfile:
     for source in SOURCES:
         known = profile.source(source)
         known.costs.learn({1: 0.002}, 0)
-        known.was_off(2, 0.9)
+        known.learn_prospect(2, 0.9, 0.5)
         for kind, prior in source.priors.items():
             for accepted in (True, True, False):
                 features = [1.0, *([0.5] * (len(prior) - 1))]
@@ -68,7 +68,7 @@ def test_everything_comes_back() -> None:
             found, known = there.estimators[kind], here.estimators[kind]
             assert found.predict(features) == known.predict(features)
             assert found.seen == 3
-        assert there.off == here.off
+        assert there.came_true == here.came_true
         assert there.costs.seconds(1, 0) == 0.002
     assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
 
@@ -80,13 +80,13 @@ def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
     without = PairProfile()
     assert ProfileStore(IDENTITY).load(without)
     for source in SOURCES[:1]:
-        without.source(source).was_off(1, 2.0)
+        without.source(source).learn_prospect(1, 0.5, 2.0)
     ProfileStore(IDENTITY).save(without)
     again = PairProfile()
     assert ProfileStore(IDENTITY).load(again)
     known, wanted = again.source(SOURCES[-1]), taught().source(SOURCES[-1])
     assert known.as_dict() == wanted.as_dict()
-    assert again.source(SOURCES[0]).off == without.source(SOURCES[0]).off
+    assert again.source(SOURCES[0]).came_true == without.source(SOURCES[0]).came_true
 
 
 def test_estimator_with_other_features_than_stored_starts_anew() -> None:
@@ -98,7 +98,7 @@ def test_estimator_with_other_features_than_stored_starts_anew() -> None:
     known = profile.source(source)
     assert known.estimators["greedy"].seen == 0
     assert known.estimators["sampled"].seen == 3
-    assert known.off[2] == taught().source(SOURCES[0]).off[2]
+    assert known.came_true[2] == taught().source(SOURCES[0]).came_true[2]
 
 
 def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
@@ -191,9 +191,9 @@ BROKEN: dict[str, Callable[[str], str]] = {
     "no account": edited(lambda stored: stored.pop("account")),
     "nan fund": edited(lambda stored: stored["account"].update(fund=NAN)),
     "savings of text": edited(lambda stored: stored["account"].update(saved="much")),
-    "no offs": edited(lambda stored: model(stored).update(off=[])),
-    "nan off": edited(lambda stored: model(stored).update(off=[NAN] * 4)),
-    "off of text": edited(lambda stored: model(stored).update(off=["a"] * 4)),
+    "no shares": edited(lambda stored: model(stored).update(came_true=[])),
+    "nan shares": edited(lambda stored: model(stored).update(came_true=[NAN] * 4)),
+    "shares of text": edited(lambda stored: model(stored).update(came_true=["a"] * 4)),
     "endless asking": edited(lambda stored: model(stored).update(asked=[INF] * 4)),
     "asked less than never": edited(lambda stored: model(stored).update(asked=[-5] * 4)),
     "nan overhead": edited(lambda stored: stored.update(step_overhead=NAN)),
