@@ -25,6 +25,11 @@ check: $(READY)
 overhead: $(READY)
 	$(BIN)/python -m tools.overhead
 
+# llama.cpp with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
+rpc: $(READY)
+	$(BIN)/python -m tools.rpc_build
+	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -42,4 +47,4 @@ $(SMOLLM2): $(READY)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check overhead format clean
+.PHONY: demo story check overhead rpc format clean

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ModelInvalid,
         ModelNotFound,
         NativeError,
+        ServerUnreachable,
         SessionError,
         UsageError,
     )
@@ -57,6 +58,7 @@ __all__ = [
     "NativeError",
     "OpenedSession",
     "SamplingParams",
+    "ServerUnreachable",
     "SessionError",
     "Stream",
     "UsageError",
@@ -86,6 +88,7 @@ _HOMES = {
         "ModelInvalid",
         "ModelNotFound",
         "NativeError",
+        "ServerUnreachable",
         "SessionError",
         "UsageError",
     ),

@@ -499,6 +499,7 @@ class Engine:
             for step in steps:
                 self._threads.between()
                 stats.threads = self.threads
+                stats.notices += self._target.told()
                 yield step
 
     def _check_open(self) -> None:

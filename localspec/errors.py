@@ -10,6 +10,7 @@
     ├── HistoryError          exit code 1   the history of chats cannot be read or written
     ├── SessionError          exit code 1   a session's file cannot be read or written
     ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
+    ├── ServerUnreachable     exit code 1   an RPC server does not answer, or no longer
     └── Cancelled             exit code 130 stopped on request
 
 A message is one sentence that names the cause, followed by one that names the next step. This
@@ -79,6 +80,10 @@ class SessionError(LocalspecError):
 
 class NativeError(LocalspecError):
     """llama.cpp reported a failure that no check of ours foresaw."""
+
+
+class ServerUnreachable(LocalspecError):
+    """A machine that the model's layers are shared with (`--rpc`) does not answer, or no longer."""
 
 
 class Cancelled(LocalspecError):

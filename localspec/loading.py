@@ -7,13 +7,20 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import (
+    DraftMismatch,
+    LocalspecError,
+    ModelInvalid,
+    ModelNotFound,
+    NativeError,
+)
 from localspec.hub import resolution
 from localspec.identity import file_identity, machine
 from localspec.keywords import LoadKeywords, with_keywords
@@ -77,7 +84,6 @@ def load(
         TypeError: a keyword that there is not; the message names the nearest.
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError: see `localspec.errors`.
     """
-    from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
     from localspec.parallel_engine import ParallelEngine, seats_over
 
@@ -103,7 +109,7 @@ def load(
     reports = _shares(progress, [one.path for one in found])
     with ExitStack() as opened:
         _require_undamaged(path)
-        target_model = opened.enter_context(Model(path, options, progress=reports[0]))
+        target_model = opened.enter_context(_target_model(path, options, reports[0]))
         notices = [notice for one in found for notice in one.notices]
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
@@ -111,6 +117,9 @@ def load(
                 f"{path.name} answers one at a time: its memory is recurrent, and cannot hold "
                 "several texts that are drafted for."
             )
+        if options.parallel > 1 and options.rpc:
+            options = replace(options, parallel=1)
+            notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
         if options.parallel > 1 and options.prompt_cache:
             options = replace(options, prompt_cache=0)
             notices.append(
@@ -178,12 +187,11 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     Raises:
         NativeError: there is no memory for another cache.
     """
-    from localspec.llama.context import Context
-
-    _require_room(engine, options)
+    if not options.rpc:  # a server's memory is asked for when the cache is made
+        _require_room(engine, options)
     controller, fixed_threads = _threads(options, engine.model, OtherProcesses())
     with ExitStack() as opened:
-        context = opened.enter_context(closing(Context(engine.model, options)))
+        context = opened.enter_context(closing(_context(engine.model, options)))
         beside = Engine(
             context,
             None,
@@ -239,12 +247,42 @@ _NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
 
 def _cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
     """A cache for one answer, or for several; `cells`: as many times the context."""
-    from localspec.llama.context import Context
     from localspec.llama.shared_context import SharedContext
 
     if options.parallel > 1:
         return SharedContext(model, options, cells=cells)
-    return Context(model, options)
+    return _context(model, options)
+
+
+def _context(model: Model, options: ModelOptions) -> Context:
+    """A cache for one answer at a time, where the model is."""
+    from localspec.llama.context import Context
+
+    if not options.rpc:
+        return Context(model, options)
+    from localspec.remote.context import RemoteContext
+    from localspec.remote.model import RemoteModel
+
+    assert isinstance(model, RemoteModel)
+    return RemoteContext(model, replace(options, rpc=()))
+
+
+def _target_model(
+    path: Path, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model:
+    """The target, here or on RPC servers."""
+    from localspec.llama.model import Model
+
+    if not options.rpc:
+        return Model(path, options, progress=progress)
+    from localspec.llama import library
+    from localspec.pairing.remote_room import require_remote_room
+    from localspec.remote.model import RemoteModel
+
+    library.require_rpc()
+
+    room = partial(require_remote_room, path, options)
+    return RemoteModel(path, options, progress=progress, require_room=room)
 
 
 def _open_draft(
@@ -412,6 +450,9 @@ def _threads(
     counts = thread_counts() if asked is None else [asked]
     if asked is None:
         reason = "nothing disturbs them" if len(counts) > 1 else "the only core"
+    if asked is None and options.rpc:
+        # What its passes take says nothing about the processor of this machine.
+        counts, reason = [cores], "the passes run on other machines"
     controller = ThreadController(
         counts,
         cores=cores,
@@ -427,6 +468,8 @@ def _side_by_side(options: ModelOptions) -> bool:
     """Whether target and draft model have devices, or cores, of their own."""
     from localspec.llama import library
 
+    if options.rpc:
+        return True  # its passes keep other machines busy
     if options.draft_gpu_layers not in (None, options.gpu_layers):
         return library.accelerated()
     if options.draft_threads is None or options.fixed_threads is None:

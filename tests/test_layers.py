@@ -18,6 +18,7 @@ LAYERS = (
     ("text", "files", "identity", "worker_threads"),
     ("decoding",),
     ("llama",),
+    ("remote",),
     ("gguf",),
     ("planning", "prompting"),
     ("drafters",),

@@ -45,7 +45,8 @@ CALIBRATION = {
 }
 
 
-@o.takes(MODEL, DRAFT_MODEL, CALIBRATION)
+# It judges this machine; RPC servers are others.
+@o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, CALIBRATION)
 def doctor(
     context: typer.Context,
     *,

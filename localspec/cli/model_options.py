@@ -66,8 +66,9 @@ MODEL = {
     "rpc": _model(
         list[str],
         "--rpc",
-        metavar="HOST:PORT",
-        help="Share the layers with a llama.cpp RPC server. Repeatable.",
+        metavar="HOST:PORT,…",
+        help="Have llama.cpp RPC servers compute the layers of the model, not of its draft model. "
+        "Repeatable.",
     ),
 }
 """The model, and where and how it runs."""

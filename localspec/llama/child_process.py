@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from time import monotonic
 
@@ -31,21 +31,7 @@ def run(
         Cancelled: `cancelled` said so.
         OSError: it cannot be started.
     """
-    child = subprocess.Popen(
-        command(module, *arguments),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=os.environ
-        | {
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-            # Else ggml calls a debugger when it aborts, which takes longer than all the rest.
-            "GGML_NO_BACKTRACE": "1",
-        },
-        # A Ctrl+C meant for us must not look like a crash of the child. On POSIX the child also
-        # leads a group of its own, which is what is killed.
-        start_new_session=True,
-    )
+    child = start(module, *arguments)
     deadline = monotonic() + limit
     try:
         while True:
@@ -56,7 +42,37 @@ def run(
             if monotonic() > deadline:
                 raise TimeoutError(f"{module} took more than {limit:.0f} seconds")
     finally:
-        _kill(child)
+        kill(child)
+
+
+def start(
+    module: str, *arguments: str, pipe: int = subprocess.DEVNULL, keep: Sequence[int] = ()
+) -> subprocess.Popen[bytes]:
+    """Start `python -m module`, which sees what we import from.
+
+    Args:
+        pipe: what its standard input and output are.
+        keep: file descriptors that it inherits; not on Windows.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    return subprocess.Popen(
+        command(module, *arguments),
+        stdin=pipe,
+        stdout=pipe,
+        stderr=subprocess.DEVNULL,
+        env=os.environ
+        | {
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+            # Else ggml calls a debugger when it aborts, which takes longer than all the rest.
+            "GGML_NO_BACKTRACE": "1",
+        },
+        # A Ctrl+C meant for us must not look like a crash of the child. On POSIX the child also
+        # leads a group of its own, which is what is killed.
+        start_new_session=True,
+        pass_fds=tuple(keep),
+    )
 
 
 def command(module: str, *arguments: str) -> list[str]:
@@ -64,7 +80,8 @@ def command(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
+def kill(child: subprocess.Popen[bytes]) -> None:
+    """End a child, and whatever it started."""
     if child.poll() is not None:
         return  # its number may be another process's by now
     if sys.platform == "win32":

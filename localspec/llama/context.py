@@ -69,12 +69,24 @@ class Context:
         watch: told about every pass, and asked before the chunks of a prompt; None for nobody.
     """
 
-    def __init__(self, model: Model, options: ModelOptions) -> None:
+    def __init__(
+        self,
+        model: Model,
+        options: ModelOptions,
+        *,
+        flag: ctypes.Array[ctypes.c_char] | None = None,
+    ) -> None:
+        """Make a cache.
+
+        Args:
+            flag: where `cancel` says so, two characters; None has them made. It must outlive the
+                context.
+        """
         self.model = model
         self.tokens: list[int] = []
         self.native_seconds = 0.0
         self.watch: PassWatch | None = None
-        self._flag = ctypes.create_string_buffer(2)
+        self._flag = ctypes.create_string_buffer(2) if flag is None else flag
         library.forget_complaints()
         params = context_params(model, options, self._flag)
         self._handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
@@ -120,6 +132,10 @@ class Context:
         self._gives_hidden = False  # whether it was ever asked to
         self._last_pass = 0  # tokens
         self._views: dict[tuple[int, int], Rows] = {}
+
+    def told(self) -> list[str]:
+        """What befell its passes since this was asked last, sentences for the user."""
+        return []
 
     def filler(self, count: int) -> list[int]:
         """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may

@@ -21,7 +21,8 @@ class Device:
         name, description: as it calls itself, e.g. "CUDA0" and "NVIDIA H200".
         kind: one of KINDS, "other" for what is newer.
         free, total: bytes of its memory; 0 where it does not tell. An integrated GPU's are those
-            of main memory.
+            of main memory, and those of an RPC server's processor of that machine's.
+        remote: whether it is on another machine, see `localspec.remote`.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Device:
     kind: str
     free: int
     total: int
+    remote: bool = False
 
     @property
     def takes_layers(self) -> bool:
@@ -44,6 +46,7 @@ def devices() -> list[Device]:
             ggml.text(ggml.device_description(handle)),
             KINDS.get(ggml.device_type(handle), "other"),
             *ggml.device_memory(handle),
+            remote=ggml.text(ggml.registry_name(ggml.device_registry(handle))).startswith("RPC"),
         )
         for handle in ggml.devices()
     ]

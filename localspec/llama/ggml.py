@@ -48,6 +48,9 @@ device_description: Callable[[int], bytes | None] = _function(
     "ggml_backend_dev_description", ctypes.c_char_p, _Pointer
 )
 device_type: Callable[[int], int] = _function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
+device_registry: Callable[[int], int] = _function(
+    "ggml_backend_dev_backend_reg", _Pointer, _Pointer
+)
 _buffer_name: Callable[[int], bytes | None] = _function(
     "ggml_backend_buft_name", ctypes.c_char_p, _Pointer
 )

@@ -7,7 +7,7 @@ import logging
 import re
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import PurePath
 
 import llama_cpp
@@ -74,6 +74,20 @@ def on_abort(tell: Callable[[NativeError], object]) -> None:
     It is called in the thread that finds the trouble first, and the process ends when it returns.
     One for each process: the last one said. Does nothing where the library has no such hook.
     """
+
+    on_last_words(lambda words: tell(gave_up(words)))
+
+
+def gave_up(words: str) -> NativeError:
+    """What to say where llama.cpp aborts; `words`: its last."""
+    return NativeError(
+        f"llama.cpp gave up: {words}. The file of the model may be damaged: download it again, or "
+        "choose another model."
+    )
+
+
+def on_last_words(tell: Callable[[str], object]) -> None:
+    """The same, told what llama.cpp says and where, and nothing about its cause."""
     global _abort
     first = threading.Lock()
 
@@ -82,12 +96,7 @@ def on_abort(tell: Callable[[NativeError], object]) -> None:
             pass  # another thread of this pass was first, and ends the process
         where, _, what = words.decode("utf-8", "replace").strip().partition(": ")
         place = f" ({PurePath(where).name})" if what else ""
-        tell(
-            NativeError(
-                f"llama.cpp gave up: {what or where}{place}. The file of the model may be damaged: "
-                "download it again, or choose another model."
-            )
-        )
+        tell(f"{what or where}{place}")
 
     callback = ggml.AbortCallback(abort)
     if ggml.set_abort_callback(callback):
@@ -124,23 +133,29 @@ def default_threads() -> int:
         return physical
 
 
-def add_rpc_servers(servers: tuple[str, ...]) -> None:
-    """Make the devices of llama.cpp RPC servers (`host:port`) available to models loaded later.
+def require_rpc() -> None:
+    """Return where this build can use RPC servers.
 
     Raises:
-        UsageError: the build has no RPC backend.
-        NativeError: a server does not answer.
+        UsageError: it has no RPC backend.
     """
     if not llama_cpp.llama_supports_rpc():
         raise UsageError(
             "This build of llama-cpp-python has no RPC backend. Reinstall it with "
             'CMAKE_ARGS="-DGGML_RPC=on", or leave out --rpc.'
         )
+
+
+def add_rpc_servers(servers: Sequence[str]) -> None:
+    """Make the devices of llama.cpp RPC servers (`host:port`) available to models loaded later.
+
+    Where one does not answer, llama.cpp aborts the process: see `localspec.remote`.
+
+    Raises:
+        NativeError: a server has no devices.
+    """
     for server in servers:
         found = ggml.add_rpc_server(server)
         if not found:
-            raise NativeError(
-                f"The RPC server {server} does not answer. Start rpc-server there, "
-                "or leave it out of --rpc."
-            )
+            raise NativeError(f"The RPC server {server} has no devices. Leave it out of --rpc.")
         ggml.register(found)

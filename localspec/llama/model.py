@@ -52,6 +52,7 @@ class Model:
         progress: Progress | None = None,
         weight_buffers: bool | None = None,
         cpu_alone: bool = False,
+        vocabulary_alone: bool = False,
     ) -> None:
         """Open a file.
 
@@ -60,17 +61,17 @@ class Model:
                 work here.
             cpu_alone: leave devices beside the CPU alone. Without any layer there, llama.cpp still
                 sends them the weights for long prompts, and sets memory aside for that.
+            vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
+                llama.cpp then knows nothing.
         """
         self.path = path
         self.handle: Any = None
         _check_file(path)
         library.start()
-        if options.rpc:
-            library.add_rpc_servers(options.rpc)
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
         try:
-            self.handle = self._load(options, progress, weight_buffers, cpu_alone)
+            self.handle = self._load(options, progress, weight_buffers, cpu_alone, vocabulary_alone)
             self.metadata = self._read_metadata()
             self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
@@ -118,6 +119,7 @@ class Model:
         progress: Progress | None,
         weight_buffers: bool,
         cpu_alone: bool,
+        vocabulary_alone: bool,
     ) -> Any:
         raised: list[BaseException] = []
 
@@ -137,6 +139,7 @@ class Model:
             params.devices = ctypes.cast(none, ctypes.c_void_p)
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
+        params.vocab_only = vocabulary_alone
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)

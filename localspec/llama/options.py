@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from localspec.errors import UsageError
@@ -15,6 +16,8 @@ DEFAULT_CONTEXT = 8192
 LEAST_CHUNK = 64
 """A prompt is not cut into less: passes over 64 tokens cost as much for each token as those over
 512, and give the same bits; below that other kernels serve."""
+MOST_SERVERS = 16
+"""RPC servers at once: GGML_RPC_MAX_SERVERS of ggml-rpc.h."""
 MOST_PARALLEL = 32
 """Answers at once. llama.cpp knows 256 sequence ids in all."""
 
@@ -37,7 +40,8 @@ class ModelOptions:
             flash attention.
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
-        rpc: `host:port` of llama.cpp RPC servers to share the layers with.
+        rpc: `host:port` of llama.cpp RPC servers that the target's layers are shared with, several
+            in one string too, with commas. The draft model stays here. See `localspec.remote`.
         requantize_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where
             that is faster; it is made once and kept in the cache folder. Never changes an answer.
         cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
@@ -75,6 +79,12 @@ class ModelOptions:
     parallel_chunk: int = LEAST_CHUNK
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rpc", rpc_servers(self.rpc))
+        if self.rpc and self.gpu_layers == 0:
+            raise UsageError(
+                "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
+                "them, or leave out --rpc."
+            )
         if self.context < 0 or 0 < self.context < 8:
             raise UsageError(
                 f"A context of {self.context} tokens is too short. Give 8 or more, "
@@ -136,8 +146,31 @@ class ModelOptions:
             self,
             context=context,
             threads=self.draft_threads or self.threads,
+            rpc=(),
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
+
+
+def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
+    """Addresses of RPC servers, one in a string or several with commas between them.
+
+    Raises:
+        UsageError: one is no `host:port`.
+    """
+    texts = (said,) if isinstance(said, str) else said
+    found = [part.strip() for text in texts for part in text.split(",")]
+    for address in found:
+        host, _, port = address.rpartition(":")
+        if not host or ":" in host or not port.isdecimal() or not 0 < int(port) < 65536:
+            raise UsageError(
+                f"'{address}' is no address of an RPC server. Give HOST:PORT, such as "
+                "192.168.1.20:50052."
+            )
+    if len(found) > MOST_SERVERS:
+        raise UsageError(
+            f"There are {len(found)} RPC servers. llama.cpp takes {MOST_SERVERS} at most."
+        )
+    return tuple(dict.fromkeys(found))
 
 
 def thread_count(text: str) -> int | str:

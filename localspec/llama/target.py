@@ -33,6 +33,10 @@ class LlamaTarget:
             "keeps no snapshots of it"
         )
 
+    def told(self) -> list[str]:
+        """What befell its passes since this was asked last, sentences for the user."""
+        return self._context.told()
+
     def reuse(self, prompt: Sequence[int]) -> int:
         """Keep what the cache shares with a new prompt; return how many tokens that is.
 

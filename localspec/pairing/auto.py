@@ -76,6 +76,7 @@ def decide(
         accelerated=accelerated,
         device_free=device_free,
         through_text=_crosses(options),
+        remote=bool(options.rpc),
     )
     measured = {_real(one.draft): one for one in known if one.draft is not None}
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
@@ -169,6 +170,7 @@ def _signature(
         "context": options.context,
         "accelerated": accelerated,
         "crosses": _crosses(options),
+        "remote": bool(options.rpc),
     }
     return fingerprint(facts)
 

@@ -51,6 +51,7 @@ def candidates(
     accelerated: bool = False,
     device_free: int = 0,
     through_text: bool = True,
+    remote: bool = False,
 ) -> list[DraftCandidate]:
     """Judge every local model as a draft for the target; the most promising come first.
 
@@ -61,11 +62,14 @@ def candidates(
         accelerated: whether the models run on a GPU.
         device_free: bytes that it has left in memory of its own.
         through_text: whether drafts of another vocabulary may be used.
+        remote: whether the target's layers are on other machines, and the drafts here.
     """
     own = {_real(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(target, parameters, model, context, accelerated, device_free, through_text)
+        _candidate(
+            target, parameters, model, context, accelerated, device_free, through_text, remote
+        )
         for model in models
         if _real(model.path) not in own and not _is_foreign_demo(target, model)
     ]
@@ -98,6 +102,7 @@ def _candidate(
     accelerated: bool,
     device_free: int,
     through_text: bool,
+    remote: bool,
 ) -> DraftCandidate:
     if model.problem is not None:
         return DraftCandidate(model, None, None, model.problem.rstrip("."))
@@ -110,11 +115,16 @@ def _candidate(
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
     verdict = judge_files(
-        target, draft, context=context, through_text=through_text, device_free=device_free
+        target,
+        draft,
+        context=context,
+        through_text=through_text,
+        device_free=device_free,
+        remote=remote,
     )
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
-    expected = forecast(target, draft, verdict, accelerated=accelerated)
+    expected = forecast(target, draft, verdict, accelerated=accelerated, remote=remote)
     return DraftCandidate(model, verdict, expected, None)
 
 

@@ -55,16 +55,23 @@ class Forecast:
 
 
 def forecast(
-    target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, *, accelerated: bool
+    target: GGUFFile,
+    draft: GGUFFile,
+    verdict: PairVerdict,
+    *,
+    accelerated: bool,
+    remote: bool = False,
 ) -> Forecast:
     """Of a pair that was judged usable.
 
     Args:
         accelerated: whether the models run on a GPU.
+        remote: whether the target's layers are on other machines. A pass then takes the link's time
+            whatever is in it, so its cost is taken to grow as slowly as a GPU's does.
     """
     cost = relative_cost(target, draft, accelerated=accelerated)
     acceptance = likely_acceptance(cost, verdict)
-    return best(cost, acceptance, GPU_CURVE if accelerated else CPU_CURVE)
+    return best(cost, acceptance, GPU_CURVE if accelerated or remote else CPU_CURVE)
 
 
 def best(

@@ -19,15 +19,24 @@ from localspec.pairing.memory import (
 
 
 def memory_of_pair(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, device_free: int = 0
+    target: GGUFFile,
+    draft: GGUFFile,
+    context: int | None,
+    kv_type: str,
+    device_free: int = 0,
+    *,
+    remote: bool = False,
 ) -> tuple[MemoryNeed, MemoryNeed]:
     """What both take in main memory, the draft's cache as long as the target's.
 
     Args:
         device_free: bytes that devices have left in memory of their own; they hold what they can.
+        remote: whether all layers of the target are on RPC servers; the token embeddings stay.
     """
     tokens = default_context(target, context or 0)
     use = Use(context=tokens, kv_type_k=kv_type, kv_type_v=kv_type)
+    if remote:
+        return place(target, use, -1).host, place(draft, use, 0).host
     if not device_free:
         return place(target, use, 0).host, place(draft, use, 0).host
     fit = layers_that_fit(target, draft, use, device_free)

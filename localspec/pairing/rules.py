@@ -107,12 +107,14 @@ def judge_files(
     kv_type: str = "f16",
     through_text: bool | None = None,
     device_free: int = 0,
+    remote: bool = False,
 ) -> PairVerdict:
     """The same for files that have been read.
 
     Args:
         device_free: bytes of memory that devices have left of their own, and may be used.
         through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
+        remote: whether the target's layers are on other machines.
     """
     through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
     for what, file in (("target", target), ("draft", draft)):
@@ -122,7 +124,7 @@ def judge_files(
     return PairVerdict(
         (
             *_checks(target, draft, context, through_text),
-            _memory(target, draft, context, kv_type, device_free),
+            _memory(target, draft, context, kv_type, device_free, remote=remote),
         )
     )
 
@@ -354,11 +356,17 @@ def _related(mine: set[str], other: set[str]) -> bool:
 
 
 def _memory(
-    target: GGUFFile, draft: GGUFFile, context: int | None, kv_type: str, device_free: int
+    target: GGUFFile,
+    draft: GGUFFile,
+    context: int | None,
+    kv_type: str,
+    device_free: int,
+    *,
+    remote: bool,
 ) -> Check:
     """In main memory, beside what devices hold."""
     rule = "memory"
-    mine, other = memory_of_pair(target, draft, context, kv_type, device_free)
+    mine, other = memory_of_pair(target, draft, context, kv_type, device_free, remote=remote)
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (

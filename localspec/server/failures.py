@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from localspec.errors import ContextOverflow, LocalspecError, UsageError
+from localspec.errors import ContextOverflow, LocalspecError, ServerUnreachable, UsageError
 
 logger = logging.getLogger("localspec.server")
 
@@ -86,6 +86,8 @@ def as_api_error(error: BaseException) -> ApiError:
         )
     if isinstance(error, UsageError):
         return ApiError(400, str(error))
+    if isinstance(error, ServerUnreachable):
+        return ApiError(503, str(error))
     if isinstance(error, LocalspecError):
         return ApiError(500, str(error))
     if isinstance(error, MemoryError):

@@ -203,12 +203,13 @@ def test_best_depths() -> None:
 def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -> None:
     target = read_gguf(model(tmp_path / "t.gguf", width=512, layers=8))
 
-    def speed(**changed: Any) -> float:
+    def speed(*, remote: bool = False, **changed: Any) -> float:
         draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
         report = judge_files(target, draft)
-        return forecast.forecast(target, draft, report, accelerated=False).speed_up
+        found = forecast.forecast(target, draft, report, accelerated=False, remote=remote)
+        return found.speed_up
 
-    assert speed() > speed(name="Crow") >= 1.0
+    assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0
     assert speed() > speed(width=256)
     assert speed() > speed(template=None)
 

@@ -30,6 +30,7 @@ from localspec.pairing.memory import (
     predict,
     rewritten_here,
 )
+from localspec.pairing.pair_memory import memory_of_pair
 from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
@@ -250,3 +251,13 @@ def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
     path.write_bytes(data)
     assert predict(read_gguf(path)).total > 0
     assert most_layers(read_gguf(path), Use(), 1 << 60).layers >= 0
+
+
+def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:
+    target, draft = read_gguf(target_path), read_gguf(draft_path)
+    here, other = memory_of_pair(target, draft, 1024, "f16")
+    rest, same = memory_of_pair(target, draft, 1024, "f16", remote=True)
+    assert same == other, "the draft model stays here"
+    assert (rest.kv, here.kv > 0) == (0, True)
+    embeddings = next(t.size for t in target.tensors if t.name == "token_embd.weight")
+    assert embeddings <= rest.weights < here.weights / 2

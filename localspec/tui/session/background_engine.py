@@ -189,7 +189,7 @@ class BackgroundEngine:
             pair,
             model.name,
             str(model.path),
-            self._memory(model.path, model.size, engine.context_length),
+            self._memory(model.path, model.size, engine.context_length, target=True),
             None if draft is None else draft.name,
             None if engine.draft_path is None else str(engine.draft_path),
             0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
@@ -198,24 +198,25 @@ class BackgroundEngine:
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
 
-    def _memory(self, path: Path, weights: int, context: int) -> int:
-        """Bytes that a model takes with its caches; its weights alone where that is not known."""
+    def _memory(self, path: Path, weights: int, context: int, *, target: bool = False) -> int:
+        """Bytes that a model takes here with its caches; its weights alone where that is not
+        known."""
         from localspec import ModelOptions
         from localspec.gguf.reader import read_gguf
-        from localspec.pairing.memory import predict
+        from localspec.pairing.memory import Use, place
 
         options = self._options or ModelOptions()
+        use = Use(
+            context=context,
+            kv_type_k=options.kv_type_k,
+            kv_type_v=options.kv_type_v,
+            batch=options.batch,
+        )
+        away = options.gpu_layers if target and options.rpc else 0
         try:
-            need = predict(
-                read_gguf(path),
-                context=context,
-                kv_type_k=options.kv_type_k,
-                kv_type_v=options.kv_type_v,
-                batch=options.batch,
-            )
+            return place(read_gguf(path), use, away).host.total
         except (LocalspecError, OSError):
             return weights
-        return need.total
 
     def _try_unknown(self, pair: PairReference) -> None:
         """Let a child process meet a file first that nobody has opened here yet."""
@@ -224,7 +225,9 @@ class BackgroundEngine:
         from localspec.hub.resolution import resolve
         from localspec.llama.crash_test import require_survivable
 
-        for reference in (pair.model, pair.draft):
+        # One on RPC servers is opened in a process of its own anyway, and may not fit in here.
+        remote = self._options is not None and self._options.rpc
+        for reference in (None if remote else pair.model, pair.draft):
             if reference is not None and reference not in ("auto", "none"):
                 self._tell(OpeningProgress("trying the file in a process of its own (once)", None))
                 require_survivable(

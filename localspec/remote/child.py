@@ -1,0 +1,190 @@
+"""What `localspec.remote.process` runs in a process of its own: one model, its contexts, their
+passes."""
+
+from __future__ import annotations
+
+import ctypes
+import logging
+import os
+import pickle
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from threading import RLock
+from typing import Any, BinaryIO
+
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import TokenTree
+from localspec.llama import devices, library
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.target import shared_prefix
+from localspec.remote.process import FLAG, Done, Failed, LastWords, Log, Progress, SharedRows
+
+FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size")
+"""Of the model, which the parent knows by its vocabulary alone."""
+LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
+"""Of a context."""
+SILENCE = 20
+"""Seconds until a connection whose other end is silent, and answers no probe of the kernel's, is
+given up: a machine that was switched off says nothing more."""
+
+
+def flat(tree: TokenTree) -> tuple[list[int], list[int]]:
+    """What a pass needs of a tree: tokens and parents. The distributions stay."""
+    return tree.tokens, tree.parents
+
+
+def _tree(tokens: Sequence[int], parents: Sequence[int]) -> TokenTree:
+    tree = TokenTree()
+    for token, parent in zip(tokens, parents, strict=True):
+        tree.add(token, parent, "")
+    return tree
+
+
+class Child:
+    """Does what it is asked for.
+
+    Args:
+        answers: where it says so.
+        shared: where its rows go.
+    """
+
+    def __init__(self, answers: BinaryIO, shared: SharedRows) -> None:
+        self._answers = answers
+        self._lock = RLock()  # llama.cpp's threads log as well
+        self._shared = shared
+        self._model: Model | None = None
+        self._contexts: dict[int, Context] = {}
+        self._told: dict[int, list[int]] = {}  # the tokens that the parent knows of
+
+    def tell(self, what: object) -> None:
+        with self._lock:
+            pickle.dump(what, self._answers)
+            self._answers.flush()
+
+    def do(self, number: int | None, name: str, arguments: tuple[Any, ...]) -> Any:
+        """One request; see the methods."""
+        if number is None:
+            return getattr(self, f"_{name}")(*arguments)
+        context = self._contexts[number]
+        value: Any = None
+        if name == "extend":
+            tokens, outputs, reports = arguments
+            rows = context.extend(tokens, outputs, self._progress if reports else None)
+            value = self._share(rows)
+        elif name == "branch":
+            pending, tree = arguments
+            value = self._share(context.branch(pending, _tree(*tree)))
+        elif name == "keep":
+            tree, path = arguments
+            context.keep(_tree(*tree), path)
+        elif name == "close":
+            self._contexts.pop(number).close()
+        else:
+            value = getattr(context, name)(*arguments)
+        return value, self._change(number, context)
+
+    def _connect(self, servers: Sequence[str]) -> list[devices.Device]:
+        """Make the servers' devices known; returns all that layers can go to."""
+        library.start()
+        library.add_rpc_servers(servers)
+        return [device for device in devices.devices() if device.takes_layers]
+
+    def _open(self, path: Path, options: ModelOptions, reports: bool) -> dict[str, Any]:
+        """Open the model; its facts."""
+        progress = self._progress if reports else lambda _fraction: None
+
+        def loading(fraction: float) -> None:
+            if fraction == 0.0:
+                notice_silence()
+            progress(fraction)
+
+        self._model = Model(path, options, progress=loading)
+        notice_silence()
+        return {name: getattr(self._model, name) for name in FACTS}
+
+    def _context(self, number: int, options: ModelOptions) -> dict[str, Any]:
+        """Make a context; its limits."""
+        assert self._model is not None
+        flag = (ctypes.c_char * FLAG).from_buffer(self._shared.memory, FLAG * number)
+        context = Context(self._model, options, flag=flag)
+        self._contexts[number], self._told[number] = context, []
+        return {name: getattr(context, name) for name in LIMITS}
+
+    def _change(self, number: int, context: Context) -> tuple[int, list[int]]:
+        """What the parent does not know of the tokens: how many are as they were, and the rest."""
+        told, now = self._told[number], context.tokens
+        same = shared_prefix(told, now)
+        told[same:] = rest = now[same:]
+        return same, rest
+
+    def _share(self, rows: Rows) -> int:
+        """Put rows where the parent sees them; how many."""
+        self._shared.rows(len(rows))[:] = rows
+        return len(rows)
+
+    def _progress(self, *values: float) -> None:
+        self.tell(Progress(values))
+
+
+class _Relay(logging.Handler):
+    """Sends our log to the parent's."""
+
+    def __init__(self, child: Child) -> None:
+        super().__init__()
+        self._child = child
+
+    def emit(self, record: logging.LogRecord) -> None:
+        with suppress(OSError, ValueError):  # the parent is gone
+            self._child.tell(Log(record.name, record.levelno, record.getMessage()))
+
+
+def notice_silence() -> None:
+    """Have the kernel give up connections of ours whose other end is gone without a word.
+
+    llama.cpp waits for ever. Its sockets are found by trying all descriptors.
+    """
+    if not hasattr(socket, "TCP_KEEPIDLE"):
+        return
+    for descriptor in range(3, 256):
+        try:
+            connection = socket.socket(fileno=os.dup(descriptor))
+        except OSError:
+            continue  # not open, or no socket
+        with connection, suppress(OSError):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SILENCE // 2)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SILENCE // 4)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 2)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 1000 * SILENCE)
+
+
+def main(reference: str, width: int, level: int) -> None:
+    """Answer requests until there are no more."""
+    requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever else is printed belongs to no answer
+    child = Child(answers, SharedRows(width, reference))
+    logger = logging.getLogger("localspec")
+    logger.setLevel(level)
+    logger.addHandler(_Relay(child))
+    logger.propagate = False
+    library.on_last_words(lambda words: child.tell(LastWords(words)))
+    while True:
+        try:
+            number, name, arguments = pickle.load(requests)
+        except EOFError:
+            return  # the parent is gone, or has no more use for us
+        try:
+            child.tell(Done(child.do(number, name, arguments)))
+        except BrokenPipeError:
+            return
+        except Exception as error:
+            child.tell(Failed(error))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,228 @@
+"""A cache of a model that is in a child process."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from time import monotonic, perf_counter, sleep
+from typing import Any, NoReturn
+
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import TokenTree
+from localspec.errors import Cancelled, ServerUnreachable, UsageError
+from localspec.llama.context import Context
+from localspec.llama.options import ModelOptions
+from localspec.llama.sequence_state import State
+from localspec.remote.child import flat
+from localspec.remote.model import RemoteModel
+from localspec.remote.process import Child, ChildLost
+
+logger = logging.getLogger("localspec.remote")
+
+PATIENCE = 10.0
+"""Seconds that a pass waits for a server that was lost to come back."""
+HANGS = 20.0
+"""Seconds that a pass may go on after it was cancelled: llama.cpp waits for a server for ever."""
+_AGAIN = 0.25
+"""Seconds between two tries."""
+
+
+class RemoteContext(Context):
+    """A `Context` whose cache and passes are the child's.
+
+    `tokens` is what the cache is meant to hold. A child that was started anew holds nothing: it
+    reads them again before the next pass. A server that is lost in the middle of a pass has
+    PATIENCE to come back, and the pass is made again; after that the pass fails, the cache counts
+    as empty, and the next pass tries again.
+
+    Args:
+        model: whose passes these are.
+        options: as for a `Context`.
+
+    Raises:
+        ServerUnreachable, NativeError, ModelInvalid: it cannot be made.
+    """
+
+    def __init__(self, model: RemoteModel, options: ModelOptions) -> None:
+        # Not that of a context: there is nothing native to make.
+        self.model: RemoteModel = model
+        self.tokens = []
+        self.native_seconds = 0.0
+        self.watch = None
+        self._options = options
+        self._number = model.number()
+        self._child: Child | None = None
+        self._layers: tuple[int, ...] = ()
+        self._befell: list[str] = []
+        self.resume()  # another context may have had the number
+        self._open(model.child())
+
+    def close(self) -> None:
+        """Free the cache."""
+        child, self._child = self._child, None
+        if child is not None:
+            with suppress(ChildLost):
+                child.call(self._number, "close")
+            self.model.release(self._number)
+
+    def cancel(self) -> None:
+        self.model.shared.set_flag(self._number, stop=True)
+        child = self._child
+        if child is not None:
+            child.end_if_hanging(HANGS)
+
+    def resume(self) -> None:
+        self.model.shared.set_flag(self._number, stop=False)
+
+    def told(self) -> list[str]:
+        befell, self._befell = self._befell, []
+        return befell
+
+    def set_threads(self, count: int) -> None:
+        self._ask("set_threads", count)
+
+    def want_hidden(self, layers: tuple[int, ...]) -> None:
+        self._ask("want_hidden", layers)
+        self._layers = layers
+
+    def hidden(self, outputs: int) -> dict[int, Rows]:
+        found: dict[int, Rows] = self._ask("hidden", outputs)
+        return found
+
+    def extend(
+        self,
+        tokens: Sequence[int],
+        outputs: int = 1,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Rows:
+        reports = progress is not None
+        return self._pass("extend", list(tokens), outputs, reports, progress=progress)
+
+    def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
+        return self._pass("branch", list(pending), flat(tree))
+
+    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
+        self._or_empty("keep", flat(tree), list(path))
+
+    def truncate(self, length: int) -> None:
+        if length < len(self.tokens):
+            self._or_empty("truncate", length)
+
+    def checkpoint(self) -> None:
+        self._or_empty("checkpoint")
+
+    def discard_branches(self) -> None:
+        self._or_empty("discard_branches")
+
+    def clear(self) -> None:
+        self._or_empty("clear")
+
+    def state(self) -> State:
+        state: State = self._ask("state")
+        return state
+
+    def set_state(self, tokens: Sequence[int], state: State) -> None:
+        self._ask("set_state", list(tokens), state)
+
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
+    ) -> NoReturn:
+        raise UsageError("A model on RPC servers verifies drafts, and makes none. Leave out --rpc.")
+
+    def settle(self, path: Sequence[int] = ()) -> None:
+        """Nothing: no tree grows here."""
+
+    def _pass(self, name: str, *arguments: Any, progress: Any = None) -> Rows:
+        """The rows of a pass, of a second one where a server was lost in the first.
+
+        Raises:
+            Cancelled, NativeError: as for a `Context`.
+            ServerUnreachable: no server came back in time.
+        """
+        lost_at, lost = 0.0, None
+        while True:
+            started = perf_counter()
+            try:
+                if lost is not None and self.model.shared.flag(self._number):
+                    raise Cancelled("Stopped on request.")
+                had = self._child is not None and not self._child.lost
+                child = self._current(progress)
+                started = perf_counter()
+                count = self._change(child, name, *arguments, progress=progress)
+            except ServerUnreachable as error:
+                # One that did not answer the last time either has been waited for.
+                if lost is None and had:
+                    lost_at, lost = monotonic(), error
+                    logger.warning("%s", error)
+                if lost is None or monotonic() - lost_at > PATIENCE:
+                    self.tokens.clear()
+                    raise (lost or error) from None
+                sleep(_AGAIN)
+                continue
+            # What the link and the pipe take is part of what a pass costs here.
+            self.native_seconds += perf_counter() - started
+            if lost is not None:
+                self._befell.append(
+                    "The connection to an RPC server was lost for "
+                    f"{monotonic() - lost_at:.0f} s; the text was read again, and the answer went "
+                    "on."
+                )
+            return self.model.shared.rows(count)
+
+    def _ask(self, name: str, *arguments: Any) -> Any:
+        """Have the child do something with this context.
+
+        Raises:
+            ServerUnreachable: a server does not answer, or no longer; the cache counts as empty.
+        """
+        try:
+            return self._change(self._current(), name, *arguments)
+        except ServerUnreachable:
+            self.tokens.clear()
+            raise
+
+    def _or_empty(self, name: str, *arguments: Any) -> None:
+        """The same for what drops tokens: without a child there is nothing to be dropped."""
+        child = self._child
+        try:
+            if child is not None and not child.lost:
+                self._change(child, name, *arguments)
+                return
+        except ServerUnreachable as error:
+            logger.warning("%s", error)
+        self.tokens.clear()
+
+    def _current(self, progress: Any = None) -> Child:
+        """The child of the model, holding what we hold."""
+        child = self.model.child()
+        if child is not self._child:
+            self._open(child)
+            if self._layers:
+                self._change(child, "want_hidden", self._layers)
+            before = list(self.tokens)
+            if before:
+                self.tokens.clear()
+                try:
+                    reports = progress is not None
+                    self._change(child, "extend", before, 0, reports, progress=progress)
+                except BaseException:
+                    self._child = None
+                    self.tokens[:] = before
+                    raise
+        return child
+
+    def _open(self, child: Child) -> None:
+        """Have a child make the cache."""
+        limits = self.model.ask(child, None, "context", self._number, self._options)
+        self._child = child
+        for name, value in limits.items():
+            setattr(self, name, value)
+
+    def _change(self, child: Child, name: str, *arguments: Any, progress: Any = None) -> Any:
+        """Have a child do it, and follow what becomes of the tokens."""
+        value, (same, rest) = self.model.ask(
+            child, self._number, name, *arguments, progress=progress
+        )
+        self.tokens[same:] = rest
+        return value

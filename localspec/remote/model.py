@@ -1,0 +1,129 @@
+"""The target whose weights are in a child process, and on other machines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.llama.devices import Device
+from localspec.llama.model import Model, Progress
+from localspec.llama.options import ModelOptions
+from localspec.remote import servers
+from localspec.remote.process import MOST_CONTEXTS, Child, ChildLost, SharedRows
+
+_CHILD = "localspec.remote.child"
+
+
+class RemoteModel(Model):
+    """A `Model` of which this process has the vocabulary alone.
+
+    Raises:
+        ServerUnreachable: a server does not answer.
+        ModelNotFound, ModelInvalid, NativeError: as for `Model`.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        options: ModelOptions,
+        *,
+        progress: Progress | None = None,
+        require_room: Callable[[Sequence[Device]], object] = lambda _devices: None,
+    ) -> None:
+        """Open a file.
+
+        Args:
+            require_room: told the devices that layers can go to, before any does; what it raises
+                comes out here.
+        """
+        self._servers = options.rpc
+        self._options = replace(options, rpc=())
+        self._require_room = require_room
+        self._child: Child | None = None
+        self._numbers: set[int] = set()
+        self._shared: SharedRows | None = None
+        super().__init__(path, self._options, vocabulary_alone=True)
+        try:
+            self._shared = SharedRows(self.vocabulary.size)
+            self.child(progress)
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> RemoteModel:
+        return self
+
+    def close(self) -> None:
+        """End the child, and free what is here."""
+        if self._child is not None:
+            self._child.close()
+        if self._shared is not None:
+            self._shared.close()
+        super().close()
+
+    @property
+    def shared(self) -> SharedRows:
+        """Memory that its contexts have together with the child."""
+        assert self._shared is not None, "it is open"
+        return self._shared
+
+    def child(self, progress: Progress | None = None) -> Child:
+        """The child that has the model now; started, where there is none.
+
+        Raises:
+            ServerUnreachable: a server does not answer.
+        """
+        if self._child is not None and not self._child.lost:
+            return self._child
+        servers.require_answering(self._servers)
+        child = self._child = Child(_CHILD, self.shared)
+        try:
+            self._require_room(self.ask(child, None, "connect", self._servers))
+            reports = progress is not None
+            opened = (self.path, self._options, reports)
+            facts = self.ask(child, None, "open", *opened, progress=progress)
+        except BaseException:
+            child.close()
+            raise
+        for name, value in facts.items():
+            setattr(self, name, value)
+        return child
+
+    def ask(
+        self,
+        child: Child,
+        number: int | None,
+        name: str,
+        *arguments: Any,
+        progress: Callable[..., object] | None = None,
+    ) -> Any:
+        """What `Child.call` gives.
+
+        Raises:
+            ServerUnreachable, NativeError: the child died of it, or was dead before.
+        """
+        try:
+            return child.call(number, name, *arguments, progress=progress)
+        except ChildLost as died:
+            raise servers.lost(self._servers, died.words) from None
+
+    def number(self) -> int:
+        """One for a new context.
+
+        Raises:
+            UsageError: there are too many.
+        """
+        free = set(range(MOST_CONTEXTS)) - self._numbers
+        if not free:
+            raise UsageError(
+                f"A model on RPC servers takes {MOST_CONTEXTS} caches. Load it once more."
+            )
+        self._numbers.add(min(free))
+        return min(free)
+
+    def release(self, number: int) -> None:
+        """A context is closed."""
+        self._numbers.discard(number)

@@ -1,0 +1,235 @@
+"""A child process that has the remote target, and talks to us over its standard input and output.
+
+We send (number of the context or None, what to do, arguments), pickled; it sends any number of
+`Told` and then a `Done` or a `Failed`. Logits come through memory that both have, and so does the
+flag that makes a pass stop.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import Lock, Timer
+from typing import IO, Any
+
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.llama import child_process
+from localspec.llama.context_params import MAX_TREE
+
+MOST_CONTEXTS = 8
+FLAG = 2
+"""Bytes of a context's flag: a string of one character, or none."""
+_HEAD = 64
+"""Bytes before the rows, MOST_CONTEXTS flags among them."""
+_FLOAT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Log:
+    """A line for our log."""
+
+    name: str
+    level: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is, as `Progress` of the model or of a prompt has it."""
+
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LastWords:
+    """llama.cpp is about to abort the child."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What was asked for is done."""
+
+    value: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It raised that."""
+
+    error: Exception
+
+
+class ChildLost(Exception):
+    """The child is no more. `words`: llama.cpp's last, empty if it said nothing."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(words)
+        self.words = words
+
+
+class SharedRows:
+    """Memory of two processes: flags, and as many rows of logits as a pass may give.
+
+    Args:
+        width: numbers of a row.
+        reference: of the other process's, which made it; None makes it.
+    """
+
+    def __init__(self, width: int, reference: str | None = None) -> None:
+        self.width = width
+        self._file: IO[bytes] | None = None
+        size = _HEAD + (MAX_TREE + 1) * width * _FLOAT
+        self.keep: tuple[int, ...] = ()
+        """File descriptors that the other process has to inherit."""
+        if sys.platform == "win32":
+            self.reference = reference or f"localspec-{os.getpid()}-{id(self)}"
+            self.memory = mmap.mmap(-1, size, tagname=self.reference)
+        else:
+            if reference is None:
+                # Without a name, so that nothing is left of it however we end.
+                self._file = tempfile.TemporaryFile(dir=_memory_folder())  # noqa: SIM115
+                self._file.truncate(size)
+                reference = str(self._file.fileno())
+            self.keep = (int(reference),)
+            self.reference = reference
+            self.memory = mmap.mmap(int(reference), size)
+
+    def close(self) -> None:
+        """Before it is dropped; rows that were given out stay readable."""
+        if self._file is not None:
+            self._file.close()
+
+    def rows(self, count: int) -> Rows:
+        """The first so many rows, float32 [count, width], a view."""
+        flat = np.frombuffer(self.memory, np.float32, count * self.width, _HEAD)
+        return flat.reshape(count, self.width)
+
+    def set_flag(self, number: int, *, stop: bool) -> None:
+        """Say whether the passes of a context are to stop."""
+        self.memory[FLAG * number] = int(stop)
+
+    def flag(self, number: int) -> bool:
+        """Whether they are."""
+        return bool(self.memory[FLAG * number])
+
+
+class Child:
+    """A running child.
+
+    Args:
+        module: what it runs.
+        shared: memory that it has as well.
+
+    Attributes:
+        lost: whether it is no more.
+    """
+
+    def __init__(self, module: str, shared: SharedRows) -> None:
+        level = logging.getLogger("localspec").getEffectiveLevel()
+        self._process = child_process.start(
+            module,
+            *(shared.reference, str(shared.width), str(level)),
+            pipe=subprocess.PIPE,
+            keep=shared.keep,
+        )
+        self._lock = Lock()  # two engines may share it, see `localspec.loading.load_beside`
+        self._asked = 0  # calls so far
+        self._waiting = False
+        self.lost = False
+
+    def call(
+        self,
+        number: int | None,
+        name: str,
+        *arguments: Any,
+        progress: Callable[..., object] | None = None,
+    ) -> Any:
+        """Have something done, and wait for it.
+
+        Args:
+            progress: told about it. What it raises ends the child, and comes out here.
+
+        Raises:
+            ChildLost: the child died of it, or was dead before.
+            Exception: whatever the child raised.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        words = ""
+        with self._lock:
+            if self.lost:
+                raise ChildLost("")
+            self._asked += 1
+            self._waiting = True
+            try:
+                pickle.dump((number, name, arguments), self._process.stdin)
+                self._process.stdin.flush()
+                while True:
+                    told = pickle.load(self._process.stdout)
+                    if isinstance(told, Done):
+                        return told.value
+                    if isinstance(told, Failed):
+                        raise told.error
+                    if isinstance(told, LastWords):
+                        words = told.text
+                    elif isinstance(told, Log):
+                        logging.getLogger(told.name).log(told.level, "%s", told.text)
+                    elif progress is not None:
+                        self._report(progress, told)
+            except (EOFError, BrokenPipeError, pickle.UnpicklingError):
+                self._end()
+                raise ChildLost(words) from None
+            except KeyboardInterrupt:  # what it would still say belongs to no later call
+                self._end()
+                raise
+            finally:
+                self._waiting = False
+
+    def end_if_hanging(self, seconds: float) -> None:
+        """Kill it if the call that runs takes so much longer. Returns at once, in any thread."""
+        asked = self._asked
+
+        def look() -> None:
+            if self._waiting and self._asked == asked:
+                self._process.kill()  # who waits for it finds out
+
+        timer = Timer(seconds, look)
+        timer.daemon = True
+        timer.start()
+
+    def close(self) -> None:
+        """End it."""
+        with self._lock:
+            self._end()
+
+    def _report(self, progress: Callable[..., object], told: Progress) -> None:
+        try:
+            progress(*told.values)
+        except BaseException:
+            self._end()
+            raise
+
+    def _end(self) -> None:
+        self.lost = True
+        child_process.kill(self._process)
+        for pipe in (self._process.stdin, self._process.stdout):
+            if pipe is not None:
+                with suppress(OSError):
+                    pipe.close()
+
+
+def _memory_folder() -> str | None:
+    """Where files are in memory; None for the usual place."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None

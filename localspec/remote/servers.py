@@ -1,0 +1,106 @@
+"""RPC servers of llama.cpp, asked whether they answer, before llama.cpp meets them."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from localspec.errors import LocalspecError, ServerUnreachable
+from localspec.llama.library import gave_up
+
+LIMIT = 5.0
+"""Seconds that a server has for each of: the connection, and its first words."""
+
+# ggml-rpc.cpp: RPC_CMD_HELLO "must be always 14"; the size of what follows, uint64, little-endian
+# like all of the protocol; the capabilities of the connection, none.
+_CAPABILITIES = 24
+_HELLO = struct.pack("<BQ", 14, _CAPABILITIES) + bytes(_CAPABILITIES)
+_SIZE = struct.Struct("<Q")
+_REPLY = 4 + _CAPABILITIES
+_START = "Start ggml-rpc-server there, or leave it out of --rpc."
+_BUSY = (
+    "It serves one client at a time: wait for the one it has, start it anew, or leave it out of "
+    "--rpc."
+)
+_OF_THE_CONNECTION = ("Remote RPC server crashed", "Failed to connect")
+"""How the last words of llama.cpp begin where it was the connection (ggml-rpc.cpp)."""
+_OTHER = "Give the port of a ggml-rpc-server of the same llama.cpp, or leave it out of --rpc."
+
+
+def trouble(server: str) -> tuple[str, str] | None:
+    """What is wrong with a server, as a clause, and what to do about it, as a sentence; None where
+    it answers."""
+    host, _, port = server.rpartition(":")
+    try:
+        # llama.cpp knows IPv4 alone.
+        address = socket.getaddrinfo(host, int(port), socket.AF_INET, socket.SOCK_STREAM)[0][4]
+    except (OSError, UnicodeError):
+        return f"there is no machine called {host}", "Check the name in --rpc."
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as connection:
+        connection.settimeout(LIMIT)
+        try:
+            connection.connect(address)
+        except TimeoutError:
+            return f"nothing answers within {LIMIT:.0f} s", _START
+        except OSError as error:
+            return (error.strerror or type(error).__name__).lower(), _START
+        try:
+            connection.sendall(_HELLO)
+            head = connection.recv(_SIZE.size, socket.MSG_WAITALL)
+        except TimeoutError:
+            return f"it takes connections and says nothing for {LIMIT:.0f} s", _BUSY
+        except OSError:
+            head = b""
+    if not head:
+        return "it ends the connection without a word", _OTHER
+    if len(head) < _SIZE.size or _SIZE.unpack(head)[0] != _REPLY:
+        return "what answers does not speak this RPC protocol", _OTHER
+    return None
+
+
+def unreachable(servers: Sequence[str]) -> dict[str, tuple[str, str]]:
+    """`trouble` of those that have any."""
+    with ThreadPoolExecutor(max(1, len(servers)), thread_name_prefix="localspec-rpc") as threads:
+        found = zip(servers, threads.map(trouble, servers), strict=True)
+        return {server: what for server, what in found if what is not None}
+
+
+def require_answering(servers: Sequence[str]) -> None:
+    """Return where all of them answer.
+
+    Raises:
+        ServerUnreachable: one does not; the message names it.
+    """
+    for server, (what, step) in unreachable(servers).items():
+        raise ServerUnreachable(f"The RPC server {server} does not answer: {what}. {step}")
+
+
+def lost(servers: Sequence[str], words: str) -> LocalspecError:
+    """What to say where the child has ended in the middle of something.
+
+    Args:
+        words: llama.cpp's last; may be empty.
+    """
+    for server, (what, _) in unreachable(servers).items():
+        return ServerUnreachable(
+            f"The RPC server {server} was lost while it worked, and does not answer now: {what}. "
+            "Start ggml-rpc-server there again; the next answer then goes on with the conversation."
+        )
+    names = ", ".join(servers)
+    if "handshake" in words:
+        return ServerUnreachable(
+            f"One of the RPC servers {names} speaks another version of llama.cpp's protocol. "
+            "Build server and library from the same llama.cpp."
+        )
+    if not words:
+        return ServerUnreachable(
+            "The process that had the target ended without a word. Memory may be short here: take "
+            "a shorter context with --ctx, or ask again."
+        )
+    if words.startswith(_OF_THE_CONNECTION):
+        return ServerUnreachable(
+            f"The connection to the RPC servers {names} was lost, and they answer again. Ask again."
+        )
+    return gave_up(words)

@@ -1,0 +1,299 @@
+"""A model in a child process gives what it gives here, and outlives its child.
+
+Without servers its layers stay on this machine; everything else is as with them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+
+from localspec import Cancelled, ModelInvalid, ModelOptions, NativeError, ServerUnreachable
+from localspec.decoding.interfaces import PassRequest
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.target import LlamaTarget
+from localspec.remote import context as remote_context
+from localspec.remote import servers
+from localspec.remote.context import RemoteContext
+from localspec.remote.model import RemoteModel
+from tests.support.ggufs import aborting_llama
+
+OPTIONS = ModelOptions(context=512, threads=1)
+PROMPT = list(range(40, 60))
+
+
+@pytest.fixture(scope="module")
+def here(target_path: Path) -> Iterator[Context]:
+    with Model(target_path, OPTIONS) as model:
+        context = Context(model, OPTIONS)
+        yield context
+        context.close()
+
+
+@pytest.fixture(scope="module")
+def model(target_path: Path) -> Iterator[RemoteModel]:
+    with RemoteModel(target_path, OPTIONS) as model:
+        yield model
+
+
+@pytest.fixture
+def there(model: RemoteModel) -> Iterator[RemoteContext]:
+    context = RemoteContext(model, OPTIONS)
+    yield context
+    context.resume()
+    context.close()
+
+
+def pid(model: RemoteModel) -> int:
+    return model.child()._process.pid
+
+
+def kill(model: RemoteModel) -> None:
+    """As llama.cpp ends the child: from outside nothing else is seen."""
+    os.kill(pid(model), signal.SIGKILL)
+
+
+def a_tree() -> TokenTree:
+    tree = TokenTree()
+    first = tree.add(70, ROOT, "test")
+    tree.add(71, first, "test")
+    tree.add(72, first, "test")
+    tree.add(73, ROOT, "test")
+    return tree
+
+
+def test_what_it_is(model: RemoteModel, here: Context) -> None:
+    for name in ("size", "layers", "width", "output_width", "recurrent", "trained_context"):
+        assert getattr(model, name) == getattr(here.model, name), name
+    assert model.chat_template == here.model.chat_template
+    assert model.vocabulary.size == here.model.vocabulary.size
+
+
+def test_passes_give_what_they_give_here(here: Context, there: RemoteContext) -> None:
+    tree, chain = a_tree(), TokenTree.chain([80, 81, 82], "test")
+    for context in (here, there):
+        context.clear()
+    assert (there.capacity, there.max_draft) == (here.capacity, here.max_draft)
+    assert (there.max_leaves, there.recurrent) == (here.max_leaves, here.recurrent)
+
+    def same(name: str, *arguments: object) -> None:
+        mine, other = (getattr(context, name)(*arguments) for context in (here, there))
+        if mine is not None:
+            assert mine.shape == other.shape
+            assert np.array_equal(mine, other)
+        assert there.tokens == here.tokens
+
+    same("extend", PROMPT, 3)
+    same("branch", [61], tree)
+    same("keep", tree, [0, 2])
+    same("branch", [62], chain)
+    same("keep", chain, [0])
+    same("truncate", 12)
+    same("extend", list(range(100, 300)))
+    same("discard_branches")
+    same("clear")
+
+
+def test_hidden_states(here: Context, there: RemoteContext) -> None:
+    layers = (1, here.model.layers)
+    found = []
+    for context in (here, there):
+        context.clear()
+        context.want_hidden(layers)
+        context.extend(PROMPT, 2)
+        found.append(context.hidden(2))
+        context.want_hidden(())
+    for layer in layers:
+        assert np.array_equal(found[0][layer], found[1][layer])
+
+
+def test_state_goes_from_one_to_the_other(here: Context, there: RemoteContext) -> None:
+    here.clear()
+    here.extend(PROMPT)
+    there.set_state(PROMPT, here.state())
+    assert there.tokens == PROMPT
+    assert np.array_equal(there.extend([70]), here.extend([70]))
+    assert np.array_equal(there.state(), here.state())
+
+
+def test_pass_goes_on_in_another_child(
+    here: Context, there: RemoteContext, model: RemoteModel
+) -> None:
+    here.clear()
+    rows = here.extend([*PROMPT, 61])[-1].copy()
+    there.extend(PROMPT)
+    before = pid(model)
+    kill(model)
+    assert np.allclose(there.extend([61])[-1], rows, atol=0.2)
+    assert pid(model) != before
+    assert there.tokens == [*PROMPT, 61]
+    (told,) = there.told()
+    assert "was lost" in told
+    assert there.told() == [], "it is told once"
+
+
+def test_two_contexts_of_one_child(there: RemoteContext, model: RemoteModel) -> None:
+    beside = RemoteContext(model, OPTIONS)
+    there.extend(PROMPT)
+    beside.extend(PROMPT[:5])
+    kill(model)
+    there.extend([61])
+    beside.extend([62])
+    assert there.tokens == [*PROMPT, 61]
+    assert beside.tokens == [*PROMPT[:5], 62]
+    beside.cancel()
+    there.extend([62])
+    with pytest.raises(Cancelled):
+        beside.extend([63])
+    beside.close()
+
+
+def test_server_that_stays_away(
+    there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = LlamaTarget(there)
+    rows = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1].copy()
+
+    def away(_servers: object) -> None:
+        raise ServerUnreachable("The RPC server far:1 does not answer: it is off.")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(servers, "require_answering", away)
+        patch.setattr(remote_context, "PATIENCE", 0.3)
+        kill(model)
+        with pytest.raises(ServerUnreachable):
+            target.forward(PassRequest([*PROMPT, 61, 62], a_tree()))
+        target.rollback(PROMPT)  # as after any answer
+        assert there.tokens == []
+        patch.setattr(remote_context, "PATIENCE", 3600.0)
+        with pytest.raises(ServerUnreachable, match="far:1"):
+            there.extend(PROMPT)  # it has been waited for
+    again = target.forward(PassRequest([*PROMPT, 61], TokenTree())).rows[-1]
+    assert np.allclose(again, rows, atol=0.2)
+
+
+def test_waiting_for_a_server_can_be_stopped(
+    there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(_servers: object) -> None:
+        there.cancel()
+        raise ServerUnreachable("The RPC server far:1 does not answer: it is off.")
+
+    monkeypatch.setattr(servers, "require_answering", away)
+    monkeypatch.setattr(remote_context, "PATIENCE", 3600.0)
+    there.extend(PROMPT)
+    kill(model)
+    with pytest.raises(Cancelled):
+        there.extend([61])
+
+
+def test_pass_that_hangs_can_be_stopped(
+    there: RemoteContext, model: RemoteModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_context, "HANGS", 0.1)
+    there.extend(PROMPT)
+    os.kill(pid(model), signal.SIGSTOP)  # as if a server did not go on
+    timer = threading.Timer(0.1, there.cancel)
+    timer.start()
+    with pytest.raises(Cancelled):
+        there.extend([61])
+    timer.join()
+    there.resume()
+    there.extend([61])
+    assert there.tokens == [*PROMPT, 61]
+
+
+def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: RemoteContext) -> None:
+    options = ModelOptions(context=512, threads=1, batch=128)
+    context = RemoteContext(model, options)
+    seen: list[tuple[int, int]] = []
+
+    def progress(done: int, total: int) -> None:
+        seen.append((done, total))
+        context.cancel()
+
+    with pytest.raises(Cancelled):
+        context.extend(list(range(40, 440)), 1, progress)
+    assert seen[0] == (128, 400)
+    context.discard_branches()
+    assert context.tokens == list(range(40, 40 + len(context.tokens)))
+    assert 128 <= len(context.tokens) < 400
+    context.resume()
+    context.extend([7])
+    context.close()
+
+
+def test_what_the_child_raises_comes_out(there: RemoteContext) -> None:
+    with pytest.raises(NativeError, match="512 tokens is full"):
+        there.extend([*range(40, 40 + 600)])
+    there.clear()
+    there.extend(PROMPT)
+
+
+def test_what_progress_raises_comes_out(there: RemoteContext) -> None:
+    def progress(_done: int, _total: int) -> None:
+        raise ZeroDivisionError
+
+    there.extend(PROMPT)
+    with pytest.raises(ZeroDivisionError):
+        there.extend([61, 62], 1, progress)
+    there.extend([61])
+    assert there.tokens == [*PROMPT, 61]
+
+
+def test_loading_that_is_stopped_leaves_no_process(target_path: Path) -> None:
+    me = psutil.Process()
+
+    def progress(_fraction: float) -> None:
+        raise Cancelled("Stopped while the model was loading.")
+
+    before = set(me.children())
+    with pytest.raises(Cancelled):
+        RemoteModel(target_path, OPTIONS, progress=progress)
+    assert set(me.children()) <= before
+
+
+def test_nothing_is_sent_where_there_is_no_room(target_path: Path) -> None:
+    def none(_devices: object) -> None:
+        raise NativeError("There is no room.")
+
+    loaded: list[float] = []
+    with pytest.raises(NativeError, match="no room"):
+        RemoteModel(target_path, OPTIONS, progress=loaded.append, require_room=none)
+    assert loaded == []
+
+
+def test_closing_ends_the_child(target_path: Path) -> None:
+    model = RemoteModel(target_path, OPTIONS)
+    context = RemoteContext(model, OPTIONS)
+    child = psutil.Process(pid(model))
+    context.close()
+    assert child.is_running()
+    model.close()
+    assert not child.is_running()
+
+
+def test_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
+    path = aborting_llama(tmp_path / "aborts.gguf")
+    with (
+        pytest.raises((NativeError, ModelInvalid), match="GGML_ASSERT"),
+        RemoteModel(path, OPTIONS) as model,
+    ):
+        RemoteContext(model, OPTIONS).extend(PROMPT)
+
+
+def test_its_log_is_ours(target_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "localspec"), RemoteModel(target_path, OPTIONS) as model:
+        caplog.clear()
+        RemoteContext(model, OPTIONS).close()
+    assert any("llama_context" in record.getMessage() for record in caplog.records)

@@ -1,0 +1,39 @@
+"""What goes to other machines has to fit there, before anything goes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from localspec import ModelOptions, NativeError
+from localspec.gguf.dimensions import Use
+from localspec.gguf.reader import read_gguf
+from localspec.llama.devices import Device
+from localspec.pairing.memory import place
+from localspec.pairing.remote_room import require_remote_room
+
+OPTIONS = ModelOptions(context=1024, rpc=("far:1",))
+
+
+def device(free: int, *, remote: bool = True) -> Device:
+    return Device("RPC0", "far:1", "GPU", free, 2 * free, remote=remote)
+
+
+def test_layers_that_do_not_fit_are_not_sent(target_path: Path) -> None:
+    need = place(read_gguf(target_path), Use(context=1024), -1).device.total
+    require_remote_room(target_path, OPTIONS, [device(need // 2), device(need // 2 + 1)])
+    with pytest.raises(NativeError, match=r"\(1 of 2 devices are on RPC servers\). Add a server"):
+        require_remote_room(
+            target_path, OPTIONS, [device(need // 2), device(need // 2 - 1, remote=False)]
+        )
+
+
+def test_fewer_layers_take_less_there(target_path: Path) -> None:
+    need = place(read_gguf(target_path), Use(context=1024), -1).device.total
+    fewer = ModelOptions(context=1024, rpc=("far:1",), gpu_layers=3)
+    require_remote_room(target_path, fewer, [device(need - 1)])
+
+
+def test_device_that_does_not_tell_is_believed(target_path: Path) -> None:
+    require_remote_room(target_path, OPTIONS, [device(0)])

@@ -1,0 +1,241 @@
+"""The embedded target split over two `ggml-rpc-server` processes on this machine."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import pytest
+
+import localspec
+from localspec import (
+    Completion,
+    Drafting,
+    Engine,
+    ModelOptions,
+    NativeError,
+    SamplingParams,
+    ServerUnreachable,
+)
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.pairing import remote_room
+from localspec.pairing.memory import MemoryNeed, Placement
+from localspec.remote import context as remote_context
+from localspec.tui.session.background_engine import BackgroundEngine
+from localspec.tui.session.events import (
+    AnswerEnded,
+    AnswerFailed,
+    Event,
+    NotOpened,
+    Opened,
+    PairReference,
+    Question,
+)
+from tests.cli.process import finished
+from tests.server.process import serving
+from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support.rpc import needs_servers
+from tests.support.sessions import make_drafts_cheap
+from tools.delayed_link import DelayedLink
+from tools.remote import free_port, running
+
+pytestmark = needs_servers
+
+COUNT = 40
+GREEDY = SamplingParams(temperature=0)
+STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
+
+
+class TwoServers:
+    """Two RPC servers; the second one can go and come back."""
+
+    def __init__(self, opened: ExitStack) -> None:
+        self.ports = free_port(), free_port()
+        self.addresses = tuple(f"127.0.0.1:{port}" for port in self.ports)
+        opened.enter_context(running(self.ports[0]))
+        self._second = opened.enter_context(ExitStack())
+        self.start()
+
+    def start(self) -> None:
+        self._second.enter_context(running(self.ports[1]))
+
+    def kill(self) -> None:
+        self._second.close()
+
+
+@pytest.fixture
+def two() -> Iterator[TwoServers]:
+    with ExitStack() as opened:
+        yield TwoServers(opened)
+
+
+@pytest.fixture
+def pair(two: TwoServers) -> Iterator[Engine]:
+    options = ModelOptions(context=512, threads=1, rpc=two.addresses)
+    with localspec.load(options=options) as engine:
+        make_drafts_cheap(engine)
+        yield engine
+
+
+def whole_story(engine: Engine) -> Completion:
+    return engine.chat(STORY, max_tokens=COUNT, sampling=GREEDY)
+
+
+def test_answers_are_those_of_this_machine(
+    pair: Engine, prompts: list[str], target_path: Path
+) -> None:
+    options = ModelOptions(context=512, threads=1)
+    parted, accepted = [], 0
+    with Model(target_path, options) as model:
+        here = Context(model, options)
+        tokenized = [
+            model.vocabulary.tokenize(prompt, special=True, add_bos=True) for prompt in prompts[:16]
+        ]
+        noise = batch_noise(here, tokenized[::4])
+        for prompt, ids in zip(prompts, tokenized, strict=False):
+            stream = pair.stream(prompt, max_tokens=COUNT, sampling=GREEDY)
+            got = [token for chunk in stream for token in chunk.token_ids]
+            accepted += stream.stats.accepted
+            expected = greedy(here, ids, COUNT)
+            found = divergence(here, ids, expected, got)
+            if found is None:
+                assert got == expected
+            else:
+                parted.append(found)
+        here.close()
+    assert [found for found in parted if abs(found[1]) > noise] == []
+    assert len(parted) <= 4
+    assert accepted > 50
+
+
+def test_draft_model_goes_on_while_the_servers_verify(pair: Engine) -> None:
+    assert pair.draft is not None
+    assert type(pair.draft) is Model, "it is here"
+    plain = whole_story(pair).text
+    assert pair.profile.target
+    overlapping = pair.stream(
+        STORY, max_tokens=COUNT, sampling=GREEDY, drafting=Drafting(overlap="on")
+    )
+    steps = [chunk.step for chunk in overlapping if chunk.step is not None]
+    assert sum(step.plan.overlaps for step in steps) > 3
+    assert overlapping.text == plain
+
+
+def test_answer_goes_on_when_a_server_is_back(pair: Engine, two: TwoServers) -> None:
+    expected = whole_story(pair).text
+    stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
+    for number, _ in enumerate(stream):
+        if number == 4:
+            two.kill()
+            two.start()
+    assert stream.text == expected
+    assert [notice for notice in stream.stats.notices if "was lost" in notice]
+
+
+def test_answer_ends_with_a_sentence_where_a_server_stays_away(
+    pair: Engine, two: TwoServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(remote_context, "PATIENCE", 0.5)
+    expected = whole_story(pair).text
+    stream = pair.stream(STORY, max_tokens=COUNT, sampling=GREEDY)
+    next(stream)
+    two.kill()
+    with pytest.raises(ServerUnreachable) as raised:
+        list(stream)
+    assert f"The RPC server {two.addresses[1]} was lost while it worked" in str(raised.value)
+    assert "damaged" not in str(raised.value)
+    assert stream.text
+    assert expected.startswith(stream.text), "what was said stays"
+    with pytest.raises(ServerUnreachable, match="connection refused"):
+        whole_story(pair)
+    two.start()
+    assert whole_story(pair).text == expected
+
+
+def test_target_that_would_not_fit_there(two: TwoServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    huge = Placement(7, MemoryNeed(), MemoryNeed(weights=1 << 60))
+    monkeypatch.setattr(remote_room, "place", lambda *_: huge)
+    with pytest.raises(NativeError, match=r"\(2 of 2 devices are on RPC servers\)"):
+        localspec.load(options=ModelOptions(context=512, rpc=two.addresses))
+
+
+def test_nothing_at_the_address() -> None:
+    nobody = f"127.0.0.1:{free_port()}"
+    done = finished("run", "--rpc", nobody, "Hello.")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert done.stderr == (
+        f"localspec: The RPC server {nobody} does not answer: connection refused. Start "
+        "ggml-rpc-server there, or leave it out of --rpc.\n"
+    )
+
+
+def test_chat_goes_on(two: TwoServers) -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    options = ModelOptions(context=512, threads=1, rpc=two.addresses)
+    desk = BackgroundEngine(told.put, options=options)
+
+    def until(*kinds: type[Event]) -> Event:
+        while True:
+            event = told.get(timeout=60.0)
+            if isinstance(event, kinds):
+                return event
+
+    def ask() -> Any:
+        desk.ask(
+            Question(
+                message="1",
+                messages=STORY,
+                sampling=GREEDY,
+                max_tokens=COUNT,
+                overflow="error",
+                keep=lambda _text: None,
+            )
+        )
+        return until(AnswerEnded, AnswerFailed)
+
+    try:
+        desk.open(PairReference("demo", "auto"))
+        assert isinstance(until(Opened, NotOpened), Opened)
+        first = ask()
+        two.kill()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(remote_context, "PATIENCE", 0.3)
+            failed = ask()
+        assert isinstance(failed, AnswerFailed)
+        assert two.addresses[1] in failed.error
+        two.start()
+        again = ask()
+        assert isinstance(again, AnswerEnded)
+        assert again.text == first.text
+    finally:
+        desk.close(60.0)
+
+
+def test_server_of_ours_lives_on(two: TwoServers, tmp_path: Path) -> None:
+    body = {"messages": STORY, "max_tokens": 8, "temperature": 0}
+    with serving(tmp_path, "-c", "512", "--rpc", ",".join(two.addresses)) as server:
+        first = server.post("/v1/chat/completions", body)
+        two.kill()
+        failed = server.post("/v1/chat/completions", body)
+        two.start()
+        again = server.post("/v1/chat/completions", body)
+    assert failed.status == 503
+    assert two.addresses[1] in json.dumps(failed.json)
+    assert again.status == 200
+    assert again.json["choices"][0]["message"] == first.json["choices"][0]["message"]
+
+
+def test_over_a_link_of_its_own(two: TwoServers) -> None:
+    with DelayedLink(("127.0.0.1", two.ports[0]), 0.001) as link:
+        options = ModelOptions(context=512, rpc=(f"127.0.0.1:{link.port}",), parallel=3)
+        with localspec.load(options=options) as engine:
+            assert any("answers one at a time" in notice for notice in engine.notices)
+            expected = whole_story(engine).text
+            session_text = whole_story(engine).text
+    assert session_text == expected

@@ -1,0 +1,139 @@
+"""RPC servers are asked before llama.cpp meets them, and what is wrong is named."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from localspec import ModelOptions, NativeError, ServerUnreachable, UsageError
+from localspec.remote import servers
+from localspec.remote.servers import lost, require_answering, trouble
+from tools.remote import free_port
+
+HELLO = bytes([14, 24, *[0] * 31])
+ANSWER = bytes([28, *[0] * 7, 7, 0, 0, 0, *[0] * 24])
+"""Size, version 7.0.0, and no capabilities (ggml-rpc.cpp: rpc_msg_hello_rsp)."""
+
+
+@contextmanager
+def listening(serve: Callable[[socket.socket], object]) -> Iterator[str]:
+    """Somebody at an address, who does this with each connection."""
+    with socket.create_server(("127.0.0.1", 0)) as port:
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = port.accept()
+                except OSError:
+                    return
+                with connection:
+                    serve(connection)
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{port.getsockname()[1]}"
+        port.shutdown(socket.SHUT_RDWR)
+    thread.join()
+
+
+def test_one_that_answers() -> None:
+    heard: list[bytes] = []
+
+    def serve(connection: socket.socket) -> None:
+        heard.append(connection.recv(33))
+        connection.sendall(ANSWER)
+
+    with listening(serve) as address:
+        assert trouble(address) is None
+        require_answering([address])
+    assert heard[0] == HELLO, "what llama.cpp itself begins with"
+
+
+def test_nothing_at_the_address() -> None:
+    address = f"127.0.0.1:{free_port()}"
+    with pytest.raises(ServerUnreachable) as raised:
+        require_answering([address])
+    assert str(raised.value) == (
+        f"The RPC server {address} does not answer: connection refused. Start ggml-rpc-server "
+        "there, or leave it out of --rpc."
+    )
+
+
+def test_one_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(servers, "LIMIT", 0.1)
+    with listening(lambda connection: connection.recv(1000) and connection.recv(1)) as address:
+        found = trouble(address)
+    assert found is not None
+    assert "says nothing" in found[0]
+    assert "one client at a time" in found[1]
+
+
+@pytest.mark.parametrize(
+    ("says", "told"),
+    [
+        (b"", "it ends the connection without a word"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "what answers does not speak this RPC protocol"),
+    ],
+)
+def test_one_that_is_something_else(says: bytes, told: str) -> None:
+    def serve(connection: socket.socket) -> None:
+        connection.recv(100)
+        connection.sendall(says)
+
+    with listening(serve) as address, pytest.raises(ServerUnreachable) as raised:
+        require_answering([address])
+    assert f"{address} does not answer: {told}. Give the port of" in str(raised.value)
+
+
+def test_machine_that_there_is_not() -> None:
+    assert trouble("nowhere.invalid:50052") == (
+        "there is no machine called nowhere.invalid",
+        "Check the name in --rpc.",
+    )
+
+
+def test_who_was_lost_is_named() -> None:
+    away = f"127.0.0.1:{free_port()}"
+    with listening(lambda connection: connection.sendall(ANSWER)) as address:
+        gone = lost([address, away], "Remote RPC server crashed or returned malformed response")
+        back = lost([address], "Remote RPC server crashed or returned malformed response")
+        other = lost([address], "RPC handshake failed for 127.0.0.1:1")
+        killed = lost([address], "")
+        damaged = lost([address], "GGML_ASSERT(n > 0) failed (ggml.c)")
+    assert f"The RPC server {away} was lost while it worked" in str(gone)
+    assert "connection refused" in str(gone)
+    assert f"The connection to the RPC servers {address} was lost, and they answer" in str(back)
+    assert "another version" in str(other)
+    assert "without a word" in str(killed)
+    for error in (gone, back, other, killed):
+        assert isinstance(error, ServerUnreachable)
+        assert "damaged" not in str(error), "it was not the file"
+    assert isinstance(damaged, NativeError)
+    assert "GGML_ASSERT(n > 0)" in str(damaged)
+
+
+def test_addresses() -> None:
+    said = ("one:1, two:2", "three:65535", "one:1")
+    assert ModelOptions(rpc=said).rpc == ("one:1", "two:2", "three:65535")
+    assert ModelOptions(rpc="one:1,two:2").rpc == ("one:1", "two:2")  # type: ignore[arg-type]
+    assert ModelOptions(rpc=said).for_draft(64).rpc == (), "the draft model stays here"
+
+
+@pytest.mark.parametrize("said", ["one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2"])
+def test_what_is_no_address(said: str) -> None:
+    with pytest.raises(UsageError, match=r"is no address of an RPC server. Give HOST:PORT"):
+        ModelOptions(rpc=(said,))
+
+
+def test_no_layers_for_the_servers() -> None:
+    with pytest.raises(UsageError, match="no layer would go to the RPC servers"):
+        ModelOptions(rpc=("one:1",), gpu_layers=0)
+
+
+def test_more_servers_than_llama_cpp_takes() -> None:
+    with pytest.raises(UsageError, match="16 at most"):
+        ModelOptions(rpc=tuple(f"one:{port}" for port in range(1, 18)))

@@ -1,0 +1,167 @@
+"""Drafting for a target on RPC servers, by the delay of the link to them.
+
+    PYTHONPATH=build/rpc/python python -m tools.remote [MODEL.gguf | --scale A] [--ms 0 2]
+
+Starts `ggml-rpc-server` processes on this machine (`python -m tools.rpc_build` makes them), each
+behind a link with so many milliseconds in each direction, and splits the target over them. Prints
+what passes cost there, T(n) ÷ T(1), and for arms that take turns, after one round that is not
+counted: tokens per second, × plain, and how long the drafts were.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import mean, median
+from time import perf_counter
+
+import localspec
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.bench.scale import scaled_pair
+from localspec.remote.servers import trouble
+from tools.delayed_link import DelayedLink
+from tools.rpc_build import FOLDER, server
+
+PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
+GREEDY = SamplingParams(temperature=0)
+ARMS = {
+    "plain": Drafting(drafter="none"),
+    "no overlap": Drafting(overlap="off"),
+    "auto": Drafting(),
+    "overlap": Drafting(overlap="on"),
+}
+SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What an arm did."""
+
+    speeds: list[float] = field(default_factory=list)
+    drafts: list[int] = field(default_factory=list)
+    deepest: list[int] = field(default_factory=list)
+    overlapped: int = 0
+
+
+def main() -> None:
+    """Measure, and print a table for each delay."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("model", nargs="?")
+    options.add_argument("--draft", default="auto")
+    options.add_argument("--scale", help="a pair of localspec.bench.scale, instead of a model")
+    options.add_argument("--ms", nargs="+", type=float, default=[0.0, 2.0])
+    options.add_argument("--servers", type=int, default=2)
+    options.add_argument("--prompts", type=int, default=4)
+    options.add_argument("--tokens", type=int, default=64)
+    options.add_argument("--draft-threads", type=int, default=1)
+    said = options.parse_args()
+    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
+    pair = (said.model, said.draft) if said.scale is None else scaled_pair(said.scale)
+    for delay in said.ms:
+        with servers(said.servers, delay / 1000) as addresses:
+            model = ModelOptions(
+                context=1024, rpc=addresses, draft_threads=said.draft_threads, threads=1
+            )
+            with localspec.load(pair[0], draft=pair[1], options=model) as engine:
+                measure(engine, delay, prompts[: said.prompts], said.tokens)
+
+
+def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -> None:
+    """All arms over all prompts, each first in turns."""
+    for drafting in ARMS.values():  # measures, and learns
+        tally(engine, drafting, prompts[0], tokens, Tally())
+    found = {name: Tally() for name in ARMS}
+    for turn, prompt in enumerate(prompts):
+        for place in range(len(ARMS)):
+            name = [*ARMS][(place + turn) % len(ARMS)]
+            tally(engine, ARMS[name], prompt, tokens, found[name])
+    curve, draft = engine.profile.target, engine.draft_costs
+    one = curve.seconds(1, 64)
+    told = "  ".join(f"T({n}) {curve.seconds(n, 64) / one:.2f}" for n in SIZES[1:])
+    print(f"{delay:g} ms: T(1) {1000 * one:.1f} ms  {told}", flush=True)
+    if draft:
+        print(f"      draft model's T(1) {1000 * draft.seconds(1, 64):.1f} ms")
+    print(f"{'arm':>12}{'tok/s':>8}{'× plain':>9}{'drafted':>9}{'deepest':>9}{'overlaps':>10}")
+    for name, one_arm in found.items():
+        pairs = zip(one_arm.speeds, found["plain"].speeds, strict=True)
+        ratio = median(speed / plain for speed, plain in pairs)
+        drafted = mean(one_arm.drafts or [0])
+        deepest = mean(one_arm.deepest or [0])
+        print(
+            f"{name:>12}{median(one_arm.speeds):8.1f}{ratio:9.2f}{drafted:9.2f}{deepest:9.2f}"
+            f"{one_arm.overlapped:10}",
+            flush=True,
+        )
+
+
+def tally(engine: Engine, drafting: Drafting, prompt: str, tokens: int, into: Tally) -> None:
+    """One answer, timed from its first token on."""
+    stream = engine.stream(prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting)
+    count, started = 0, 0.0
+    for chunk in stream:
+        if not started:
+            started = perf_counter()
+            continue
+        count += len(chunk.token_ids)
+        if chunk.step is not None and chunk.step.drafted:
+            into.drafts.append(chunk.step.drafted)
+            into.deepest.append(max(chunk.step.tree.depths[: chunk.step.drafted]))
+            into.overlapped += chunk.step.plan.overlaps
+    into.speeds.append(count / (perf_counter() - started))
+
+
+@contextmanager
+def servers(count: int, delay: float = 0.0, folder: Path = FOLDER) -> Iterator[tuple[str, ...]]:
+    """So many RPC servers of one thread each; gives their addresses.
+
+    Args:
+        delay: seconds in each direction of the link to each of them; 0 for no link between.
+        folder: what `tools.rpc_build` made.
+    """
+    with ExitStack() as opened:
+        addresses = []
+        for _ in range(count):
+            port = free_port()
+            opened.enter_context(running(port, folder))
+            if delay:
+                link = DelayedLink(("127.0.0.1", port), delay)
+                port = opened.enter_context(closing(link)).port
+            addresses.append(f"127.0.0.1:{port}")
+        yield tuple(addresses)
+
+
+@contextmanager
+def running(port: int, folder: Path = FOLDER) -> Iterator[subprocess.Popen[bytes]]:
+    """An RPC server on a port of this machine, which listens by now."""
+    process = subprocess.Popen(
+        [str(server(folder)), "--host", "127.0.0.1", "--port", str(port), "--threads", "1"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        while (why := trouble(f"127.0.0.1:{port}")) is not None:
+            if process.poll() is not None:
+                raise OSError(f"ggml-rpc-server ended: {why[0]}")
+            time.sleep(0.02)
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+if __name__ == "__main__":
+    main()
