@@ -377,3 +377,28 @@ def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_hol
     assert plan.spare == pytest.approx(8 * UNIT)
     profile.account.fund = 6 * UNIT
     assert planner.plan(session) is UNCOVERED
+
+
+def test_debt_of_a_busy_machine_shrinks_on_an_idle_one_and_not_by_noise() -> None:
+    account = Account()
+    assert account.open(0.2) == pytest.approx(Account.PASSES * 0.2)
+    account.settle(0.2, 1, 2.0, 2.2, AccountStatement())
+    owed = account.fund
+    assert owed is not None
+    assert owed < -0.3
+    for plain in (0.19, 0.2, 0.15, 0.21, 0.14):
+        assert account.open(plain) == owed, "noise"
+    assert account.open(0.02) == pytest.approx(owed / 10)
+    assert account.open(0.2) == pytest.approx(owed / 10), "and it does not come back"
+
+
+def test_debt_is_forgiven_gains_are_not() -> None:
+    account = Account()
+    account.open(PLAIN)
+    settled(account, (1, 0.3), (1, 0.3))
+    account.forgive()
+    assert account.fund == 0.0
+    settled(account, (100, -0.2))
+    kept = account.fund
+    account.forgive()
+    assert account.fund == kept > 0.0

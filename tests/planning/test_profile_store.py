@@ -16,7 +16,7 @@ from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.registry import Parts
 from localspec.planning import profile_store as module
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.profile_store import ProfileStore
+from localspec.planning.profile_store import LATELY, ProfileStore
 from tests.support.toys import ToyCache, started
 
 IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
@@ -295,3 +295,15 @@ def test_forgetting_removes_the_file() -> None:
     kept.remove()
     assert not kept.path.exists()
     assert not kept.load(PairProfile())
+
+
+@pytest.mark.parametrize(
+    ("later", "owes"), [(10.0, True), (LATELY + 10.0, False), (-LATELY - 10.0, False)]
+)
+def test_debt_is_forgiven_after_some_minutes(later: float, owes: bool) -> None:
+    """Also where the clock was set back."""
+    profile, again = taught(), PairProfile()
+    profile.account.fund = -0.2
+    ProfileStore(IDENTITY, now=lambda: 1e6).save(profile)
+    assert ProfileStore(IDENTITY, now=lambda: 1e6 + later).load(again)
+    assert again.account.fund == (-0.2 if owes else 0.0)
