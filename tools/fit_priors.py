@@ -26,6 +26,7 @@ import localspec
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import load_suites
+from localspec.decoding.acceptance import undecided
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.random_source import SeededRandom
@@ -35,6 +36,7 @@ from localspec.drafters import model, ngram
 from localspec.drafters.draft_sampler import DraftLogits, DraftSampler
 from localspec.engine import Engine
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
+from localspec.planning.asking import BEFORE, PRIORS, Decisiveness
 from localspec.planning.growing_tree import SECOND, further_choices
 
 HALVES = ("even", "odd")
@@ -131,8 +133,11 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
     unread = session.context[engine._target.reuse(session.context) : -1]
     if unread:
         target.extend(unread, 0)
+    decisiveness = Decisiveness()
     while session.finish is None:
-        p = session.sampler.distribution(target.extend(session.context[-1:])[0])
+        said = target.extend(session.context[-1:])[0]
+        p = session.sampler.distribution(said)
+        hesitates = undecided(said)
         if not session.at_prompt:  # the first token comes with the prompt
             hint = next(lookup.expected(lookup.place(session)), None)
             if hint is not None:
@@ -144,6 +149,7 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
             features = model.features_of(logits, hint)
             right = p.prob(logits.tokens[0])
             if session.sampler.greedy:
+                yield f"model {BEFORE}greedy", Position(decisiveness.features, right)
                 yield "model greedy", Position(features, right)
                 if not right:
                     yield from _further(logits, -1 if hint is None else hint.token, p)
@@ -151,7 +157,9 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
                 yield "model chosen", Position(features, right)
                 q = sampler.distribution(row)
                 overlap = float(np.minimum(p.probs, q.at(p.ids)).sum())
+                yield f"model {BEFORE}sampled", Position(decisiveness.features, overlap)
                 yield "model sampled", Position(features, overlap)
+        decisiveness.observe(1, hesitates)
         session.extend([session.random.draw(p)], None)
         lookup.committed(session.context, {})
 
@@ -167,6 +175,7 @@ def _further(logits: DraftLogits, expected: int, p: Distribution) -> Iterator[tu
 def report(traces: Mapping[str, Trace], fitted_to: int) -> None:
     """Weights are fitted to the first traces, and all of them are judged."""
     priors = {f"model {kind}": prior for kind, prior in model.PRIORS.items()}
+    priors |= {f"model {BEFORE}{kind}": prior for kind, prior in PRIORS.items()}
     priors |= {f"ngram {kind}": prior for kind, prior in ngram.PRIORS.items()}
     fitting = list(traces.values())[:fitted_to]
     for kind, prior in priors.items():

@@ -14,7 +14,7 @@ import numpy as np
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import Constraint, Rows
+from localspec.decoding.sampling import Constraint, Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -36,6 +36,16 @@ class Verdict(NamedTuple):
     path: list[int]
     token: int
     tested: list[int]
+
+
+def undecided(row: Row) -> bool:
+    """Whether the target was, see UNDECIDED. Its logits are looked at as they are: to compare them
+    takes a tenth of the time of an entropy.
+
+    Args:
+        row: its logits, float32 [vocabulary].
+    """
+    return int(np.count_nonzero(row > row.max() - UNDECIDED)) > 1
 
 
 class Verification:
@@ -96,13 +106,8 @@ class Verification:
         return further
 
     def undecided(self, nodes: Sequence[int]) -> int:
-        """Behind how many of these nodes the target was undecided, see UNDECIDED. It asks its rows
-        as they are: a comparison costs a tenth of what an entropy does."""
-        count = 0
-        for node in nodes:
-            row = self.rows[node + 1]
-            count += int(np.count_nonzero(row > row.max() - UNDECIDED)) > 1
-        return count
+        """Behind how many of these nodes the target was undecided."""
+        return sum(undecided(self.rows[node + 1]) for node in nodes)
 
     def _recent(self, node: int) -> Occurrences:
         # Only penalties read it, and building it costs more than everything else here.

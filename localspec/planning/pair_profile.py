@@ -9,7 +9,7 @@ from typing import Any
 from localspec.decoding.interfaces import AutoSource, ModelSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.account import Account
-from localspec.planning.asking import BEFORE, PRIOR
+from localspec.planning.asking import BEFORE, prior
 from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.thread_curves import ThreadCurves
 
@@ -199,7 +199,7 @@ class PairProfile:
             # What it expects is at first as likely to be said by a model as by the target.
             priors = {AGREES: next(iter(source.priors.values())), **source.priors}
             if isinstance(source, ModelSource):
-                priors |= {BEFORE + kind: PRIOR for kind in source.priors}
+                priors |= {BEFORE + kind: prior(kind) for kind in source.priors}
             found = self._sources[source.name] = SourceProfile(priors)
             found.curves.use(self._draft_threads)
             if source.name in self._stored:

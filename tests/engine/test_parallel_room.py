@@ -163,37 +163,6 @@ def test_cells_of_the_draft_model_are_given_out_oldest_first(crowded: ParallelEn
     assert all_free(crowded)
 
 
-@pytest.mark.parametrize("way", ["model", "model tree"])
-def test_a_full_draft_cache_is_no_error(
-    crowded: ParallelEngine, prompts: list[str], way: str
-) -> None:
-    """Eight long texts do not fit into the draft model's cache: some steps draft nothing."""
-    held: list[int] = []
-    draft = crowded._seats.shared[1]
-    for first in (0, 8):
-        streams = [
-            crowded.stream(
-                prompts[n],
-                max_tokens=300,
-                sampling=SamplingParams(temperature=1.0, seed=n),
-                drafting=WAYS[way],
-            )
-            for n in range(first, first + 8)
-        ]
-
-        def read(stream: Stream) -> int:
-            for _ in stream:
-                caches = [seat.draft_cache for seat in crowded._seats.all]
-                held.append(sum(len(cache.tokens) for cache in caches if cache is not None))
-            return stream.stats.accepted
-
-        found = together([partial(read, stream) for stream in streams])
-        assert all(isinstance(accepted, int) for accepted in found), found
-        assert sum(found) > 100  # type: ignore[arg-type]
-    assert max(held) > draft.cells // 2, "it was never full"
-    assert all_free(crowded)
-
-
 def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
     """The next answer measures; this one is written without that."""
     with localspec.load(options=ModelOptions(context=256), parallel=2) as pair:
