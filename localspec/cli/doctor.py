@@ -161,7 +161,7 @@ def _draft(models: Models, target: Path) -> tuple[Path | None, str]:
     """What -d auto takes, or would take, and why."""
     if models.draft not in ("auto", "none"):
         return None, ""
-    from localspec.loading import choose_draft
+    from localspec.loading.draft import choose_draft
 
     choice = choose_draft(target, models.options)
     if models.draft == "auto":
