@@ -142,13 +142,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
             device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
         )
         findings.checks += report.checks
-    use = Use(
-        context=options.context,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        rewritten=devices.rewritten_types(),
-    )
+    use = Use.of(options, rewritten=devices.rewritten_types())
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:

@@ -260,22 +260,17 @@ def _opener(opening: OpeningOptions, console: Console) -> Opener:
 
 
 def _needs(path: Path, options: ModelOptions) -> int:
-    """Bytes of memory without which a model cannot be opened, as far as its file says."""
+    """Bytes of main memory without which a model cannot be opened, as far as its file says."""
     from localspec.gguf.reader import read_gguf
-    from localspec.pairing.memory import predict
+    from localspec.llama import library
+    from localspec.pairing.memory import Use, place
 
     try:
         file = read_gguf(path)
     except LocalspecError:
         return 0  # llama.cpp has the last word about it
-    return predict(
-        file,
-        context=options.context,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        flash_attention=options.flash_attention != "off",
-    ).least
+    away = options.gpu_layers if options.rpc or library.accelerated() else 0
+    return place(file, Use.of(options), away).host.least
 
 
 def _options(said: dict[str, object]) -> ServerOptions:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
@@ -14,6 +16,9 @@ from localspec.loading.thread_choice import thread_choice
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
 from localspec.text import gibibytes
+
+if TYPE_CHECKING:
+    from localspec.llama.embeddings import Embedder
 
 
 def load_beside(engine: Engine, options: ModelOptions) -> Engine:
@@ -51,12 +56,31 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     return beside
 
 
+def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
+    """What makes vectors of texts with the weights of an open engine, in a cache of its own. Close
+    it before that one.
+
+    Args:
+        engine: an open engine.
+        options: those that it was opened with.
+
+    Raises:
+        NativeError: there is no memory for another cache, or llama.cpp does not give out the last
+            layer of this architecture.
+        ServerUnreachable: an RPC server does not answer.
+    """
+    from localspec.llama.embeddings import LONGEST, Embedder
+
+    context = min(options.context or LONGEST, engine.model.trained_context, LONGEST)
+    return Embedder(open_context(engine.model, replace(options, context=context, parallel=1)))
+
+
 def _require_room(engine: Engine, options: ModelOptions) -> None:
     """Return unless main memory is too short for another cache: the system would end the process,
     as memory is promised before it is there."""
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library
-    from localspec.pairing.memory import predict
+    from localspec.pairing.memory import Use, place
     from localspec.pairing.pair_memory import available
 
     if options.gpu_layers != 0 and library.accelerated():
@@ -65,14 +89,7 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
         file = read_gguf(engine.model.path)
     except LocalspecError:
         return  # the reader knows less than llama.cpp, which has opened it
-    need = predict(
-        file,
-        context=engine.context_length,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        flash_attention=options.flash_attention != "off",
-    )
+    need = place(file, Use.of(options, context=engine.context_length), 0).host
     wanted, free = need.kv + need.compute, available()[0]
     if wanted > free:
         raise NativeError(
