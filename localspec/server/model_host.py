@@ -96,7 +96,9 @@ class ModelHost:
         if self._engine is not None:
             return self._engine
         if self.error is not None:
-            raise ApiError(503, "The model could not be loaded.")
+            raise ApiError(
+                503, "The model could not be loaded. The server says why where it was started."
+            )
         raise ApiError(
             503,
             "Loading model",

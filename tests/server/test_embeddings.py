@@ -116,7 +116,10 @@ def test_answers_do_not_change_beside_them(server: Running) -> None:
     ],
 )
 def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], status: int) -> None:
-    assert server.post(path, body).status == status
+    reply = server.post(path, body)
+    assert reply.status == status
+    if body.get("dimensions") or "fox" in str(body):  # what to do about it
+        assert status == 200 or ". " in str(reply.json["error"])
     server.wait_until_idle()
 
 
