@@ -243,18 +243,10 @@ def _offers(
 
 def _opener(opening: OpeningOptions, console: Console) -> Opener:
     def open_it(progress: Callable[[float], None]) -> Engine:
-        from localspec import load
         from localspec.llama import library
 
         library.on_abort(console.last_words)
-        return load(
-            opening.model,
-            draft=opening.draft,
-            options=opening.options,
-            drafting=opening.drafting,
-            progress=progress,
-            offline=opening.offline,
-        )
+        return opening.load(progress)
 
     return open_it
 
