@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from localspec.asking import Answer
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
@@ -18,8 +19,8 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.engine import Answer, Engine, draft_model
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
+from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
