@@ -139,6 +139,8 @@ class Step:
         seconds: wall time of the step.
         target_seconds, draft_seconds: of that, in native passes of target and draft models.
         logprobs: of the tokens, by the target, where the session asks for them.
+        undecided: how many of the tokens the target was undecided about, see
+            `localspec.decoding.acceptance.UNDECIDED`; 0 where the planner does not watch that.
     """
 
     tokens: list[int]
@@ -152,6 +154,7 @@ class Step:
     target_seconds: float
     draft_seconds: float
     logprobs: tuple[TokenLogprob, ...] = ()
+    undecided: int = 0
 
     @property
     def tree(self) -> TokenTree:
@@ -231,7 +234,14 @@ class Target(Protocol):
 
 
 class Planner(Protocol):
-    """Decides before each step and learns from each."""
+    """Decides before each step and learns from each.
+
+    Attributes:
+        watches: whether it wants to know how sure the target was, see `Step.undecided`.
+    """
+
+    @property
+    def watches(self) -> bool: ...
 
     def plan(self, session: Session) -> Plan:
         """The decision for the step that comes."""

@@ -49,6 +49,7 @@ def speculate(
     Args:
         clock: tells seconds; steps are timed by it, and nothing is decided by it.
     """
+    watches = planner.watches
     learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
     try:
         while session.finish is None:
@@ -77,13 +78,15 @@ def speculate(
             if session.logprobs is not None:
                 told = told_along(result.rows, path, tokens, session.logprobs)
 
+            undecided = verification.undecided([ROOT, *path][: len(tokens)]) if watches else 0
+
             # The last committed token stays out of the caches: the next pass starts with it.
             yield Commit(tree, path[: len(tokens) - 1])
             hidden = _along(path[: len(tokens)], result.hidden) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
             seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
-            step = _step(session, tokens, plan, draft, verdict, seconds, told)
+            step = _step(session, tokens, plan, draft, verdict, seconds, told, undecided)
             observed = clock()
             planner.observe(step)
             learning = clock() - observed
@@ -108,6 +111,7 @@ def _step(
     verdict: Verdict,
     seconds: tuple[float, float, float],
     told: tuple[TokenLogprob, ...],
+    undecided: int,
 ) -> Step:
     """The record of a step; `seconds`: of all of it, of the target and of the draft models."""
     path, tests, tree = verdict.path, verdict.tested, draft.tree
@@ -130,4 +134,5 @@ def _step(
         target_seconds=seconds[1],
         draft_seconds=seconds[2],
         logprobs=told,
+        undecided=undecided,
     )

@@ -51,6 +51,8 @@ class Account:
     EXPOSED, CHEAPER = 24.0, 3.0
     """Plain passes that drafted steps since the latest plain one may have lost, if plain passes had
     become so many times cheaper meanwhile."""
+    QUIETER = 0.67
+    """So much shorter plain passes have to have become for a debt to shrink along with them."""
     DEBT = 1.0
     """Of the most it holds, what it may be overdrawn by: a pass during which the machine slept for
     a while must not end drafting for as long."""
@@ -59,6 +61,7 @@ class Account:
         self.fund: float | None = None
         self.saved = 0.0
         self.seconds = 0.0
+        self._owed_at = 0.0  # seconds of a plain pass, when the fund was overdrawn
         # Of drafted steps since the latest plain pass: tokens, the seconds that they took and those
         # that they gained, and what of the latter has room in the fund.
         self._tokens, self._seconds, self._gains, self._credit = 0, 0.0, 0.0, 0.0
@@ -72,7 +75,17 @@ class Account:
         most = max(self.SECONDS, self.PASSES * plain)
         if self.fund is None or self.fund > most:
             self.fund = most
+        elif self.fund < 0.0 and plain < self.QUIETER * self._owed_at:
+            # A debt is so many plain passes: what a busy machine cost is not to be made up for on
+            # an idle one, where that takes many times as many tokens.
+            self.fund *= plain / self._owed_at
+            self._owed_at = plain
         return self.fund
+
+    def forgive(self) -> None:
+        """Drop a debt: it is of another time than the last few minutes."""
+        if self.fund is not None:
+            self.fund = max(self.fund, 0.0)
 
     def stake(self, plain: float) -> float:
         """Seconds that a single step may risk at present; see `open`."""
@@ -140,7 +153,10 @@ class Account:
 
     def _enter(self, plain: float, seconds: float) -> None:
         most = max(self.SECONDS, self.PASSES * plain)
-        self.fund = max(-self.DEBT * most, min(self.open(plain) + seconds, most))
+        before = self.open(plain)
+        self.fund = max(-self.DEBT * most, min(before + seconds, most))
+        if self.fund < min(0.0, before):
+            self._owed_at = plain
         self._credit = min(self._credit, most - self.fund)  # together they hold the most at most
 
     def as_dict(self) -> dict[str, Any]:

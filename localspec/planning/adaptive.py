@@ -24,6 +24,7 @@ from localspec.planning.answer_state import (
     LookupValue,
     ModelState,
 )
+from localspec.planning.asking import Decisiveness
 from localspec.planning.costs import VerificationCosts
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.explore_then_commit import ExploreThenCommit
@@ -63,6 +64,7 @@ class AdaptivePlanner:
             does.
     """
 
+    watches = True
     RATE_KEEP = 0.97
     """Weight of the past in the running tokens per second, per step."""
     WORTHWHILE = 1.75
@@ -109,6 +111,7 @@ class AdaptivePlanner:
         self._costs: VerificationCosts | None = None
         self._costs_of: tuple[int, int, int] | None = None
         self._tokens = self._seconds = 0.0
+        self._decisiveness = Decisiveness()
         self._idle = self._asleep = 0
         self._uncovered = False
         self.statement = AccountStatement()
@@ -140,8 +143,9 @@ class AdaptivePlanner:
         # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
         pace = max(profile.target.pace, plain / profile.target.seconds(1, held))
         spare, fund = account.stake(plain) / pace, account.open(plain) / pace
+        features = self._decisiveness.features
         for model in self._models.values():
-            model.begin(held, lambda: self._value(costs, rate, room), rate)
+            model.begin(session, features, lambda: self._value(costs, rate, room), rate)
         looked_up = self._look_up(session, room, costs, rate, spare)
         asks = self._to_ask(session, looked_up, costs, rate, spare, fund)
         reviews = None
@@ -168,12 +172,14 @@ class AdaptivePlanner:
             predictions={o.source.name: tuple(o.predictions) for o in self._lookups},
             lookup_kind=looked_up.kind,
             worth=looked_up.worth,
+            prospect=0.0 if asks is None else self._models[asks].prospect(looked_up),
             onward=0.75 if concerned is None else self._models[concerned].onward,
             spare=spare,
         )
 
     def observe(self, step: Step) -> None:
         plan, draft = step.plan, step.draft
+        self._decisiveness.observe(len(step.tokens), step.undecided)
         # The prompt's pass is over many tokens, and its time is no step's.
         if step.reads_prompt or plan is ASLEEP or plan is HOPELESS:
             return
@@ -224,7 +230,7 @@ class AdaptivePlanner:
                 for source in self._lookup_sources
             ]
         plain = 1.0 - rate * costs.least[1]
-        best = LookupValue(NONE, plain, 0.0)
+        best = LookupValue(NONE, plain, 0.0, 0.0)
         for lookup in self._lookups:
             looked_up = self._value_of(lookup, session, room, costs, rate, spare)
             if looked_up.kind > NONE and (best.kind == NONE or looked_up.worth > best.worth):
@@ -258,7 +264,7 @@ class AdaptivePlanner:
                 best, farthest = worth, n + self.DIP
                 at_risk = (1.0 - first) * (least[n] - least[1])
         kind = NONE if not first else POOR if best <= plain else FAIR if first < self.SURE else GOOD
-        return LookupValue(kind, best, at_risk)
+        return LookupValue(kind, best, best - plain, at_risk)
 
     def _value(self, costs: VerificationCosts, rate: float, room: int) -> DraftValue:
         """Of drafts of a model source here."""
@@ -337,7 +343,7 @@ class AdaptivePlanner:
         if set(draft.sizes) == {1}:
             seconds = step.draft_seconds / len(draft.sizes)
             model.profile.costs.observe(1, step.context_length, seconds)
-        model.asked(step.context_length, plan.lookup_kind, max(0.0, draft.gain))
+        model.asked(step.context_length, plan, max(0.0, draft.gain))
 
     def _learn_from_candidates(self, plan: AdaptivePlan, draft: PlannedDraft, step: Step) -> None:
         """What the target said about the candidates along the accepted path.
@@ -361,5 +367,7 @@ class AdaptivePlanner:
                 if candidate.proposal is not None:
                     right = depth <= step.accepted  # drawn: what counts is whether it was accepted
                 candidate.estimator.learn(candidate.features, right)
+                if candidate.first and depth == 1 and plan.asks is not None:
+                    self._models[plan.asks].right(right)
                 if right:
                     parent = number

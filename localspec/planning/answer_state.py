@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from statistics import mean
 from typing import NamedTuple
 
 from localspec.decoding.interfaces import LookupSource, ModelSource, Prediction
 from localspec.decoding.session import Session
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
+from localspec.planning.asking import BEFORE, Prospects
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import LOOKUP_KINDS, SourceProfile
 from localspec.planning.plan import AdaptivePlan, PlannedDraft
 
 NONE, POOR, FAIR, GOOD = range(4)
 """What the lookup sources offer: nothing, too little to draft, a draft, a sure one. What a model
-source adds is learned apart for each: see `SourceProfile.gains`."""
-
-USUAL_CHANCES = (0.32, 0.62, 0.85, 0.97, 0.99)
-"""What a draft model's first token is likely to be right with: quantiles over the embedded pair and
-SmolLM2-135M drafting for itself in another quantization together, see `tools.fit_priors`. (Apart:
-0.23, 0.52, 0.77, 0.93, 0.99 and 0.43, 0.70, 0.91, 0.99, 0.99.)"""
+source adds is learned apart for each: see `SourceProfile.came_true`."""
 
 
 class LookupValue(NamedTuple):
@@ -31,11 +26,13 @@ class LookupValue(NamedTuple):
         kind: NONE … GOOD.
         worth: of the best beginning of its chain, as the tree builder counts; plain decoding's at
             least.
+        lead: what of that is more than plain decoding's.
         at_risk: seconds lost if its first token is rejected.
     """
 
     kind: int
     worth: float
+    lead: float
     at_risk: float
 
     @property
@@ -69,10 +66,12 @@ class LookupState:
 
 
 class ModelState:
-    """Whether to ask a model source, by what asking it brought in this answer.
+    """Whether to ask a model source, by how sure the target is and by what asking brought.
 
-    What it gains is estimated from all times it was asked, the latest weighing most: a single one
-    may gain three tokens or none, and a few unlucky ones in a row say little.
+    What it gains is foreseen from how likely its first token is right (see
+    `localspec.planning.asking`), and put right by how much of that came true, of all times it was
+    asked, the latest weighing most: a single one may gain three tokens or none, and a few unlucky
+    ones in a row say little.
 
     Attributes:
         interval: tokens until it is tried again, if it did not pay.
@@ -81,6 +80,8 @@ class ModelState:
     """
 
     FIRST_INTERVAL, LONGEST_INTERVAL = 16, 64
+    TRIALS = 0.01
+    """Of plain decoding, what trials may take: where they are dear, they are further apart."""
     KEEP = 0.91
     """Weight of the past per time of asking."""
     EARLIER = 6.0
@@ -88,41 +89,73 @@ class ModelState:
     BONUS = 0.15
     """Tokens, over the root of the times counted: what is not well known is tried (optimism in the
     face of uncertainty; Lattimore & Szepesvári 2020, chapter 7)."""
-    HORIZON = 16
-    """Times of asking over which the cost of catching up with the text is spread, more in a long
-    answer."""
+    HORIZON, LONG_HORIZON = 4, 16
+    """Times of asking over which the cost of catching up with the text is spread: where asking
+    pays only now and then, it is soon left off again. Right after a trial that showed what it is
+    worth, more, the most in a long answer."""
     REVIEWED = 8
     """Tokens that it is tried on while it is not asked."""
     AT_RISK = 2.0
     """A copy is checked with it where so many times the cost of asking is at risk."""
+    REFRESH = 16
+    """Steps for which what drafts are worth is taken to stay the same."""
 
     def __init__(self, source: ModelSource, profile: SourceProfile, row_overhead: float) -> None:
         self.source = source
         self.profile = profile
-        self.interval = self.FIRST_INTERVAL
+        self.interval = self._first_interval = self.FIRST_INTERVAL
         self.asked_at = -1
+        self._reviewed_at = -self.LONG_HORIZON
         self.onward = 0.75
-        self._gains: list[float] = []  # sums, by what the lookup sources offered
+        self._before: AcceptanceEstimator | None = None
+        self._features: tuple[float, ...] = ()
+        self._chance = 0.0
+        self._prospects: Prospects | None = None
+        self._steps = 0
+        # Sums of what was foreseen and of what came, by what the lookup sources offered.
+        self._foreseen: list[float] = []
+        self._came: list[float] = []
         self._times: list[float] = []
         self._row_overhead = row_overhead
 
-    def begin(self, held: int, value: Callable[[], DraftValue], rate: float) -> None:
+    def begin(
+        self,
+        session: Session,
+        features: tuple[float, ...],
+        value: Callable[[], DraftValue],
+        rate: float,
+    ) -> None:
         """Before each step; `value` of a draft there, `rate` in tokens per second."""
-        if self.asked_at >= 0 or not self.profile.costs:
+        profile, held = self.profile, len(session.context)
+        if not profile.costs:
             return
-        self.asked_at = held
-        worth, one = value(), rate * self._first_pass(1, held)
-        expected = mean(worth.prospect(chance, one) for chance in USUAL_CHANCES)
-        self._times = [self.EARLIER] * LOOKUP_KINDS
-        self._gains = [
-            self.EARLIER * self.profile.expected_gain(kind, expected)
-            for kind in range(LOOKUP_KINDS)
-        ]
+        if self._before is None:
+            self.asked_at = held
+            self._before = profile.estimators[BEFORE + self.source.kind(session)]
+            self._times = [self.EARLIER] * LOOKUP_KINDS
+            self._foreseen = [self.EARLIER * profile.USUAL] * LOOKUP_KINDS
+            self._came = [
+                foreseen * share
+                for foreseen, share in zip(self._foreseen, profile.came_true, strict=True)
+            ]
+            share = rate * self._first_pass(self.REVIEWED, held) / self.TRIALS
+            self._first_interval = max(self.FIRST_INTERVAL, int(share))
+            self.interval = self._first_interval
+        if self._prospects is None or self._steps % self.REFRESH == 0:
+            self._prospects = Prospects(value(), rate * self._first_pass(1, held))
+        self._steps += 1
+        self._features, self._chance = features, self._before.predict(features)
 
-    def gain(self, kind: int) -> float:
+    def prospect(self, looked_up: LookupValue) -> float:
+        """Tokens that asking it gains, as far as its estimators know."""
+        assert self._prospects is not None
+        return max(0.0, self._prospects.gain(self._chance) - looked_up.lead)
+
+    def gain(self, looked_up: LookupValue) -> float:
         """Tokens that asking it is expected to gain, optimistically."""
-        times = self._times[kind]
-        return self._gains[kind] / times + self.BONUS / math.sqrt(times)
+        kind = looked_up.kind
+        came_true = self._came[kind] / self._foreseen[kind]
+        return came_true * self.prospect(looked_up) + self.BONUS / math.sqrt(self._times[kind])
 
     def advantage(self, session: Session, looked_up: LookupValue, rate: float) -> float:
         """Tokens that asking it gains over what it costs; above 0 it pays."""
@@ -133,8 +166,10 @@ class ModelState:
         reading = self._first_pass(unread, held)
         # Reading what it missed is paid once, and then earned back time by time.
         missed = reading - one if unread > 1 else 0.0
-        times = max(self.HORIZON, session.room // 4)
-        advantage = self.gain(looked_up.kind) - rate * (one + missed / times)
+        times = self.HORIZON
+        if held - self._reviewed_at < self.LONG_HORIZON:
+            times = max(self.LONG_HORIZON, session.room // 4)
+        advantage = self.gain(looked_up) - rate * (one + missed / times)
         if looked_up.at_risk > self.AT_RISK * reading:
             return max(advantage, rate * (looked_up.at_risk - self.AT_RISK * reading))
         return advantage
@@ -157,26 +192,37 @@ class ModelState:
 
     def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
         """It was tried on the last few tokens."""
-        self.asked_at = held
+        assert self._before is not None
+        assert self._prospects is not None
+        self.asked_at = self._reviewed_at = held
         value, one = DraftValue(plan), plan.rate * self._first_pass(1, held)
         for estimator, features, right in draft.reviewed:
             if right is not None:
                 estimator.learn(features, right)
-            gain = value.prospect(estimator.predict(features), one)
+                self._before.learn(self._features, right)
+            foreseen = self._before.predict(self._features)
+            gain = value.prospect(estimator.predict(features), foreseen, one)
             for kind in (NONE, POOR):
-                self._count(kind, gain)
-        self.interval = min(self.interval * 2, self.LONGEST_INTERVAL)
+                self._count(kind, self._prospects.gain(foreseen), gain)
+        self.interval = min(self.interval * 2, max(self.LONGEST_INTERVAL, self._first_interval))
 
-    def asked(self, held: int, lookup_kind: int, gain: float) -> None:
+    def right(self, right: bool) -> None:
+        """Whether the first token of a draft was."""
+        assert self._before is not None
+        self._before.learn(self._features, right)
+
+    def asked(self, held: int, plan: AdaptivePlan, gain: float) -> None:
         """It was asked, and gained so many tokens before the cost of its first pass."""
-        self.profile.gained(lookup_kind, gain)
-        self._count(lookup_kind, gain)
+        self.profile.learn_prospect(plan.lookup_kind, plan.prospect, gain)
+        self._count(plan.lookup_kind, plan.prospect, gain)
         self.asked_at = held
-        self.interval = self.FIRST_INTERVAL
+        self.interval = self._first_interval
 
-    def _count(self, kind: int, gain: float) -> None:
-        self._gains[kind] = self._gains[kind] * self.KEEP + gain
-        self._times[kind] = self._times[kind] * self.KEEP + 1.0
+    def _count(self, kind: int, foreseen: float, came: float) -> None:
+        keep = self.KEEP
+        self._foreseen[kind] = self._foreseen[kind] * keep + foreseen
+        self._came[kind] = self._came[kind] * keep + came
+        self._times[kind] = self._times[kind] * keep + 1.0
 
     def _first_pass(self, unread: int, held: int) -> float:
         """Seconds until its first token, `unread` tokens behind."""

@@ -110,7 +110,9 @@ class CostCurve:
         """Seconds of a plain pass at present, as plain passes themselves tell: those over several
         tokens move the table and the pace, and may have changed for reasons of their own."""
         if self.plain_pace is None:
-            return self.seconds(1, context) * self.pace
+            # That passes over several tokens are slower than thought tells nothing of plain ones,
+            # and taken for it would make losses look smaller.
+            return self.seconds(1, context) * min(self.pace, self._confirmed)
         return self.plain_pace.now * self.seconds(1, context)
 
     def set_pace(self, pace: float) -> None:
@@ -158,7 +160,7 @@ class CostCurve:
             rate = self.PLAIN_RATE
         if n == 1:
             if self.plain_pace is None:
-                self.plain_pace = PlainPace(self.pace)
+                self.plain_pace = PlainPace(min(self.pace, self._confirmed))
             self.plain_pace.observe(seconds / self.seconds(1, context))
             self._plain_at = context
             self._stale = False

@@ -115,15 +115,16 @@ class DraftValue:
                 return True
         return False
 
-    def prospect(self, chance: float, one: float) -> float:
-        """Tokens that a draft gains whose first token has this chance, before the first pass."""
+    def prospect(self, chance: float, onward: float, one: float) -> float:
+        """Tokens that a draft gains whose first token has this chance, and each further one that
+        one behind right ones, at `one` token a further pass, before the first pass."""
         least, rate = self.least, self._rate
         reaches, spent, best = [chance], 0.0, 0.0
         plain = 1.0 - rate * least[1]
         while len(reaches) <= min(FARTHEST, self._limit):
             total = 1.0 + sum(reaches)
             best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
-            reaches.append(reaches[-1] * self._onward)
+            reaches.append(reaches[-1] * onward)
             spent += one
         return best
 

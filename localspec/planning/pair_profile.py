@@ -6,17 +6,18 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localspec.decoding.interfaces import AutoSource
+from localspec.decoding.interfaces import AutoSource, ModelSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.account import Account
+from localspec.planning.asking import BEFORE, PRIOR
 from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.thread_curves import ThreadCurves
 
 AGREES = "agrees"
 """Kind of estimator that every lookup source has: of a model source saying what it says."""
 LOOKUP_KINDS = 4
-"""Gains of asking a model source are learned apart by what the lookup sources offer: nothing, too
-little to draft, a draft, a sure one."""
+"""How much of the prospects of asking a model source comes true is learned apart by what the lookup
+sources offer: nothing, too little to draft, a draft, a sure one."""
 
 
 class SourceProfile:
@@ -26,13 +27,15 @@ class SourceProfile:
         costs: T(n) of its model on the present count of threads; empty for a lookup source, and
             before it is calibrated. `curves` has those on other counts.
         estimators: of acceptance, by kind of candidate.
-        gains: by that, the tokens that asking it has gained per step, before the cost of its
-            first pass; `asked` counts how often it was.
+        came_true: by that, the share of the tokens foreseen that asking it gained; `asked` counts
+            how often it was.
     """
 
-    PATIENCE, GAIN_RATE = 24, 0.02
-    """Times of asking after which what is usual counts for nothing, and the weight of one when
+    PATIENCE, RATE = 24, 0.02
+    """Times of asking for which the prospects are believed as they are, and the weight of one when
     there were many."""
+    USUAL = 0.5
+    """Tokens that asking usually gains."""
 
     def __init__(self, priors: Mapping[str, tuple[float, ...]] | None = None) -> None:
         self._priors = dict(priors or {})
@@ -42,7 +45,7 @@ class SourceProfile:
     def forget_estimates(self) -> None:
         """Forget what was learned from answers, keep what passes cost."""
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
-        self.gains = [0.0] * LOOKUP_KINDS
+        self.came_true = [1.0] * LOOKUP_KINDS
         self.asked = [0] * LOOKUP_KINDS
 
     @property
@@ -58,23 +61,22 @@ class SourceProfile:
         for estimator in self.estimators.values():
             estimator.begin()
 
-    def expected_gain(self, lookup_kind: int, usual: float) -> float:
-        """Tokens that asking it is likely to gain; `usual` is what one knows nothing about does."""
-        unknown = max(0.0, 1.0 - self.asked[lookup_kind] / self.PATIENCE)
-        return unknown * usual + (1.0 - unknown) * self.gains[lookup_kind]
-
-    def gained(self, lookup_kind: int, tokens: float) -> None:
-        """Learn what asking it was worth."""
+    def learn_prospect(self, lookup_kind: int, foreseen: float, came: float) -> None:
+        """Learn what asking it was worth, in tokens."""
         self.asked[lookup_kind] += 1
-        rate = max(self.GAIN_RATE, 1.0 / self.asked[lookup_kind])
-        self.gains[lookup_kind] += rate * (tokens - self.gains[lookup_kind])
+        rate = max(self.RATE, 1.0 / (self.asked[lookup_kind] + self.PATIENCE))
+        share = self.came_true[lookup_kind]
+        # The error in tokens, as a share of what is usual: prospects near 0 say nothing.
+        self.came_true[lookup_kind] = max(
+            0.0, share + rate * (came - share * foreseen) / max(foreseen, self.USUAL)
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {
             "costs": self.curves.as_dict(),
             "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
-            "gains": self.gains,
+            "came_true": self.came_true,
             "asked": self.asked,
         }
 
@@ -98,7 +100,7 @@ class SourceProfile:
             ValueError: not such a record.
         """
         try:
-            gains = [float(gain) for gain in stored["gains"]]
+            came_true = [float(share) for share in stored["came_true"]]
             asked = [int(count) for count in stored["asked"]]
             kinds = stored["estimators"]
             estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
@@ -107,11 +109,11 @@ class SourceProfile:
                     estimator.restore(kinds[kind])
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
-        if not all(map(math.isfinite, gains)) or min(asked, default=-1) < 0:
+        if not all(map(math.isfinite, came_true)) or min(asked, default=-1) < 0:
             raise ValueError("a number out of its range")
-        if not len(gains) == len(asked) == LOOKUP_KINDS:
+        if not len(came_true) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
-        self.estimators, self.gains, self.asked = estimators, gains, asked
+        self.estimators, self.came_true, self.asked = estimators, came_true, asked
 
 
 def check(stored: Any) -> None:
@@ -196,6 +198,8 @@ class PairProfile:
         if found is None:
             # What it expects is at first as likely to be said by a model as by the target.
             priors = {AGREES: next(iter(source.priors.values())), **source.priors}
+            if isinstance(source, ModelSource):
+                priors |= {BEFORE + kind: PRIOR for kind in source.priors}
             found = self._sources[source.name] = SourceProfile(priors)
             found.curves.use(self._draft_threads)
             if source.name in self._stored:

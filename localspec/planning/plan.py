@@ -29,8 +29,9 @@ class AdaptivePlan(Plan):
         drawn: whether tokens of the model source are drawn from its distribution: what is drawn is
             never dropped, and the draft is a chain.
         predictions: by lookup source, what it expects behind the committed text.
-        lookup_kind: what that amounts to, an index of `SourceProfile.gains`; `worth` is what the
-            best of it is worth by itself, plain decoding at least.
+        lookup_kind: what that amounts to, an index of `SourceProfile.came_true`; `worth` is what
+            the best of it is worth by itself, plain decoding at least.
+        prospect: tokens that asking is foreseen to gain, its first pass aside.
         onward: how likely a model source's next token was lately, where the ones before it were.
         spare: seconds that the step may take at worst beyond a plain one, see
             `localspec.planning.account`.
@@ -45,6 +46,7 @@ class AdaptivePlan(Plan):
     predictions: Mapping[str, tuple[Prediction, ...]] = field(default_factory=dict)
     lookup_kind: int = 0
     worth: float = 0.0
+    prospect: float = 0.0
     onward: float = 0.75
     spare: float = math.inf
 

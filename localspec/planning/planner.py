@@ -13,6 +13,8 @@ LAST = Plan(None, reason="the answer ends with the next token")
 class Never:
     """Plain decoding, and why."""
 
+    watches = False
+
     def __init__(self, reason: str) -> None:
         self._plan = Plan(None, reason=reason)
 
@@ -30,6 +32,8 @@ class Fixed:
         limits: of the target.
         trees: whether the acceptance rule takes branches.
     """
+
+    watches = False
 
     def __init__(self, plan: Plan, limits: Limits, *, trees: bool) -> None:
         self._plan = plan

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ from localspec.files import write_atomically
 from localspec.identity import fingerprint
 from localspec.planning.pair_profile import PairProfile
 
-FORMAT = 4
+FORMAT = 5
 """Counts up when a stored record means something else; older ones are then measured anew."""
+
+LATELY = 180.0
+"""Seconds after which a debt of the account (see `localspec.planning.account`) is forgiven."""
 
 logger = logging.getLogger("localspec.planning.profile_store")
 
@@ -23,9 +28,11 @@ class ProfileStore:
 
     Args:
         identity: everything that the figures depend on, as JSON values; see `identity_of`.
+        now: tells the time of day, in seconds.
     """
 
-    def __init__(self, identity: dict[str, Any]) -> None:
+    def __init__(self, identity: dict[str, Any], *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
         self.identity = identity = identity | {"format": FORMAT}
         self.path = folder() / f"{fingerprint(identity)[:24]}.json"
 
@@ -36,6 +43,8 @@ class ProfileStore:
             if stored["identity"] != self.identity:
                 return False
             profile.restore(stored["profile"])
+            if abs(self._now() - float(stored["saved_at"])) > LATELY:
+                profile.account.forgive()
         except FileNotFoundError:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -47,7 +56,11 @@ class ProfileStore:
 
     def save(self, profile: PairProfile) -> None:
         """Replace the file in one go: a reader, or a crash, finds the old one or the new one."""
-        record = {"identity": self.identity, "profile": profile.as_dict()}
+        record = {
+            "identity": self.identity,
+            "saved_at": self._now(),
+            "profile": profile.as_dict(),
+        }
         try:
             write_atomically(self.path, json.dumps(record))
         except OSError as error:

@@ -52,6 +52,8 @@ cycling = partial(session_of, [0], size=CYCLE.size, params=GREEDY, count=9)
 class Always:
     """Always the same plan; `observe` does what it is told to."""
 
+    watches = False
+
     def __init__(self, plan: Plan, learn: Callable[[Step], None] = lambda step: None) -> None:
         self._plan = plan
         self._learn = learn

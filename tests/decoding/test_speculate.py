@@ -49,6 +49,8 @@ class Clock:
 class Always:
     """Always the same plan, made and learned from in no time unless the clock is moved."""
 
+    watches = False
+
     def __init__(self, plan: Plan, clock: Clock | None = None, learning: float = 0.0) -> None:
         self._plan = plan
         self._clock = clock or Clock()

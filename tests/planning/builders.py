@@ -93,7 +93,7 @@ class Pair:
         if model is not None:
             self.source = DraftModelSource(model, greedy=not self.sampled, reader=self.reader)
             models = [self.source]
-            profile.source(self.source).gains = [1.5] * LOOKUP_KINDS  # it is asked, at first
+            profile.source(self.source).came_true = [1.5] * LOOKUP_KINDS  # it is asked, at first
         planner = AdaptivePlanner(
             profile,
             lookups,

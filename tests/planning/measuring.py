@@ -66,6 +66,10 @@ class Clockless:
         self.plans: list[Plan] = []
         self.told: list[Step] = []
 
+    @property
+    def watches(self) -> bool:
+        return self._planner.watches
+
     def plan(self, session: Session) -> Plan:
         plan = self._planner.plan(session)
         self.plans.append(plan)

@@ -263,7 +263,7 @@ def test_no_draft_risks_more_than_the_fund_has(
     kind = BranchingToyCache if branching else ToyCache
     cache = kind(model, capacity=400)
     source = DraftModelSource(DraftModel(cache, WORDS))
-    profile.source(source).gains = [3.0] * LOOKUP_KINDS
+    profile.source(source).came_true = [3.0] * LOOKUP_KINDS
     profile.source(source).asked = [50] * LOOKUP_KINDS
     lookup = ListedSource([expects(5 + n, chance) for n, chance in enumerate(listed)])
     planner = AdaptivePlanner(
@@ -350,7 +350,7 @@ def test_step_that_is_held_back_says_so_and_is_counted(greedy: bool) -> None:
     profile.account.fund = 0.5 * UNIT
     cache = ToyCache(Follows({}, WORDS), capacity=400)
     source = DraftModelSource(DraftModel(cache, WORDS))
-    profile.source(source).gains, profile.source(source).asked = [5.0] * 4, [50] * 4
+    profile.source(source).came_true, profile.source(source).asked = [5.0] * 4, [50] * 4
     planner = AdaptivePlanner(
         profile, [], [source], Limits(400, 15, 8), greedy=greedy, trees=True, drawn=True
     )
@@ -366,7 +366,7 @@ def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_hol
     """What it takes is known, so it is no bet; here 20 tokens at 0.3 of a plain pass each."""
     profile = profile_of([1.0 + 0.1 * n for n in range(16)], [0.3 * n for n in range(1, 33)])
     source = DraftModelSource(DraftModel(ToyCache(Follows({}, WORDS), capacity=400), WORDS))
-    profile.source(source).gains, profile.source(source).asked = [5.0] * 4, [50] * 4
+    profile.source(source).came_true, profile.source(source).asked = [5.0] * 4, [50] * 4
     planner = AdaptivePlanner(
         profile, [], [source], Limits(400, 15, 8), greedy=True, trees=True, drawn=True
     )
@@ -377,3 +377,28 @@ def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_hol
     assert plan.spare == pytest.approx(8 * UNIT)
     profile.account.fund = 6 * UNIT
     assert planner.plan(session) is UNCOVERED
+
+
+def test_debt_of_a_busy_machine_shrinks_on_an_idle_one_and_not_by_noise() -> None:
+    account = Account()
+    assert account.open(0.2) == pytest.approx(Account.PASSES * 0.2)
+    account.settle(0.2, 1, 2.0, 2.2, AccountStatement())
+    owed = account.fund
+    assert owed is not None
+    assert owed < -0.3
+    for plain in (0.19, 0.2, 0.15, 0.21, 0.14):
+        assert account.open(plain) == owed, "noise"
+    assert account.open(0.02) == pytest.approx(owed / 10)
+    assert account.open(0.2) == pytest.approx(owed / 10), "and it does not come back"
+
+
+def test_debt_is_forgiven_gains_are_not() -> None:
+    account = Account()
+    account.open(PLAIN)
+    settled(account, (1, 0.3), (1, 0.3))
+    account.forgive()
+    assert account.fund == 0.0
+    settled(account, (100, -0.2))
+    kept = account.fund
+    account.forgive()
+    assert account.fund == kept > 0.0

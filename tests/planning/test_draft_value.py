@@ -306,8 +306,10 @@ def test_token_is_drawn_where_it_is_likely_enough_to_pay(
 
 @pytest.mark.parametrize(("chance", "gains"), [(0.9, True), (0.02, False)])
 def test_prospect_of_a_first_token(chance: float, gains: bool) -> None:
-    assert (choice_of(profile_of(SHAPES["steep"])).value.prospect(chance, 0.05) > 0.0) is gains
-    assert choice_of(profile_of(SHAPES["ruinous"])).value.prospect(chance, 0.05) == 0.0
+    assert (
+        choice_of(profile_of(SHAPES["steep"])).value.prospect(chance, 0.75, 0.05) > 0.0
+    ) is gains
+    assert choice_of(profile_of(SHAPES["ruinous"])).value.prospect(chance, 0.75, 0.05) == 0.0
 
 
 @pytest.mark.parametrize("shape", SHAPES)

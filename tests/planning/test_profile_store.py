@@ -16,7 +16,7 @@ from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.drafters.registry import Parts
 from localspec.planning import profile_store as module
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.profile_store import ProfileStore
+from localspec.planning.profile_store import LATELY, ProfileStore
 from tests.support.toys import ToyCache, started
 
 IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
@@ -43,7 +43,7 @@ def taught() -> PairProfile:
     for source in SOURCES:
         known = profile.source(source)
         known.costs.learn({1: 0.002}, 0)
-        known.gained(2, 0.9)
+        known.learn_prospect(2, 0.9, 0.5)
         for kind, prior in source.priors.items():
             for accepted in (True, True, False):
                 features = [1.0, *([0.5] * (len(prior) - 1))]
@@ -68,7 +68,7 @@ def test_everything_comes_back() -> None:
             found, known = there.estimators[kind], here.estimators[kind]
             assert found.predict(features) == known.predict(features)
             assert found.seen == 3
-        assert there.gains == here.gains
+        assert there.came_true == here.came_true
         assert there.costs.seconds(1, 0) == 0.002
     assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
 
@@ -80,13 +80,13 @@ def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
     without = PairProfile()
     assert ProfileStore(IDENTITY).load(without)
     for source in SOURCES[:1]:
-        without.source(source).gained(1, 2.0)
+        without.source(source).learn_prospect(1, 0.5, 2.0)
     ProfileStore(IDENTITY).save(without)
     again = PairProfile()
     assert ProfileStore(IDENTITY).load(again)
     known, wanted = again.source(SOURCES[-1]), taught().source(SOURCES[-1])
     assert known.as_dict() == wanted.as_dict()
-    assert again.source(SOURCES[0]).gains == without.source(SOURCES[0]).gains
+    assert again.source(SOURCES[0]).came_true == without.source(SOURCES[0]).came_true
 
 
 def test_estimator_with_other_features_than_stored_starts_anew() -> None:
@@ -98,7 +98,7 @@ def test_estimator_with_other_features_than_stored_starts_anew() -> None:
     known = profile.source(source)
     assert known.estimators["greedy"].seen == 0
     assert known.estimators["sampled"].seen == 3
-    assert known.gains[2] == taught().source(SOURCES[0]).gains[2]
+    assert known.came_true[2] == taught().source(SOURCES[0]).came_true[2]
 
 
 def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
@@ -191,9 +191,9 @@ BROKEN: dict[str, Callable[[str], str]] = {
     "no account": edited(lambda stored: stored.pop("account")),
     "nan fund": edited(lambda stored: stored["account"].update(fund=NAN)),
     "savings of text": edited(lambda stored: stored["account"].update(saved="much")),
-    "no gains": edited(lambda stored: model(stored).update(gains=[])),
-    "nan gains": edited(lambda stored: model(stored).update(gains=[NAN] * 4)),
-    "gains of text": edited(lambda stored: model(stored).update(gains=["a"] * 4)),
+    "no shares": edited(lambda stored: model(stored).update(came_true=[])),
+    "nan shares": edited(lambda stored: model(stored).update(came_true=[NAN] * 4)),
+    "shares of text": edited(lambda stored: model(stored).update(came_true=["a"] * 4)),
     "endless asking": edited(lambda stored: model(stored).update(asked=[INF] * 4)),
     "asked less than never": edited(lambda stored: model(stored).update(asked=[-5] * 4)),
     "nan overhead": edited(lambda stored: stored.update(step_overhead=NAN)),
@@ -295,3 +295,15 @@ def test_forgetting_removes_the_file() -> None:
     kept.remove()
     assert not kept.path.exists()
     assert not kept.load(PairProfile())
+
+
+@pytest.mark.parametrize(
+    ("later", "owes"), [(10.0, True), (LATELY + 10.0, False), (-LATELY - 10.0, False)]
+)
+def test_debt_is_forgiven_after_some_minutes(later: float, owes: bool) -> None:
+    """Also where the clock was set back."""
+    profile, again = taught(), PairProfile()
+    profile.account.fund = -0.2
+    ProfileStore(IDENTITY, now=lambda: 1e6).save(profile)
+    assert ProfileStore(IDENTITY, now=lambda: 1e6 + later).load(again)
+    assert again.account.fund == (-0.2 if owes else 0.0)
