@@ -235,7 +235,7 @@ def _offers(
                 reference=opening.model,
                 path=path,
                 options=opening.options,
-                needs=partial(_needs, path, opening.options),
+                needs=partial(needs, path, opening.options),
             )
         )
     return offers
@@ -251,7 +251,7 @@ def _opener(opening: OpeningOptions, console: Console) -> Opener:
     return open_it
 
 
-def _needs(path: Path, options: ModelOptions) -> int:
+def needs(path: Path, options: ModelOptions) -> int:
     """Bytes of main memory without which a model cannot be opened, as far as its file says."""
     from localspec.gguf.reader import read_gguf
     from localspec.llama import library

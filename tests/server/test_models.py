@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from localspec import ModelOptions
+from localspec.cli.serve import needs
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
 LARGE, SMALL = "tale-13m-q8_0", "tiny"
@@ -129,6 +131,12 @@ def test_the_page_goes_on_while_no_model_is_loaded(target_path: Path, tmp_path: 
         assert server.states(1)[0]["context"] == 0
         server.post("/v1/completions", {"prompt": "Once upon a time", "max_tokens": 2})
         assert server.states(1)[0]["context"] == 2048
+
+
+def test_layers_on_other_machines_need_no_memory_here(target_path: Path) -> None:
+    here = needs(target_path, ModelOptions(context=256))
+    there = needs(target_path, ModelOptions(context=256, rpc=("one:50052",)))
+    assert 0 < there < here - target_path.stat().st_size // 2
 
 
 def test_a_model_that_answers_is_waited_for(target_path: Path, draft_path: Path) -> None:
