@@ -32,7 +32,7 @@ if TYPE_CHECKING:
         UsageError,
     )
     from localspec.llama.options import ModelOptions
-    from localspec.loading import load
+    from localspec.loading.load import load
     from localspec.sessions.sessions import OpenedSession
     from localspec.stream import Chunk, Completion, Stream
 
@@ -93,7 +93,7 @@ _HOMES = {
         "UsageError",
     ),
     "localspec.llama.options": ("ModelOptions",),
-    "localspec.loading": ("load",),
+    "localspec.loading.load": ("load",),
     "localspec.sessions.sessions": ("OpenedSession",),
     "localspec.stream": (
         "Chunk",

@@ -15,7 +15,7 @@ from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, UsageError
 from localspec.keywords import LoadKeywords
 from localspec.llama.options import ModelOptions
-from localspec.loading import Reference, load
+from localspec.loading.load import Reference, load
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.prompting.template import Message
 from localspec.sessions.sessions import OpenedSession

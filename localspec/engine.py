@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -15,20 +14,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec.decoding.acceptance import AcceptanceRule
+from localspec.answer_request import Answer, checked_stops, constraint_of
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits, PassRequest, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
-from localspec.decoding.sampling import Constraint, Rows, Sampler, SamplingParams
+from localspec.decoding.sampling import Rows, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, require, sources
-from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.drafters.mapped_cache import MappedCache
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
@@ -51,20 +48,6 @@ if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
-
-
-@dataclass(slots=True, kw_only=True)
-class Answer:
-    """What was asked for, as it is begun."""
-
-    session: Session
-    sampling: SamplingParams
-    drafting: Drafting
-    rule: AcceptanceRule
-    stats: GenerationStats
-    prediction: Sequence[int] = ()
-    reuse: bool = True
-    progress: Callable[[int, int], None] | None
 
 
 class Engine:
@@ -294,7 +277,7 @@ class Engine:
             ContextOverflow: the prompt leaves no room for an answer.
         """
         self._check_open()
-        stops = _checked_stops(stop)
+        stops = checked_stops(stop)
         if max_tokens is not None and max_tokens < 1:
             raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
         sampling = sampling or SamplingParams()
@@ -308,7 +291,7 @@ class Engine:
             SeededRandom(seed),
             limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
             ends=self.model.vocabulary.ends,
-            constraint=self._constraint(grammar, json_schema),
+            constraint=constraint_of(self.model.vocabulary, grammar, json_schema),
             logprobs=logprobs,
         )
         predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
@@ -533,34 +516,3 @@ class Engine:
         # llama.cpp would read freed memory, and take the process with it.
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
-
-    def _constraint(self, grammar: str | None, json_schema: str | None) -> Constraint | None:
-        from localspec.llama.grammar import Grammar
-
-        if grammar is not None and json_schema is not None:
-            raise UsageError("A grammar and a JSON schema exclude each other. Give one of them.")
-        if json_schema is not None:
-            return Grammar.from_json_schema(self.model.vocabulary, json_schema)
-        return None if grammar is None else Grammar(self.model.vocabulary, grammar)
-
-
-def draft_model(
-    cache: Context, vocabulary_map: VocabularyMap | None, *, way: str, size: int
-) -> DraftModel:
-    """The draft model over its cache.
-
-    Args:
-        vocabulary_map: where its tokens are not the target's, which are `size`.
-        way: how drafts are made then, see `ModelOptions.cross_vocabulary`.
-    """
-    if vocabulary_map is None:
-        return DraftModel(cache, size)
-    mapped = MappedCache(cache, vocabulary_map, recurrent=cache.model.recurrent)
-    return HeterogeneousDraftModel(mapped, size, way=way)
-
-
-def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
-    stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    if any(not isinstance(text, str) or not text for text in stops):
-        raise UsageError("A stop string is empty. Leave it out, or give some text.")
-    return stops

@@ -11,14 +11,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from localspec.answer_request import Answer
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import asks_model, compose
-from localspec.drafters.heterogeneous import HeterogeneousDraftModel
-from localspec.engine import Answer, Engine, draft_model
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
+from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
 from localspec.llama.shared_context import CacheFull
 from localspec.measuring import CALIBRATIONS

@@ -22,7 +22,7 @@ LAYERS = (
     ("gguf",),
     ("planning", "prompting"),
     ("drafters",),
-    ("stream", "keywords", "sessions", "scheduling", "measuring"),
+    ("stream", "keywords", "answer_request", "sessions", "scheduling", "measuring"),
     ("async_stream",),
     ("engine",),
     ("parallel_engine",),

@@ -142,13 +142,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
             device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
         )
         findings.checks += report.checks
-    use = Use(
-        context=options.context,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        rewritten=devices.rewritten_types(),
-    )
+    use = Use.of(options, rewritten=devices.rewritten_types())
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:
@@ -161,7 +155,7 @@ def _draft(models: Models, target: Path) -> tuple[Path | None, str]:
     """What -d auto takes, or would take, and why."""
     if models.draft not in ("auto", "none"):
         return None, ""
-    from localspec.loading import choose_draft
+    from localspec.loading.draft import choose_draft
 
     choice = choose_draft(target, models.options)
     if models.draft == "auto":

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from localspec import Engine, SamplingParams, Stream
 from localspec.cli.request import OpeningOptions, Request
 from localspec.cli.worker import INTERRUPTED, EngineJob, Ready
-from localspec.loading import load_beside
+from localspec.loading.beside import load_beside
 from localspec.race.outcome import LaneResult, RaceOutcome, decided_by_logits, parting
 from localspec.race.turns import LOCALSPEC, PLAIN, Lane, Lap, Progress, lanes_of, take_turns
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,6 +17,7 @@ from localspec.llama.options import thread_count
 from localspec.text import size_in_bytes
 
 if TYPE_CHECKING:
+    from localspec import Engine
     from localspec.settings import Settings
 
 Record = TypeVar("Record")
@@ -59,6 +60,19 @@ class OpeningOptions(Models):
     sampling: SamplingParams
     said_of_sampling: Mapping[str, float | int]
     max_tokens: int | None
+
+    def load(self, progress: Callable[[float], None]) -> Engine:
+        """The engine of it; errors are those of `localspec.load`."""
+        from localspec import load
+
+        return load(
+            self.model,
+            draft=self.draft,
+            options=self.options,
+            drafting=self.drafting,
+            progress=progress,
+            offline=self.offline,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

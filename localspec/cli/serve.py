@@ -235,7 +235,7 @@ def _offers(
                 reference=opening.model,
                 path=path,
                 options=opening.options,
-                needs=partial(_needs, path, opening.options),
+                needs=partial(needs, path, opening.options),
             )
         )
     return offers
@@ -243,39 +243,26 @@ def _offers(
 
 def _opener(opening: OpeningOptions, console: Console) -> Opener:
     def open_it(progress: Callable[[float], None]) -> Engine:
-        from localspec import load
         from localspec.llama import library
 
         library.on_abort(console.last_words)
-        return load(
-            opening.model,
-            draft=opening.draft,
-            options=opening.options,
-            drafting=opening.drafting,
-            progress=progress,
-            offline=opening.offline,
-        )
+        return opening.load(progress)
 
     return open_it
 
 
-def _needs(path: Path, options: ModelOptions) -> int:
-    """Bytes of memory without which a model cannot be opened, as far as its file says."""
+def needs(path: Path, options: ModelOptions) -> int:
+    """Bytes of main memory without which a model cannot be opened, as far as its file says."""
     from localspec.gguf.reader import read_gguf
-    from localspec.pairing.memory import predict
+    from localspec.llama import library
+    from localspec.pairing.memory import Use, place
 
     try:
         file = read_gguf(path)
     except LocalspecError:
         return 0  # llama.cpp has the last word about it
-    return predict(
-        file,
-        context=options.context,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        flash_attention=options.flash_attention != "off",
-    ).least
+    away = options.gpu_layers if options.rpc or library.accelerated() else 0
+    return place(file, Use.of(options), away).host.least
 
 
 def _options(said: dict[str, object]) -> ServerOptions:

@@ -9,7 +9,7 @@ from queue import Empty, SimpleQueue
 from time import sleep
 from typing import Generic, TypeVar
 
-from localspec import Chunk, Completion, Engine, GenerationStats, Stream, load
+from localspec import Chunk, Completion, Engine, GenerationStats, Stream
 from localspec.cli.request import OpeningOptions, Request, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
@@ -144,14 +144,7 @@ class EngineJob(ABC, Generic[Own]):
             self._report(f"loading the model: {fraction:.0%}")
 
         self._report("loading the model")
-        return load(
-            opening.model,
-            draft=opening.draft,
-            options=opening.options,
-            drafting=opening.drafting,
-            progress=progress,
-            offline=opening.offline,
-        )
+        return opening.load(progress)
 
     def _opening(self) -> OpeningOptions:
         """What to open."""

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from localspec.errors import LocalspecError
+from localspec.errors import LocalspecError, ModelInvalid
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, HEADS, KNOWN, SOUND
 from localspec.gguf.file import GGUFFile, Skipped
 from localspec.gguf.reader import read_gguf
@@ -132,6 +132,23 @@ def damage(file: GGUFFile) -> str | None:
     if len(set(tokens.all_bytes())) < len(tokens):
         return "It is damaged: it lists a token twice."
     return None
+
+
+def require_undamaged(path: Path) -> None:
+    """Return unless opening the file is known to take the process down.
+
+    Raises:
+        ModelInvalid: it is.
+    """
+    try:
+        found = damage(read_gguf(path))
+    except LocalspecError:
+        return  # llama.cpp has the last word about what it can read
+    if found is not None:
+        raise ModelInvalid(
+            f"{path.name} cannot be used: {found[:1].lower()}{found[1:]} Download it again, or "
+            "choose another model."
+        )
 
 
 def _embeds(file: GGUFFile) -> bool:

@@ -12,7 +12,7 @@ from pathlib import Path
 from localspec.gguf.architectures import HYBRID, RECURRENT
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
 from localspec.gguf.types import row_bytes
-from localspec.llama.options import DEFAULT_CONTEXT
+from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 
 ROWS = 65
 """Rows of logits that a context has room for; see `localspec.llama.context_params.MAX_TREE`."""
@@ -56,6 +56,25 @@ class Use:
     flash_attention: bool = True
     mmap: bool = True
     rewritten: frozenset[str] | None = None
+
+    @classmethod
+    def of(
+        cls,
+        options: ModelOptions,
+        *,
+        context: int | None = None,
+        rewritten: frozenset[str] | None = None,
+    ) -> Use:
+        """That of options; `context` in place of theirs."""
+        return cls(
+            context=options.context if context is None else context,
+            kv_type_k=options.kv_type_k,
+            kv_type_v=options.kv_type_v,
+            batch=options.batch,
+            flash_attention=options.flash_attention != "off",
+            mmap=options.mmap,
+            rewritten=rewritten,
+        )
 
 
 def default_context(file: GGUFFile, context: int = 0) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -17,8 +16,6 @@ import numpy.typing as npt
 from localspec.errors import Cancelled, UsageError
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
-from localspec.llama.model import Model
-from localspec.llama.options import ModelOptions
 
 LONGEST = 2048
 """Tokens of a text; longer ones would take a cache as large as the answers'."""
@@ -28,24 +25,22 @@ Vector = npt.NDArray[np.float32]
 
 
 class Embedder:
-    """Makes vectors, in a cache of its own. Any thread may call it; they take turns.
+    """Makes vectors. Any thread may call it; they take turns.
 
     Args:
-        model: open; it has to stay so until this is closed.
-        options: those that it was opened with.
+        context: for this alone, and closed with it; its model has to stay open until then.
 
     Attributes:
         longest: tokens that a text may have.
 
     Raises:
-        NativeError: there is no memory for another cache, or llama.cpp does not give out the last
-            layer of this architecture.
+        NativeError: llama.cpp does not give out the last layer of this architecture.
     """
 
-    def __init__(self, model: Model, options: ModelOptions) -> None:
-        self.longest = min(options.context or LONGEST, model.trained_context, LONGEST)
-        self._layer = model.layers
-        self._context = Context(model, replace(options, context=self.longest, parallel=1))
+    def __init__(self, context: Context) -> None:
+        self.longest = min(context.capacity, LONGEST)
+        self._layer = context.model.layers
+        self._context = context
         self._lock = threading.Lock()
         try:
             self._context.want_hidden((self._layer,))

@@ -28,15 +28,7 @@ def require_remote_room(path: Path, options: ModelOptions, devices: Sequence[Dev
         file = read_gguf(path)
     except LocalspecError:
         return  # the reader knows less than llama.cpp
-    use = Use(
-        context=options.context,
-        kv_type_k=options.kv_type_k,
-        kv_type_v=options.kv_type_v,
-        batch=options.batch,
-        flash_attention=options.flash_attention != "off",
-        mmap=options.mmap,
-    )
-    wanted = place(file, use, options.gpu_layers).device.total
+    wanted = place(file, Use.of(options), options.gpu_layers).device.total
     free = sum(device.free for device in devices)
     if wanted > free > 0:
         servers = sum(device.remote for device in devices)

@@ -58,7 +58,7 @@ class PromptBuilder:
         if isinstance(prompt, str):
             tokens = vocabulary.tokenize(prompt, special=True, add_bos=True)
         elif isinstance(prompt, Tokens):
-            tokens = self._checked(prompt)
+            tokens = self.checked(prompt)
         else:
             check_messages(prompt)
             tokens = self._render(prompt)
@@ -111,8 +111,12 @@ class PromptBuilder:
     def _render(self, messages: Sequence[Message]) -> list[int]:
         return self.rendered(self.text(messages))
 
-    def _checked(self, tokens: Sequence[int]) -> list[int]:
-        """The same; an id that the model does not have would take the process down."""
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """Token ids of the caller's; one that the model does not have would take the process down.
+
+        Raises:
+            UsageError: there is one.
+        """
         size = self._model.vocabulary.size
         for token in tokens:
             if not 0 <= token < size:

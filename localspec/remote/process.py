@@ -144,7 +144,7 @@ class Child:
             pipe=subprocess.PIPE,
             keep=shared.keep,
         )
-        self._lock = Lock()  # two engines may share it, see `localspec.loading.load_beside`
+        self._lock = Lock()  # two engines may share it, see `localspec.loading.beside`
         self._asked = 0  # calls so far
         self._waiting = False
         self.lost = False

@@ -132,7 +132,11 @@ def build(common: Common) -> ASGIApp:
 
     async def not_found(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
-        told = "There is no such endpoint." if status == 404 else "That method is not for this."
+        told = (
+            "There is no such endpoint. See docs/clients.md."
+            if status == 404
+            else "That method is not for this."
+        )
         return failure(request.url.path, ApiError(status, told))
 
     routes += [

@@ -7,31 +7,32 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from localspec.server.failures import ApiError
 from localspec.server.model_host import ModelHost
 from localspec.server.service import Service
 
 
 async def health(service: Service, request: Request) -> Response:
-    """Whether it can answer; 503 with the loaded fraction before."""
-    service.engine()
+    """Whether it can answer, be it with a model that has to be loaded first; 503 with the loaded
+    fraction before."""
+    service.require_started()
     return JSONResponse({"status": "ok"})
 
 
 async def models(service: Service, request: Request) -> Response:
     """The models there are."""
-    service.engine()
+    service.require_started()
     hosts = service.common.models.hosts
     return JSONResponse({"object": "list", "data": [_described(host) for host in hosts]})
 
 
 async def model(service: Service, request: Request) -> Response:
     """One of them."""
-    service.engine()
+    service.require_started()
+    name = request.path_params["name"]
     for host in service.common.models.hosts:
-        if host.goes_by(request.path_params["name"]):
+        if host.goes_by(name):
             return JSONResponse(_described(host))
-    raise ApiError(404, "There is no such model here.", code="model_not_found", param="model")
+    raise service.common.models.unknown(name)
 
 
 def _described(host: ModelHost) -> dict[str, Any]:

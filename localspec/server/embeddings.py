@@ -12,11 +12,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec import Engine
-from localspec.errors import ContextOverflow, NativeError
+from localspec.errors import NativeError
 from localspec.llama.embeddings import Embedder, Vector
-from localspec.prompting.prompt import Tokens
-from localspec.server.events import as_json
 from localspec.server.failures import ApiError
+from localspec.server.llama_cpp.texts import reply
 from localspec.server.service import Service
 from localspec.server.turns import in_turn
 from localspec.server.wire import Record
@@ -54,7 +53,7 @@ async def openai(service: Service, request: Request) -> Response:
     if wanted.dimensions not in (None, engine.model.output_width):
         raise ApiError(
             400,
-            f"The model's vectors have {engine.model.output_width} numbers.",
+            f"The model's vectors have {engine.model.output_width} numbers. Leave dimensions out.",
             param="dimensions",
         )
     texts = _tokens(wanted.input, engine)
@@ -65,7 +64,7 @@ async def openai(service: Service, request: Request) -> Response:
         for number, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": count, "total_tokens": count}
-    return _reply({"object": "list", "data": data, "model": service.host.name, "usage": usage})
+    return reply({"object": "list", "data": data, "model": service.host.name, "usage": usage})
 
 
 async def llama_cpp(service: Service, request: Request) -> Response:
@@ -76,7 +75,7 @@ async def llama_cpp(service: Service, request: Request) -> Response:
     if given is None:
         raise ApiError(400, "content is missing. Give a text, or several.", param="content")
     vectors = await _vectors(service, request, _tokens(given, engine))
-    return _reply([{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)])
+    return reply([{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)])
 
 
 async def ollama(service: Service, request: Request) -> Response:
@@ -86,7 +85,7 @@ async def ollama(service: Service, request: Request) -> Response:
     engine = await service.open(wanted.model)
     texts = _tokens(wanted.input or [], engine)
     vectors = await _vectors(service, request, texts, cut=wanted.truncate is not False)
-    return _reply(
+    return reply(
         {
             "model": service.host.name,
             "embeddings": [vector.tolist() for vector in vectors],
@@ -102,14 +101,15 @@ async def ollama_single(service: Service, request: Request) -> Response:
     wanted = await service.read(request, OllamaRequest)
     engine = await service.open(wanted.model)
     (vector,) = await _vectors(service, request, _tokens(wanted.prompt, engine), cut=True)
-    return _reply({"embedding": vector.tolist()})
+    return reply({"embedding": vector.tolist()})
 
 
 def _tokens(given: Input, engine: Engine) -> list[Sequence[int]]:
     """The texts as tokens, with what the model wants before them.
 
     Raises:
-        ApiError: too many of them, or a token that there is not.
+        ApiError: too many of them.
+        UsageError: a token that there is not.
     """
     found: list[str | list[int]]
     if isinstance(given, str):
@@ -126,9 +126,7 @@ def _tokens(given: Input, engine: Engine) -> list[Sequence[int]]:
         if isinstance(one, str):
             texts.append(vocabulary.tokenize(one, special=False, add_bos=True))
         else:
-            if not all(0 <= token < vocabulary.size for token in one):
-                raise ApiError(400, "There is no such token.", param="input")
-            texts.append(Tokens(one))
+            texts.append(engine.prompts.checked(one))
     return texts
 
 
@@ -138,13 +136,19 @@ async def _vectors(
     """One for each text, made when it is this request's turn; `cut` what is too long.
 
     Raises:
-        ApiError: the queue is full, or the model cannot do it.
-        ContextOverflow: a text is too long.
+        ApiError: the queue is full, a text is too long, or the model cannot do it.
     """
     embedder = await _embedder(service)
     for text in texts:
         if len(text) > embedder.longest and not cut:
-            raise ContextOverflow("", needed=len(text), available=embedder.longest)
+            raise ApiError(
+                400,
+                # The beginning in llama.cpp's words, which clients look for.
+                f"The request of {len(text)} tokens exceeds the available context size "
+                f"({embedder.longest} tokens) of a text that is embedded. Send it in parts.",
+                code="context_length_exceeded",
+                param="input",
+            )
 
     def work(left: Callable[[], bool]) -> list[Vector]:
         return [embedder.embed(text[: embedder.longest], left) for text in texts]
@@ -163,7 +167,3 @@ def _told(vector: Vector, form: str | None) -> Any:
     if form == "base64":
         return base64.b64encode(vector.astype(np.dtype("<f4")).tobytes()).decode()
     return vector.tolist()
-
-
-def _reply(value: Any) -> Response:
-    return Response(as_json(value), media_type="application/json")

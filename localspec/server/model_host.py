@@ -15,6 +15,7 @@ from localspec import ModelOptions
 from localspec.engine import Engine
 from localspec.errors import Cancelled
 from localspec.llama.embeddings import Embedder
+from localspec.loading.beside import embedder_beside
 from localspec.server.activity import Activity
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
@@ -95,7 +96,9 @@ class ModelHost:
         if self._engine is not None:
             return self._engine
         if self.error is not None:
-            raise ApiError(503, "The model could not be loaded.")
+            raise ApiError(
+                503, "The model could not be loaded. The server says why where it was started."
+            )
         raise ApiError(
             503,
             "Loading model",
@@ -157,8 +160,8 @@ class ModelHost:
         engine = self.require()
         async with self._making:
             if self._embedder is None:
-                made = await asyncio.to_thread(Embedder, engine.model, self.offer.options)
-                self._embedder = made
+                options = self.offer.options
+                self._embedder = await asyncio.to_thread(embedder_beside, engine, options)
             return self._embedder
 
     def close(self) -> None:

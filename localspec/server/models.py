@@ -70,13 +70,26 @@ class Models:
         for host in self.hosts:
             if host.goes_by(name):
                 return host
+        raise self.unknown(name)
+
+    def unknown(self, name: str) -> ApiError:
+        """What to raise for a name that no model has."""
         names = ", ".join(host.name for host in self.hosts)
-        raise ApiError(
+        return ApiError(
             404,
-            f"There is no model '{printable(name, 100)}' here. There are {names}.",
+            f"There is no model '{printable(name, 100)}' here. Ask for one of: {names}.",
             code="model_not_found",
             param="model",
         )
+
+    def require_started(self) -> None:
+        """Return once the first model was there; others may be on their way, or none be loaded.
+
+        Raises:
+            ApiError: it is not there yet, or never will be.
+        """
+        if not self._started:
+            self.hosts[0].require()
 
     async def enter(self, host: ModelHost) -> Engine:
         """Have a model there until `leave`; it is loaded where it is not.
@@ -85,8 +98,7 @@ class Models:
             ApiError: the server has only begun, and is loading its first one.
             LocalspecError: it cannot be loaded.
         """
-        if not self._started:
-            self.hosts[0].require()
+        self.require_started()
         host.users += 1
         host.used = time.monotonic()
         try:

@@ -37,7 +37,7 @@ async def page(service: Service, request: Request) -> Response:
 
 async def events(service: Service, request: Request) -> ASGIApp:
     """The state of the server, every second."""
-    service.engine()
+    service.require_started()
 
     async def states() -> AsyncGenerator[bytes, None]:
         while not service.draining.is_set():
@@ -52,7 +52,8 @@ async def events(service: Service, request: Request) -> ASGIApp:
 
 def state(service: Service) -> dict[str, Any]:
     """What the page shows."""
-    engine, activity, gate = service.host.require(), service.activity, service.gate
+    # Between two models there may be none.
+    engine, activity, gate = service.host.engine, service.activity, service.gate
     slots = []
     for number in range(gate.slots):
         working = activity.slots.get(number)
@@ -70,9 +71,9 @@ def state(service: Service) -> dict[str, Any]:
         slots.append(slot)
     return {
         "model": service.host.name,
-        "draft": None if engine.draft is None else engine.draft.path.stem,
-        "context": engine.context_length,
-        "threads": engine.threads,
+        "draft": None if engine is None or engine.draft is None else engine.draft.path.stem,
+        "context": 0 if engine is None else engine.context_length,
+        "threads": "" if engine is None else engine.threads,
         "now": activity.now(),
         "totals": dataclasses.asdict(activity.totals),
         "running": gate.running,

@@ -76,6 +76,15 @@ class Service:
         """The figures of that model."""
         return self.host.activity
 
+    def require_started(self) -> None:
+        """Return where requests are answered.
+
+        Raises:
+            ApiError: the first model is not there yet, or the server is about to stop.
+        """
+        self._require_open()
+        self.common.models.require_started()
+
     def engine(self) -> Engine:
         """The engine of that model, to look at; it may be gone at the next await.
 

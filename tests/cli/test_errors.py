@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
-from localspec.cli import worker
 from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import NativeError
@@ -289,7 +288,7 @@ def test_errors_nobody_foresaw(
     def broken(*_: object, **__: object) -> None:
         raise error
 
-    monkeypatch.setattr(worker, "load", broken)
+    monkeypatch.setattr("localspec.load", broken)
     result = cli("run", "hi")
     assert result.code == 1
     assert cause in result.sentence()

@@ -39,7 +39,7 @@ def interrupted_load(model: object, *, progress: Callable[[float], None], **_: o
 
 @pytest.fixture
 def _endless_load(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(worker, "load", interrupted_load)
+    monkeypatch.setattr("localspec.load", interrupted_load)
 
 
 @pytest.mark.usefixtures("_endless_load")
@@ -74,8 +74,10 @@ def test_ctrl_c_before_loading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_ctrl_c_between_loading_and_reading(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = localspec.load
+
     def loaded(*arguments: object, **options: object) -> Engine:
-        engine = localspec.load()
+        engine = load()
         interrupt()
         seen.wait()
         return engine
@@ -87,7 +89,7 @@ def test_ctrl_c_between_loading_and_reading(cli: Cli, monkeypatch: pytest.Monkey
         cancel(self)
         seen.set()
 
-    monkeypatch.setattr(worker, "load", loaded)
+    monkeypatch.setattr("localspec.load", loaded)
     monkeypatch.setattr(worker.Worker, "cancel", seeing)
     result = cli("run", "hi")
     assert result.code == 130
@@ -148,6 +150,7 @@ def test_the_object_is_printed_when_interrupted(long_model: Path) -> None:
 
 STUBBORN = """
 import sys, threading
+import localspec
 from localspec.cli import main, worker
 
 def load(*_, **__):
@@ -160,7 +163,7 @@ def seen(self):
     cancel(self)
     print("cancelled", file=sys.stderr, flush=True)
 
-worker.load, worker.Worker.cancel = load, seen
+localspec.load, worker.Worker.cancel = load, seen
 sys.exit(main.main(["run", "hi"]))
 """
 

@@ -12,7 +12,7 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.chat import words
-from localspec.loading import load_beside
+from localspec.loading.beside import load_beside
 from localspec.pairing import pair_memory
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running

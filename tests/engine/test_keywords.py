@@ -9,7 +9,7 @@ import pytest
 import localspec
 from localspec import Drafting, ModelOptions, UsageError
 from localspec.keywords import ELSEWHERE, DraftingKeywords, ModelKeywords, with_keywords
-from localspec.loading import OWN
+from localspec.loading.load import OWN
 
 
 @pytest.mark.parametrize(

@@ -261,3 +261,14 @@ def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_pat
     assert (rest.kv, here.kv > 0) == (0, True)
     embeddings = next(t.size for t in target.tensors if t.name == "token_embd.weight")
     assert embeddings <= rest.weights < here.weights / 2
+
+
+def test_what_options_mean() -> None:
+    options = ModelOptions(
+        context=64, kv_type_k="q8_0", kv_type_v="f32", batch=128, flash_attention="off", mmap=False
+    )
+    assert Use.of(options) == Use(
+        context=64, kv_type_k="q8_0", kv_type_v="f32", batch=128, flash_attention=False, mmap=False
+    )
+    longer = Use.of(ModelOptions(context=64), context=128, rewritten=frozenset({"Q4_0"}))
+    assert longer == Use(context=128, rewritten=frozenset({"Q4_0"}))

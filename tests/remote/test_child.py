@@ -10,18 +10,23 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import psutil
 import pytest
 
-from localspec import Cancelled, ModelInvalid, ModelOptions, NativeError, ServerUnreachable
+from localspec import Cancelled, Engine, ModelInvalid, ModelOptions, NativeError, ServerUnreachable
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.target import LlamaTarget
+from localspec.loading.beside import embedder_beside
 from localspec.remote import context as remote_context
 from localspec.remote import servers
 from localspec.remote.context import RemoteContext
@@ -231,6 +236,17 @@ def test_prompt_can_be_stopped_between_two_chunks(model: RemoteModel, there: Rem
     context.resume()
     context.extend([7])
     context.close()
+
+
+def test_vectors_of_texts(model: RemoteModel, here: Context) -> None:
+    """The cache that they are made in is in the child, as the weights are."""
+    options = replace(OPTIONS, rpc=("127.0.0.1:1",))
+    engine = cast("Engine", SimpleNamespace(model=model))
+    with closing(embedder_beside(engine, options)) as there:
+        found = there.embed(PROMPT)
+    engine = cast("Engine", SimpleNamespace(model=here.model))
+    with closing(embedder_beside(engine, OPTIONS)) as own:
+        np.testing.assert_allclose(found, own.embed(PROMPT), atol=1e-6)
 
 
 def test_what_the_child_raises_comes_out(there: RemoteContext) -> None:

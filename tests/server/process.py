@@ -85,6 +85,19 @@ class Running:
         values = [line.rpartition(" ")[2] for line in lines if re.match(rf"{name}[ {{]", line)]
         return sum(map(float, values))
 
+    def states(self, count: int) -> list[Any]:
+        """So many of the states that the page is told."""
+        headers = {"Authorization": f"Bearer {self.key}"}
+        request = urllib.request.Request(f"{self.address}/events", headers=headers)
+        found: list[Any] = []
+        with urllib.request.urlopen(request, timeout=PATIENCE) as answer:
+            while len(found) < count:
+                line = answer.readline()
+                assert line, "the states end"
+                if line.startswith(b"data: "):
+                    found.append(json.loads(line[6:]))
+        return found
+
     @property
     def idle(self) -> bool:
         """Whether no slot is taken, and nobody waits."""

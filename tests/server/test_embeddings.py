@@ -14,6 +14,7 @@ import pytest
 from localspec import Engine, ModelOptions
 from localspec.errors import Cancelled, UsageError
 from localspec.llama.embeddings import Embedder
+from localspec.loading.beside import embedder_beside
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
 FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
@@ -21,7 +22,7 @@ FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
 
 @pytest.fixture(scope="module")
 def embedder(engine: Engine) -> Iterator[Embedder]:
-    made = Embedder(engine.model, ModelOptions(threads=1))
+    made = embedder_beside(engine, ModelOptions(threads=1))
     yield made
     made.close()
 
@@ -115,7 +116,10 @@ def test_answers_do_not_change_beside_them(server: Running) -> None:
     ],
 )
 def test_what_can_be_asked(server: Running, path: str, body: dict[str, Any], status: int) -> None:
-    assert server.post(path, body).status == status
+    reply = server.post(path, body)
+    assert reply.status == status
+    if body.get("dimensions") or "fox" in str(body):  # what to do about it
+        assert status == 200 or ". " in str(reply.json["error"])
     server.wait_until_idle()
 
 

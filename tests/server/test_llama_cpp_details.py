@@ -237,6 +237,11 @@ def test_models_think_unless_somebody_says_no(tmp_path: Path) -> None:
             body: dict[str, Any] = {"messages": [ASK], "max_tokens": 4}
             counted = [
                 server.post("/v1/messages/count_tokens", {**body, **more}).json["input_tokens"]
-                for more in ({}, {"thinking": {"type": "disabled"}})
+                for more in (
+                    {},
+                    {"thinking": {"type": "disabled"}},
+                    {"thinking": {"type": "enabled", "budget_tokens": 1024}},
+                )
             ]
             assert (counted[0] < counted[1]) is thinks
+            assert counted[2] < counted[1]

@@ -2,25 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
-import urllib.request
-from typing import Any
 
 from tests.server.process import Running
-
-
-def states(server: Running, count: int) -> list[Any]:
-    """So many of the states that the page is told."""
-    headers = {"Authorization": f"Bearer {server.key}"}
-    request = urllib.request.Request(f"{server.address}/events", headers=headers)
-    found: list[Any] = []
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        while len(found) < count:
-            line = answer.readline()
-            if line.startswith(b"data: "):
-                found.append(json.loads(line[6:]))
-    return found
 
 
 def test_the_page_needs_no_key_and_says_nothing(server: Running) -> None:
@@ -40,7 +24,7 @@ def test_the_page_needs_no_key_and_says_nothing(server: Running) -> None:
 
 def test_what_it_shows(server: Running) -> None:
     server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 30})
-    first, second = states(server, 2)
+    first, second = server.states(2)
     assert first["model"] == "tale-13m-q8_0"
     assert first["totals"]["by_drafter"]["ngram"]["accepted"] > 0
     assert sum(first["totals"]["accepted_per_position"]) == first["totals"]["accepted"]
@@ -53,7 +37,7 @@ def test_what_it_shows(server: Running) -> None:
 def test_every_figure_of_the_page_is_told(server: Running) -> None:
     """What the script reads of a state is there."""
     text = server.get("/").body.decode()
-    (state,) = states(server, 1)
+    (state,) = server.states(1)
     for name in re.findall(r"\bstate\.(\w+)", text):
         assert name in state, name
     for part in ("now", "totals"):

@@ -77,7 +77,9 @@ def test_what_cannot_be_meant(
     keeping: Running, folder: Path, path: str, name: str, status: int
 ) -> None:
     before = sorted(folder.parent.rglob("*.bin"))
-    assert keeping.post(path, {"filename": name}).status == status
+    reply = keeping.post(path, {"filename": name})
+    assert reply.status == status
+    assert ". " in reply.json["error"]["message"]  # what to do about it
     assert sorted(folder.parent.rglob("*.bin")) == before
 
 

@@ -8,12 +8,12 @@ from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from localspec import Drafting
+from localspec.answer_request import Answer
 from localspec.decoding.interfaces import Step
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
-from localspec.engine import Answer
 from localspec.parallel_engine import ParallelEngine
 
 Result = TypeVar("Result")

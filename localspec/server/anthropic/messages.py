@@ -67,8 +67,9 @@ async def count_tokens(service: Service, request: Request) -> ASGIApp:
 
 async def _turn(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Turn:
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
-    off = wanted.thinking is not None and wanted.thinking.type == "disabled"
-    more = service.variables({"enable_thinking": False} if off else None)
+    thinking = wanted.thinking
+    said = None if thinking is None else {"enable_thinking": thinking.type != "disabled"}
+    more = service.variables(said)
     return await turn_of(engine, told, replace(ask), tools_in(wanted), more=more)
 
 

@@ -32,13 +32,17 @@ async def act(service: Service, request: Request) -> Response:
     engine = await service.open(wanted.model or request.query_params.get("model"))
     number = request.path_params["number"]
     if number >= service.gate.slots:
-        raise ApiError(400, f"There is no slot {number}. There are {service.gate.slots}.")
+        raise ApiError(
+            400, f"There is no slot {number}. Ask for one from 0 to {service.gate.slots - 1}."
+        )
     action = request.query_params.get("action")
     if action == "erase":
         erased = await in_turn(service, request, lambda left: engine.clear())
         return reply({"id_slot": number, "n_erased": erased})
     if action not in ("save", "restore"):
-        raise ApiError(400, "action is none of save, restore and erase.", param="action")
+        raise ApiError(
+            400, "action is missing or unknown. Give save, restore or erase.", param="action"
+        )
     path = _path(service, wanted.filename)
     work = _saved if action == "save" else _restored
     try:
@@ -56,10 +60,16 @@ def _path(service: Service, name: str) -> Path:
     """
     folder = service.options.slot_save_path
     if folder is None:
-        raise ApiError(501, "Slots are kept where --slot-save-path says, and nothing was said.")
+        raise ApiError(
+            501, "There is no folder for slots. Start the server with --slot-save-path DIR."
+        )
     plain = name.isprintable() and not name.startswith(".") and not set(name) & set('/\\:*?"<>|')
     if not name or not plain or len(name) > _LONGEST_NAME:
-        raise ApiError(400, "filename is not the plain name of a file.", param="filename")
+        raise ApiError(
+            400,
+            "filename is no plain name. Give one without folders, such as fox.bin.",
+            param="filename",
+        )
     return folder / name
 
 

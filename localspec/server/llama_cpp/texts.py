@@ -14,7 +14,6 @@ from starlette.responses import Response
 from localspec import Engine, SamplingParams, Stream
 from localspec.server.conversation import with_system
 from localspec.server.events import as_json
-from localspec.server.failures import ApiError
 from localspec.server.openai.chat_wire import FunctionTool, Message, messages_of, tools_of
 from localspec.server.prompts import prompt_text
 from localspec.server.service import FINGERPRINT, Service
@@ -158,12 +157,9 @@ def text_of_tokens(tokens: list[int], engine: Engine) -> str:
     """The text that token ids stand for.
 
     Raises:
-        ApiError: one that there is not.
+        UsageError: one that there is not.
     """
-    size = engine.model.vocabulary.size
-    for token in tokens:
-        if not 0 <= token < size:
-            raise ApiError(400, f"There is no such token. Ids go from 0 to {size - 1}.")
+    tokens = engine.prompts.checked(tokens)
     piece = engine.model.vocabulary.piece
     return b"".join(piece(token, special=True) for token in tokens).decode("utf-8", "replace")
 

@@ -28,13 +28,13 @@ class ShowRequest(Record):
 
 async def tags(service: Service, request: Request) -> Response:
     """The models there are."""
-    service.engine()
+    service.require_started()
     return JSONResponse({"models": [_described(host) for host in service.common.models.hosts]})
 
 
 async def ps(service: Service, request: Request) -> Response:
     """The models that are loaded."""
-    service.engine()
+    service.require_started()
     loaded = []
     for host in service.common.models.hosts:
         if host.engine is not None:

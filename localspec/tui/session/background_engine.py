@@ -206,12 +206,7 @@ class BackgroundEngine:
         from localspec.pairing.memory import Use, place
 
         options = self._options or ModelOptions()
-        use = Use(
-            context=context,
-            kv_type_k=options.kv_type_k,
-            kv_type_v=options.kv_type_v,
-            batch=options.batch,
-        )
+        use = Use.of(options, context=context)
         away = options.gpu_layers if target and options.rpc else 0
         try:
             return place(read_gguf(path), use, away).host.total

@@ -1,0 +1,1 @@
+"""From references to an engine."""

@@ -1,0 +1,28 @@
+"""What measured costs of passes belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from localspec.identity import file_identity, machine
+from localspec.llama.options import ModelOptions
+
+if TYPE_CHECKING:
+    from localspec.llama.model import Model
+
+
+def cost_identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str, Any]:
+    """Everything that the cost of a pass depends on."""
+    from localspec.llama import library
+
+    return {
+        "machine": machine() | {"devices": library.devices()},
+        "library": library.version(),
+        "models": [file_identity(model.path) for model in models if model is not None],
+        "draft_threads": options.draft_threads,
+        "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
+        "kv": [options.kv_type_k, options.kv_type_v],
+        "flash_attention": options.flash_attention,
+        "rpc": list(options.rpc),
+    }

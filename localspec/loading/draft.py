@@ -1,0 +1,117 @@
+"""Choosing and opening the draft model."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec import paths
+from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.gguf.description import require_undamaged
+from localspec.llama.options import ModelOptions
+from localspec.loading.places import open_cache
+
+if TYPE_CHECKING:
+    from localspec.drafters.vocabulary_map import VocabularyMap
+    from localspec.llama.context import Context
+    from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
+    from localspec.pairing.choice import Choice
+
+logger = logging.getLogger("localspec.loading")
+
+
+def choose_draft(target: Path, options: ModelOptions) -> Choice:
+    """What -d auto means for a target."""
+    from localspec.pairing.choice import Choice
+
+    # Looking around takes a while, and the embedded target has its own draft.
+    if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
+        return Choice(paths.embedded(paths.EMBEDDED_DRAFT), "")
+    from localspec.llama import devices, library
+    from localspec.pairing.auto import choose
+
+    return choose(
+        target,
+        options,
+        accelerated=options.gpu_layers != 0 and library.accelerated(),
+        device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
+    )
+
+
+def open_draft(
+    path: Path,
+    target: Context | SharedContext,
+    options: ModelOptions,
+    progress: Callable[[float], None] | None,
+) -> tuple[Context | SharedContext, VocabularyMap | None]:
+    """The draft model's context, and what translates where its tokens are not the target's."""
+    from localspec.drafters.vocabulary_match import match
+    from localspec.llama.token_bytes import token_bytes
+
+    require_undamaged(path)
+    options = options.for_draft(target.capacity)
+    model = _draft_model(path, target.model, options, progress)
+    try:
+        if options.parallel > 1 and model.recurrent:
+            raise DraftMismatch(
+                f"{path.name} has a recurrent memory, which cannot draft for several answers at "
+                "once. Open the pair with parallel=1, or choose another draft model."
+            )
+        vocabulary_map = None
+        vocabulary = target.model.vocabulary
+        if vocabulary.difference(model.vocabulary) is not None:
+            vocabulary_map = match(token_bytes(vocabulary), token_bytes(model.vocabulary))
+            room = min(model.trained_context, vocabulary_map.room(target.capacity))
+            options = replace(options, context=max(room, target.capacity))
+        # A text that lost its place in the target's cache may keep that in the draft's for a while.
+        return open_cache(model, options, cells=3), vocabulary_map
+    except BaseException:
+        model.close()
+        raise
+
+
+def _draft_model(
+    path: Path, target: Model, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model:
+    """The draft model, or a requantized copy of it where that is faster."""
+    from localspec.llama import requantized_draft
+    from localspec.llama.model import Model
+
+    copy = requantized_draft.known_copy(path, options)
+    with ExitStack() as opened:
+        model = None if copy is None else _open_copy(copy, options, progress)
+        if model is None:
+            model = Model(path, options, progress=progress)
+        opened.callback(model.close)
+        if options.cross_vocabulary == "off":
+            target.vocabulary.require_shared_with(model.vocabulary)
+        if copy is None:
+            copy = requantized_draft.faster_copy(model, options)
+            faster = None if copy is None else _open_copy(copy, options, None)
+            if faster is not None:
+                model.close()
+                model = faster
+        opened.pop_all()
+    return model
+
+
+def _open_copy(
+    copy: Path, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model | None:
+    """A requantized copy; None where it cannot be opened, as the original may."""
+    from localspec.llama import requantized_draft
+    from localspec.llama.model import Model
+
+    try:
+        require_undamaged(copy)
+        return Model(copy, options, progress=progress)
+    except (ModelInvalid, ModelNotFound) as error:
+        requantized_draft.discard(copy, error)
+    except NativeError as error:  # the memory, not the file
+        logger.warning("the copy of the draft model is not used: %s", error)
+    return None

@@ -1,0 +1,181 @@
+"""Opening a pair: from references to an engine."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from localspec import paths
+from localspec.drafters.options import Drafting
+from localspec.engine import Engine
+from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.gguf.description import require_undamaged
+from localspec.hub import resolution
+from localspec.keywords import LoadKeywords, with_keywords
+from localspec.llama.options import ModelOptions
+from localspec.loading.cost_identity import cost_identity
+from localspec.loading.draft import choose_draft, open_draft
+from localspec.loading.places import open_cache, open_target
+from localspec.loading.thread_choice import side_by_side, thread_choice
+from localspec.planning.other_processes import OtherProcesses
+from localspec.planning.profile_store import ProfileStore
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typing_extensions import Unpack  # of Python itself from 3.11 on
+
+    from localspec.llama.context import Context
+
+Reference = str | os.PathLike[str]
+"""A model as people name it: a path, `user/repo:quant`, a name in the catalogue, "demo" for the
+embedded pair (see `localspec.hub.reference`)."""
+
+OWN = ("model", "draft", "options", "drafting", "wait", "progress", "offline")
+"""What `load` takes besides the fields of the options objects."""
+
+_NO_DRAFT = (DraftMismatch, ModelInvalid, ModelNotFound, NativeError)
+"""What is wrong where a draft model that nobody asked for is left out."""
+
+
+def load(
+    model: Reference | None = None,
+    *,
+    draft: Reference | None = "auto",
+    options: ModelOptions | None = None,
+    drafting: Drafting | None = None,
+    wait: bool = True,
+    progress: Callable[[float], None] | None = None,
+    offline: bool | None = None,
+    **keywords: Unpack[LoadKeywords],
+) -> Engine:
+    """Open a model, and a draft model with it.
+
+    Args:
+        model: what to open; None is the embedded model.
+        draft: a reference, None or "none" for no draft model, "auto" for the one among the local
+            files that promises most, if any does (see `localspec.pairing.auto`). The n-gram drafter
+            needs none.
+        options: where and how the models run.
+        drafting: how to draft, unless a call says otherwise.
+        wait: what a call does while another one generates: wait for it, or raise EngineBusy.
+        progress: called with the loaded fraction of both files; an exception it raises stops the
+            loading and comes out here.
+        offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE. Nothing
+            is ever downloaded here: a model that is not in the cache is not found.
+        keywords: any field of ModelOptions and of Drafting by its name (`context=4096`,
+            `threads=8`, `drafter="model"`); it wins over that of `options` and `drafting`.
+
+    Raises:
+        TypeError: a keyword that there is not; the message names the nearest.
+        ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError, ServerUnreachable: see
+            `localspec.errors`.
+    """
+    from localspec.llama.shared_context import SharedContext
+    from localspec.parallel_engine import ParallelEngine, seats_over
+
+    options, drafting = with_keywords(options, drafting, keywords, OWN)
+    others = OtherProcesses()  # watches the machine from now on
+    found = [resolution.find(model, offline=offline)]
+    path = found[0].path
+    why_no_draft: str | None = None
+    why_draft: str | None = None
+    automatic = draft == "auto"
+    if automatic:
+        choice = choose_draft(path, options)
+        draft = choice.draft
+        if draft is None:
+            why_no_draft = choice.why
+        else:
+            why_draft = choice.why or None
+    elif draft in (None, "none"):
+        draft, why_no_draft = None, "none was asked for"
+    if draft is not None:
+        found.append(resolution.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT))
+
+    reports = _shares(progress, [one.path for one in found])
+    with ExitStack() as opened:
+        require_undamaged(path)
+        target_model = opened.enter_context(open_target(path, options, reports[0]))
+        notices = [notice for one in found for notice in one.notices]
+        if options.parallel > 1 and target_model.recurrent:
+            options = replace(options, parallel=1)
+            notices.append(
+                f"{path.name} answers one at a time: its memory is recurrent, and cannot hold "
+                "several texts that are drafted for."
+            )
+        if options.parallel > 1 and options.rpc:
+            options = replace(options, parallel=1)
+            notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
+        if options.parallel > 1 and options.prompt_cache:
+            options = replace(options, prompt_cache=0)
+            notices.append(
+                "What is read of conversations is not kept on disk while several are answered at "
+                "once."
+            )
+        target = opened.enter_context(closing(open_cache(target_model, options)))
+        draft_context = draft_path = vocabulary_map = seats = None
+        if draft is not None:
+            draft_path = found[1].path
+            try:
+                draft_context, vocabulary_map = open_draft(draft_path, target, options, reports[1])
+                opened.callback(draft_context.model.close)
+                opened.callback(draft_context.close)
+            except _NO_DRAFT as error:
+                # Where nobody asked for this draft model, the target alone is as good.
+                if not automatic:
+                    raise
+                why = str(error).rstrip(".")
+                why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
+                why_draft = draft_path = None
+        models = [target_model, None if draft_context is None else draft_context.model]
+        caches: tuple[Context, Context | None]
+        if isinstance(target, SharedContext):
+            assert draft_context is None or isinstance(draft_context, SharedContext)
+            seats = seats_over(target, draft_context, vocabulary_map, options)
+            caches = seats.all[0].cache, seats.all[0].draft_cache
+        else:
+            assert not isinstance(draft_context, SharedContext)
+            caches = target, draft_context
+        controller, fixed_threads = thread_choice(options, target_model, others)
+        engine = (Engine if seats is None else ParallelEngine)(
+            *caches,
+            draft_path=draft_path,
+            vocabulary_map=vocabulary_map,
+            cross_vocabulary=options.cross_vocabulary,
+            store=ProfileStore(
+                cost_identity(models, options)
+                | ({} if vocabulary_map is None else {"vocabulary": options.cross_vocabulary})
+            ),
+            threads=controller,
+            fixed_threads=fixed_threads,
+            side_by_side=seats is None and draft_context is not None and side_by_side(options),
+            drafting=drafting,
+            wait=wait,
+            why_no_draft=why_no_draft,
+            why_draft=why_draft,
+            notices=tuple(notices),
+            prompt_cache=options.prompt_cache,
+        )
+        if isinstance(engine, ParallelEngine) and seats is not None:
+            engine.serve(seats)
+        opened.pop_all()
+    return engine
+
+
+def _shares(
+    progress: Callable[[float], None] | None, files: Sequence[Path]
+) -> list[Callable[[float], None] | None]:
+    """What each file reports its progress to, as a part of the whole by its size."""
+    if progress is None:
+        return [None] * len(files)
+    sizes = [max(1, path.stat().st_size) if path.exists() else 1 for path in files]
+
+    def share(number: int) -> Callable[[float], None]:
+        before, own = sum(sizes[:number]), sizes[number]
+        return lambda fraction: progress((before + fraction * own) / sum(sizes))
+
+    return [share(number) for number in range(len(files))]

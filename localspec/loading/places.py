@@ -1,0 +1,55 @@
+"""The target and the caches, here or on RPC servers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.llama.options import ModelOptions
+
+if TYPE_CHECKING:
+    from localspec.llama.context import Context
+    from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
+
+
+def open_target(
+    path: Path, options: ModelOptions, progress: Callable[[float], None] | None
+) -> Model:
+    """The target, here or on RPC servers."""
+    from localspec.llama.model import Model
+
+    if not options.rpc:
+        return Model(path, options, progress=progress)
+    from localspec.llama import library
+    from localspec.pairing.remote_room import require_remote_room
+    from localspec.remote.model import RemoteModel
+
+    library.require_rpc()
+    room = partial(require_remote_room, path, options)
+    return RemoteModel(path, options, progress=progress, require_room=room)
+
+
+def open_cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
+    """A cache for one answer, or for several; `cells`: as many times the context."""
+    from localspec.llama.shared_context import SharedContext
+
+    if options.parallel > 1:
+        return SharedContext(model, options, cells=cells)
+    return open_context(model, options)
+
+
+def open_context(model: Model, options: ModelOptions) -> Context:
+    """A cache for one answer at a time, where the model is."""
+    from localspec.llama.context import Context
+
+    if not options.rpc:
+        return Context(model, options)
+    from localspec.remote.context import RemoteContext
+    from localspec.remote.model import RemoteModel
+
+    assert isinstance(model, RemoteModel)
+    return RemoteContext(model, replace(options, rpc=()))

@@ -1,0 +1,63 @@
+"""How many threads passes run on, and whether two may run at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from time import perf_counter
+from typing import TYPE_CHECKING
+
+from localspec.llama.options import ModelOptions
+from localspec.planning.thread_use import DRAFT, TARGET
+from localspec.planning.threads import ThreadController
+
+if TYPE_CHECKING:
+    from localspec.llama.model import Model
+
+
+def thread_choice(
+    options: ModelOptions, target: Model, others: Callable[[], float | None]
+) -> tuple[ThreadController, dict[str, int]]:
+    """Who decides how many threads passes run on, and whose are given.
+
+    Args:
+        others: cores that other processes use at present.
+    """
+    from localspec.llama import library
+    from localspec.llama.thread_counts import thread_counts
+
+    cores = library.default_threads()
+    asked, reason = options.fixed_threads, "as asked for"
+    if asked is None and target.on_device:
+        # Trials would teach nothing: no count makes its passes faster.
+        asked, reason = cores, "as a device computes the model's layers"
+    fixed = {} if asked is None else {TARGET: asked, DRAFT: asked}
+    if options.draft_threads is not None:
+        fixed[DRAFT] = options.draft_threads
+    counts = thread_counts() if asked is None else [asked]
+    if asked is None:
+        reason = "nothing disturbs them" if len(counts) > 1 else "the only core"
+    if asked is None and options.rpc:
+        # What its passes take says nothing about the processor of this machine.
+        counts, reason = [cores], "the passes run on other machines"
+    controller = ThreadController(
+        counts,
+        cores=cores,
+        others=others,
+        clock=perf_counter,
+        whole_prompts=library.accelerated(),
+        reason=reason,
+    )
+    return controller, fixed
+
+
+def side_by_side(options: ModelOptions) -> bool:
+    """Whether target and draft model have devices, or cores, of their own."""
+    from localspec.llama import library
+
+    if options.rpc:
+        return True  # its passes keep other machines busy
+    if options.draft_gpu_layers not in (None, options.gpu_layers):
+        return library.accelerated()
+    if options.draft_threads is None or options.fixed_threads is None:
+        return False  # "auto" gives the target all cores that are free
+    return options.fixed_threads + options.draft_threads <= library.default_threads()
