@@ -31,7 +31,7 @@ class SourceProfile:
             how often it was.
     """
 
-    PATIENCE, RATE = 24, 0.02
+    PATIENCE, RATE = 5, 0.02
     """Times of asking for which the prospects are believed as they are, and the weight of one when
     there were many."""
     USUAL = 0.5

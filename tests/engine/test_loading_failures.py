@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ import llama_cpp
 import pytest
 
 import localspec
-from localspec import DraftMismatch, ModelInvalid, ModelOptions, NativeError, loading
+from localspec import DraftMismatch, ModelInvalid, ModelOptions, NativeError
 from localspec.llama import context, model, requantized_draft
 from localspec.llama.model import Model
 from tests.support import ggufs, retokenised
@@ -97,11 +98,11 @@ def test_context_that_cannot_be_set_up(
 
 
 @pytest.mark.parametrize("error", STOPS, ids=lambda error: type(error).__name__)
-@pytest.mark.parametrize("part", ["Engine", "ProfileStore", "_side_by_side"])
+@pytest.mark.parametrize("part", ["Engine", "ProfileStore", "side_by_side"])
 def test_engine_that_cannot_be_made(
     part: str, error: BaseException, alive: Alive, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(loading, part, raises(error))
+    monkeypatch.setattr(sys.modules["localspec.loading.load"], part, raises(error))
     with pytest.raises(type(error)):
         localspec.load(options=OPTIONS)
     assert alive.made == 4, "both models were open, with a cache each"
