@@ -31,7 +31,7 @@ LAYERS = (
     ("pairing",),
     ("loading",),
     ("engine_thread", "async_engine", "bench", "race"),
-    ("doctor",),
+    ("doctor", "verify"),
     ("chat",),
     ("history",),
     ("tui", "server", "llm_plugin"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import shutil
 import sys
 from dataclasses import replace
@@ -106,7 +105,9 @@ def _measured(context: typer.Context, console: Console) -> Report:
         console.progress(text)
 
     with on_interrupt(stop.set):
-        report = benchmark(pairs, settings, command=_command(context), tell=tell, notices=notices)
+        report = benchmark(
+            pairs, settings, command=o.command_line(context), tell=tell, notices=notices
+        )
     console.erase_progress()
     if any(pair.samples for pair in report.pairs):
         for pair in report.pairs:
@@ -245,23 +246,3 @@ def _shown(report: Report) -> str:
     # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
     return terminal.report_text(report, width)
-
-
-def _command(context: typer.Context) -> str:
-    """The command line as it would be typed again."""
-    words = ["localspec", "bench"]
-    for parameter in context.command.params:
-        name = str(parameter.name)
-        source = context.get_parameter_source(name)
-        if source is None or source.name != "COMMANDLINE":
-            continue
-        value = context.params[name]
-        option = max(parameter.opts, key=len)
-        if isinstance(value, bool):
-            words.append(option)
-        elif name == "verbose":
-            words += [option] * int(value)
-        else:
-            for each in value if isinstance(value, list | tuple) else [value]:
-                words += [option, str(each)]
-    return shlex.join(words)

@@ -33,6 +33,8 @@ from localspec.cli.serve import EXAMPLES as SERVE_EXAMPLES
 from localspec.cli.serve import serve
 from localspec.cli.show import EXAMPLES as SHOW_EXAMPLES
 from localspec.cli.show import show
+from localspec.cli.verify import EXAMPLES as VERIFY_EXAMPLES
+from localspec.cli.verify import verify
 
 NAME = "localspec"
 
@@ -60,6 +62,7 @@ app.command(epilog=CHAT_EXAMPLES)(chat)
 app.command(epilog=SERVE_EXAMPLES)(serve)
 app.command(epilog=RACE_EXAMPLES)(race)
 app.command(epilog=BENCH_EXAMPLES)(bench)
+app.command(epilog=VERIFY_EXAMPLES)(verify)
 app.add_typer(history)
 app.command()(paths)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import shlex
 from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import Annotated, Any, Protocol
@@ -125,3 +126,23 @@ Verbose = Annotated[
         help="The log, llama.cpp's included, on standard error; -vv has more of it.",
     ),
 ]
+
+
+def command_line(context: typer.Context) -> str:
+    """The command line as it would be typed again."""
+    words = ["localspec", str(context.info_name)]
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        source = context.get_parameter_source(name)
+        if source is None or source.name != "COMMANDLINE":
+            continue
+        value = context.params[name]
+        option = max(parameter.opts, key=len)
+        if isinstance(value, bool):
+            words.append(option)
+        elif name == "verbose":
+            words += [option] * int(value)
+        else:
+            for each in value if isinstance(value, list | tuple) else [value]:
+                words += [option, str(each)]
+    return shlex.join(words)

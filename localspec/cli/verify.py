@@ -1,0 +1,183 @@
+"""`localspec verify`: evidence, on this machine, that speculative answers are the model's own."""
+
+from __future__ import annotations
+
+import json as json_format
+from contextlib import suppress
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.interrupts import on_interrupt
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.output import Console
+from localspec.errors import Cancelled, UsageError
+
+# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+if TYPE_CHECKING:
+    from localspec.cli.request import Models
+    from localspec.verify.certificate import Certificate
+
+EXAMPLES = """\
+Examples:
+  localspec verify --quick
+  localspec verify -m model.gguf -d draft.gguf --out proof
+  localspec verify --check proof/certificate.json -m model.gguf -d draft.gguf"""
+
+_how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
+EFFORT = {
+    "quick": _how(bool, "--quick", help="At most about a minute, instead of ten."),
+    "thorough": _how(
+        bool, "--thorough", help="Without a limit of time: an hour or more, for a smaller bias."
+    ),
+    "check": _how(
+        Path,
+        "--check",
+        metavar="FILE",
+        help="Run nothing: compare a certificate.json with the files, versions and machine here, "
+        "and say what it was that ran.",
+    ),
+    "out": _output(
+        Path,
+        "--out",
+        metavar="FOLDER",
+        help="Write certificate.json and certificate.md there.",
+    ),
+}
+
+
+@o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, EFFORT)
+def verify(
+    context: typer.Context, *, json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = 0
+) -> int:
+    """Check on this machine that answers are the model's own, whoever drafts.
+
+    Greedy answers of every drafter against plain decoding; the distribution of
+    sampled tokens against the exact one; the KV cache after rejections, trees
+    and cancelled answers against a fresh prompt; grammars. Ends with 0 where
+    all of it holds and 1 where not. Ctrl+C keeps what was done.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    said = context.params
+    if said["quick"] and said["thorough"]:
+        raise UsageError("--quick excludes --thorough. Leave out one of them.")
+    from localspec.cli.request import read_models
+
+    models = read_models(said)
+    if said["check"] is not None:
+        return _compare(console, models, Path(said["check"]), json=json)
+    if said["out"] is not None:
+        from localspec.bench import report_folder
+
+        report_folder.prepare(Path(said["out"]))
+    stop = Event()
+    try:
+        with on_interrupt(stop.set):
+            certificate = _examined(context, console, models, stop)
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted before anything was verified.") from None
+    finally:
+        console.erase_progress()
+    return _told(console, certificate, said, json=json)
+
+
+def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, json: bool) -> int:
+    """The result, on standard output and in files."""
+    from localspec.verify import words
+    from localspec.verify.certificate import write
+
+    found = certificate.as_dict()
+    try:
+        # First what needs no disk: a full one must not cost the result.
+        console.answer(json_format.dumps(found) + "\n" if json else words.text(found))
+    finally:
+        if said["out"] is not None:
+            write(certificate, Path(said["out"]))
+            console.notice(f"The certificate is in {said['out']}.")
+    if certificate.missing:
+        raise Cancelled("Interrupted; the certificate covers what was done until then.")
+    return 0 if certificate.verdict == "passed" else 1
+
+
+def _examined(context: typer.Context, console: Console, models: Models, stop: Event) -> Certificate:
+    from localspec import load
+    from localspec.llama import library
+    from localspec.verify import effort
+    from localspec.verify.examination import begun, examine
+
+    library.on_abort(console.last_words)
+    said = context.params
+    chosen = effort.QUICK if said["quick"] else effort.USUAL
+    chosen = effort.THOROUGH if said["thorough"] else chosen
+
+    def tell(text: str) -> None:
+        # Raised here, between two answers: inside a callback of llama.cpp it would be lost.
+        if stop.is_set():
+            raise KeyboardInterrupt
+        console.progress(text)
+
+    with load(
+        models.model,
+        draft=models.draft,
+        options=models.options,
+        offline=models.offline,
+        progress=lambda fraction: tell(f"loading: {fraction:.0%}"),
+    ) as engine:
+        for notice in engine.notices:
+            console.notice(notice)
+        tell("reading the files")
+        certificate = begun(engine, models.options, chosen, o.command_line(context))
+        with suppress(KeyboardInterrupt):  # what was done is told; the certificate knows the rest
+            examine(engine, chosen, certificate, tell)
+    return certificate
+
+
+def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int:
+    """Compare a certificate with what is here."""
+    from localspec.bench.machine import this_machine
+    from localspec.hub import resolution
+    from localspec.llama import library
+    from localspec.paths import EMBEDDED_DRAFT
+    from localspec.verify import words
+    from localspec.verify.certificate import compare, read
+
+    found = read(path)
+    target = resolution.find(models.model, offline=models.offline).path
+    draft = None
+    if models.draft == "auto":
+        from localspec.loading.draft import choose_draft
+
+        draft = choose_draft(target, models.options).draft
+    elif models.draft != "none":
+        draft = resolution.find(models.draft, offline=models.offline, embedded=EMBEDDED_DRAFT).path
+    machine = this_machine(models.options.fixed_threads or library.default_threads())
+    differences = compare(found, machine, target, draft)
+    about = all(one.same for one in differences if one.decides)
+    if json:
+        console.answer(
+            json_format.dumps(
+                {
+                    "certified": found["verdict"],
+                    "about_this": about,
+                    "facts": [
+                        {
+                            "what": one.what,
+                            "certified": one.certified,
+                            "here": one.here,
+                            "same": one.same,
+                            "decides": one.decides,
+                        }
+                        for one in differences
+                    ],
+                    "checks": {check["check"]: check["verdict"] for check in found["checks"]},
+                }
+            )
+            + "\n"
+        )
+    else:
+        console.answer(words.comparison(found, differences))
+    return 0 if about and found["verdict"] == "passed" else 1

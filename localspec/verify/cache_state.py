@@ -1,0 +1,180 @@
+"""The KV cache after whatever can befall it, against a fresh reading of the same text."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from statistics import median
+from threading import Timer
+
+import numpy as np
+
+from localspec.decoding.interfaces import PassRequest
+from localspec.decoding.params import SamplingParams
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.prompting.prompt import Tokens
+from localspec.verify.effort import Deadline, Effort
+from localspec.verify.greedy import Reference
+from localspec.verify.outcome import Outcome
+from localspec.verify.rows import Best
+from localspec.verify.subject import PlainAnswer, Subject
+
+MARGIN = 2.0
+"""A row may be so many times farther from a fresh one than the farthest of those that rounding was
+measured on: among other rows there is now and then a farther one."""
+SEED = 7
+_SAMPLING = SamplingParams(temperature=1.0, top_k=40, top_p=1.0, min_p=0.0, seed=SEED)
+_WRONG = 2
+_TOKENS = 12
+_SOURCE = "verify"
+
+Found = tuple[str, float]
+"""What befell the cache, and how far a row behind it is from the fresh one."""
+
+
+def check_cache_state(
+    subject: Subject, reference: Reference, effort: Effort, deadline: Deadline
+) -> Outcome:
+    """Rejections, trees, cancelled answers and prompts that begin like others."""
+    found: dict[str, list[float]] = defaultdict(list)
+    fresh: list[float] = []
+    # Each text is read a dozen times over for every way: short ones.
+    answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
+    complete = True
+    for number, answer in enumerate(answers):
+        if deadline.over and number:
+            complete = False
+            break
+        subject.tell(f"caches, text {number + 1} of {len(answers)}: rejection and trees")
+        for what, moved in (*_by_hand(subject, answer, branches=False), *_trees(subject, answer)):
+            found[what].append(moved)
+        others = [other for other in answers if other is not answer]
+        for name in subject.ways():
+            subject.tell(f"caches, text {number + 1} of {len(answers)}: answers by {name}")
+            for what, moved in _by_answers(subject, answer, name, others, fresh):
+                found[what].append(moved)
+    subject.engine.clear()
+    limit = MARGIN * max(reference.noise.most, max(fresh, default=0.0))
+    faults = [
+        f"After {what} the model reads another text than was committed: its logits are "
+        f"{max(moved):.4f} from those of a fresh prompt, where rounding moves them by "
+        f"{limit / MARGIN:.4f}."
+        for what, moved in found.items()
+        if not max(moved) <= limit
+    ]
+    rows = sum(map(len, found.values()))
+    most = max((max(moved) for moved in found.values()), default=0.0)
+    return Outcome(
+        check="KV cache",
+        faults=tuple(faults),
+        summary=f"{rows} rows after {', '.join(found)}: at most {most:.4f} logits from those of a "
+        f"fresh prompt; up to {limit:.4f} is rounding.",
+        figures={
+            "limit": limit,
+            "margin": MARGIN,
+            "seed": SEED,
+            "cases": {
+                what: {"rows": len(moved), "most": max(moved), "median": median(moved)}
+                for what, moved in found.items()
+            },
+        },
+        complete=complete,
+    )
+
+
+def _trees(subject: Subject, answer: PlainAnswer) -> Iterator[Found]:
+    if subject.branches:
+        yield from _by_hand(subject, answer, branches=True)
+
+
+def _by_hand(subject: Subject, answer: PlainAnswer, *, branches: bool) -> Iterator[Found]:
+    """Drafts at the seam of which the first token is right and the rest is not, the whole answer
+    along; the rows behind them are those that plain decoding had.
+
+    Args:
+        branches: have a wrong branch come before the right one.
+    """
+    what = "tree commits" if branches else "rejections"
+    tokens, best = answer.tokens, answer.best
+    subject.engine.clear()
+    known = list(answer.prompt)
+    target, start = subject.target, 0
+    while start + 2 < len(tokens):
+        known.append(tokens[start])
+        tree = TokenTree()
+        if branches:
+            wrong = tree.add(int(best[start + 1].ids[1]), ROOT, _SOURCE)
+            tree.add(int(best[start + 2].ids[2]), wrong, _SOURCE)
+        right = tree.add(tokens[start + 1], ROOT, _SOURCE)
+        node = right
+        for rank in range(1, 1 + _WRONG):
+            node = tree.add(int(best[start + 2].ids[rank]), node, _SOURCE)
+        rows = target.forward(PassRequest(known, tree)).rows
+        if start:  # behind what was rejected before
+            yield what, best[start + 1].moved(rows[0])
+            yield what, best[start + 2].moved(rows[1 + right])
+        target.commit(tree, [right])
+        known.append(tokens[start + 1])
+        start += 2
+    if start < len(tokens):
+        known.append(tokens[start])
+        row = subject.row(known)
+        if start + 1 < len(tokens):
+            yield what, best[start + 1].moved(row)
+
+
+def _by_answers(
+    subject: Subject,
+    answer: PlainAnswer,
+    name: str,
+    others: Sequence[PlainAnswer],
+    fresh: list[float],
+) -> Iterator[Found]:
+    """Sampled answers in one way, ended in every manner, and what the caches hold then."""
+    engine, drafting = subject.engine, subject.ways()[name]
+    said = subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING)
+    yield "answers", _kept_against_fresh(subject, said.context)
+    fresh.append(_fresh_against_fresh(subject, said.context))
+    for manner in ("cancelled answers", "answers cancelled in a pass", "answers left"):
+        stream = engine.stream(
+            Tokens(answer.prompt), max_tokens=_TOKENS, sampling=_SAMPLING, drafting=drafting
+        )
+        with closing(stream):
+            next(stream, None)
+            next(stream, None)
+            if manner == "cancelled answers":
+                stream.cancel()
+                next(stream, None)
+            elif manner == "answers cancelled in a pass":
+                pace = engine.plain_seconds(len(answer.prompt)) or 0.001
+                timer = Timer(0.5 * pace, stream.cancel)
+                timer.start()
+                for _ in stream:
+                    pass
+                timer.join()
+        yield manner, _kept_against_fresh(subject, stream.context)
+    # A prompt that begins like what the cache holds, and goes on otherwise.
+    for other in others[:1]:
+        subject.answer(answer.prompt, _TOKENS, drafting, sampling=_SAMPLING, reuse=True)
+        half = [*answer.prompt, *other.prompt[-_TOKENS:]]
+        said = subject.answer(half, _TOKENS, drafting, sampling=_SAMPLING, reuse=True)
+        yield "reuse", _kept_against_fresh(subject, said.context)
+
+
+def _kept_against_fresh(subject: Subject, text: Sequence[int]) -> float:
+    """A row that goes on from what is cached, against one of a fresh prompt."""
+    engine = subject.engine
+    kept = np.array(engine.logits(text))
+    engine.clear()
+    return Best(engine.logits(text)).moved(kept)
+
+
+def _fresh_against_fresh(subject: Subject, text: Sequence[int]) -> float:
+    """What reading the last token by itself moves, with nothing else in between."""
+    engine = subject.engine
+    engine.clear()
+    anew = Best(engine.logits(text))
+    engine.clear()
+    subject.row(text[:-1])
+    return anew.moved(subject.row(text))

@@ -1,0 +1,190 @@
+"""What was verified, on what, with which result: a record that another machine can look at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from localspec.bench.machine import FileFacts, Machine, file_facts
+from localspec.errors import LocalspecError, UsageError
+from localspec.files import write_atomically
+from localspec.identity import fingerprint
+from localspec.verify.outcome import FAILED, INCOMPLETE, PASSED, Outcome
+
+FORMAT = "localspec certificate 1"
+NAME = "certificate"
+
+
+@dataclass(slots=True, kw_only=True)
+class Certificate:
+    """All of it.
+
+    Attributes:
+        command: as it would be typed again.
+        effort: the name of how much was tried; `settings` says what that is.
+        checks: those that were done, in their order; `missing` names the others.
+        seconds: that all checks took.
+    """
+
+    machine: Machine
+    target: FileFacts
+    draft: FileFacts | None
+    command: str
+    date: str
+    effort: str
+    settings: dict[str, Any]
+    seconds: float = 0.0
+    checks: list[Outcome] = field(default_factory=list)
+    missing: tuple[str, ...] = ()
+
+    @property
+    def verdict(self) -> str:
+        """Failed where any check failed; incomplete where one was not done."""
+        if any(check.faults for check in self.checks):
+            return FAILED
+        return INCOMPLETE if self.missing else PASSED
+
+    def as_dict(self) -> dict[str, Any]:
+        """JSON values; the last one is a checksum of the others."""
+        facts: dict[str, Any] = {
+            "format": FORMAT,
+            "verdict": self.verdict,
+            "date": self.date,
+            "command": self.command,
+            "machine": asdict(self.machine),
+            "files": {
+                "target": asdict(self.target),
+                "draft": None if self.draft is None else asdict(self.draft),
+            },
+            "effort": self.effort,
+            "settings": self.settings,
+            "seconds": round(self.seconds, 1),
+            "checks": [
+                {
+                    "check": check.check,
+                    "verdict": check.verdict,
+                    "complete": check.complete,
+                    "summary": check.summary,
+                    "faults": list(check.faults),
+                    "figures": check.figures,
+                }
+                for check in self.checks
+            ],
+            "missing": list(self.missing),
+        }
+        return {**facts, "sha256": fingerprint(facts)}
+
+
+def write(certificate: Certificate, folder: Path) -> None:
+    """Write certificate.json and certificate.md, each as a whole.
+
+    Raises:
+        LocalspecError: the disk is full, or the folder cannot be written to.
+    """
+    from localspec.verify.words import markdown
+
+    found = certificate.as_dict()
+    try:
+        for ending, text in (
+            ("json", json.dumps(found, ensure_ascii=False, indent=2) + "\n"),
+            ("md", markdown(found)),
+        ):
+            write_atomically(folder / f"{NAME}.{ending}", text)
+    except OSError as error:
+        raise LocalspecError(
+            f"The certificate cannot be written into {folder}: {error.strerror or error}. Make "
+            "room, or name another folder with --out."
+        ) from None
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A certificate's JSON values.
+
+    Raises:
+        UsageError: no such file, or no certificate, or one that was changed.
+    """
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"{path} cannot be read: {error.strerror or error}. Name the certificate.json that "
+            "'localspec verify --out' wrote."
+        ) from None
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise UsageError(
+            f"{path} is no certificate of this version. Name the certificate.json that "
+            "'localspec verify --out' wrote."
+        )
+    said = found.pop("sha256", None)
+    if fingerprint(found) != said:
+        raise UsageError(
+            f"{path} was changed after it was written: its checksum is another one. "
+            "Ask for the file as 'localspec verify --out' wrote it."
+        )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Something here against what a certificate says.
+
+    Attributes:
+        what: in words.
+        certified, here: None where there is none.
+        decides: whether the certificate says nothing about what is here if they differ; else it is
+            worth knowing.
+    """
+
+    what: str
+    certified: str | None
+    here: str | None
+    decides: bool
+
+    @property
+    def same(self) -> bool:
+        return self.certified == self.here
+
+
+def compare(
+    found: dict[str, Any], machine: Machine, target: Path, draft: Path | None
+) -> list[Difference]:
+    """A certificate against files, versions and machine.
+
+    Raises:
+        UsageError: it lacks what a certificate has.
+        OSError: a file cannot be read.
+    """
+    try:
+        files, then = found["files"], found["machine"]
+        drafted = files["draft"]
+        return [
+            Difference("target", files["target"]["sha256"], file_facts(target).sha256, True),
+            Difference(
+                "draft model",
+                None if drafted is None else drafted["sha256"],
+                None if draft is None else file_facts(draft).sha256,
+                True,
+            ),
+            *(
+                Difference(
+                    name.replace("_", " "), str(then[name]), str(getattr(machine, name)), own
+                )
+                for name, own in (
+                    ("localspec", True),
+                    ("llama_cpp_python", True),
+                    ("commit", False),
+                    ("cpu", False),
+                    ("system", False),
+                    ("python", False),
+                )
+            ),
+        ]
+    except (KeyError, TypeError):
+        raise UsageError(
+            "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
+            "--out' wrote."
+        ) from None

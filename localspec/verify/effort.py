@@ -1,0 +1,74 @@
+"""How much is tried, and for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from time import perf_counter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """Counts of what is tried. Where the time is over before, a check ends with what it has, and
+    says how much that is.
+
+    Attributes:
+        seconds: for all checks together; None for no limit.
+        prompts, tokens: answered greedily, and longest answer.
+        sizes: tokens of the passes whose rounding is measured.
+        places: texts behind which tokens are sampled.
+        samples: answers of two tokens, for each place and way of drafting.
+        answers: for each way, of the caches and under the grammar.
+    """
+
+    name: str
+    seconds: float | None
+    prompts: int
+    tokens: int
+    sizes: tuple[int, ...]
+    places: int
+    samples: int
+    answers: int
+
+
+QUICK = Effort(
+    name="quick",
+    seconds=50.0,
+    prompts=4,
+    tokens=32,
+    sizes=(2, 4),
+    places=4,
+    samples=500,
+    answers=1,
+)
+USUAL = Effort(
+    name="usual",
+    seconds=600.0,
+    prompts=14,
+    tokens=64,
+    sizes=(2, 3, 4, 6, 8),
+    places=12,
+    samples=3000,
+    answers=3,
+)
+THOROUGH = Effort(
+    name="thorough",
+    seconds=None,
+    prompts=56,
+    tokens=128,
+    sizes=(2, 3, 4, 5, 6, 8, 12, 16),
+    places=32,
+    samples=10_000,
+    answers=6,
+)
+
+
+class Deadline:
+    """When a check should come to its end; nothing is broken off."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._until = None if seconds is None else perf_counter() + seconds
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is up."""
+        return self._until is not None and perf_counter() >= self._until

@@ -1,0 +1,182 @@
+"""Greedy answers of every way of drafting against plain decoding's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from localspec.llama.target import shared_prefix
+from localspec.verify.effort import Deadline, Effort
+from localspec.verify.noise import Noise, measured
+from localspec.verify.outcome import Outcome
+from localspec.verify.subject import PlainAnswer, Subject
+
+_AT_ONCE = 2
+"""Sizes of passes whose rounding is measured along one answer."""
+_CHUNK = 24
+"""Tokens of the pieces that prompts are read in for the comparison of plain decoding with itself:
+more than a draft has, so that the kernels are those of prompts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
+    """Where an answer stops being plain decoding's.
+
+    Attributes:
+        prompt: its number.
+        position: tokens that both have in common.
+        plain, said: the text of the token that each goes on with; "" where it ends.
+        gap: logits between the two in plain decoding; infinite where the other token is not among
+            the best there, or an answer ends early.
+    """
+
+    prompt: int
+    position: int
+    plain: str
+    said: str
+    gap: float
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON, which has no infinity."""
+        return {**asdict(self), "gap": self.gap if math.isfinite(self.gap) else None}
+
+
+@dataclass(slots=True)
+class Comparison:
+    """Answers of one way of drafting, as far as there was time."""
+
+    answers: int = 0
+    tokens: int = 0
+    tested: int = 0
+    accepted: int = 0
+    divergences: tuple[Divergence, ...] = ()
+
+    @property
+    def largest(self) -> float:
+        """The largest gap; 0 without a divergence."""
+        return max((one.gap for one in self.divergences), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """What other checks go by.
+
+    Attributes:
+        answers: plain ones.
+        noise: of this model.
+    """
+
+    answers: tuple[PlainAnswer, ...]
+    noise: Noise
+
+
+def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> tuple[Outcome, Reference]:
+    """All prompts in turn: plain decoding, its rounding, and every way beside it."""
+    ways = subject.ways()
+    compared = {name: Comparison() for name in ways}
+    itself, noise, answers = Comparison(), Noise(), list[PlainAnswer]()
+    prompts = subject.prompts(effort.prompts)
+    for number, prompt in enumerate(prompts):
+        if deadline.over and answers:
+            break
+        subject.tell(f"greedy, prompt {number + 1} of {len(prompts)}: plain decoding")
+        plain = subject.plain(prompt, effort.tokens)
+        answers.append(plain)
+        sizes = [*effort.sizes[number % len(effort.sizes) :], *effort.sizes]
+        noise.moved += measured(subject, [plain], sizes, _AT_ONCE).moved
+        again = subject.plain(prompt, effort.tokens, _CHUNK)
+        _add(itself, subject, number, plain, again.tokens)
+        for name, drafting in ways.items():
+            subject.tell(f"greedy, prompt {number + 1} of {len(prompts)}: {name}")
+            said = subject.answer(prompt, effort.tokens, drafting)
+            _add(compared[name], subject, number, plain, said.tokens)
+            compared[name].tested += said.tested
+            compared[name].accepted += said.accepted
+    outcome = _outcome(compared, itself, noise, answers, len(prompts))
+    return outcome, Reference(tuple(answers), noise)
+
+
+def divergence(
+    subject: Subject, prompt: int, plain: PlainAnswer, tokens: Sequence[int]
+) -> Divergence | None:
+    """Where a token sequence parts from a plain answer, None where it does not."""
+    at = shared_prefix(plain.tokens, tokens)
+    if at == len(plain.tokens) == len(tokens):
+        return None
+    both = at < min(len(plain.tokens), len(tokens))
+    texts = [
+        subject.engine.token_bytes(one[at]).decode("utf-8", "replace") if at < len(one) else ""
+        for one in (plain.tokens, tokens)
+    ]
+    gap = plain.best[at].gap(tokens[at]) if both else math.inf
+    return Divergence(prompt, at, texts[0], texts[1], gap)
+
+
+def _add(
+    compared: Comparison, subject: Subject, prompt: int, plain: PlainAnswer, tokens: Sequence[int]
+) -> None:
+    compared.answers += 1
+    compared.tokens += len(tokens)
+    found = divergence(subject, prompt, plain, tokens)
+    if found is not None:
+        compared.divergences += (found,)
+
+
+def _outcome(
+    compared: dict[str, Comparison],
+    itself: Comparison,
+    noise: Noise,
+    answers: Sequence[PlainAnswer],
+    prompts: int,
+) -> Outcome:
+    faults = [
+        f"{name} parts from plain decoding at token {one.position} of prompt {one.prompt}, where "
+        f"{_far(one.gap)}: more than rounding moves ({noise.most:.4f})."
+        for name, comparison in compared.items()
+        for one in comparison.divergences
+        if one.gap > noise.most
+    ]
+    if not any(comparison.tested for comparison in compared.values()):
+        faults.append("Nothing was drafted in any way, so that nothing was verified.")
+    total = sum(one.answers for one in compared.values())
+    parted = sum(len(one.divergences) for one in compared.values())
+    largest = max((one.largest for one in compared.values()), default=0.0)
+    summary = (
+        f"{total - parted} of {total} answers equal plain decoding's in every token"
+        + (f"; the others part where {_far(largest)} at most. " if parted else ". ")
+        + f"Passes of other shapes move logits by {noise.usual:.4f} mostly and {noise.most:.4f} at "
+        f"most ({len(noise.moved)} rows). Plain decoding parts from itself in "
+        f"{len(itself.divergences)} of {itself.answers} answers if the prompt is read in chunks "
+        f"of {_CHUNK}."
+    )
+    figures = {
+        "prompts": len(answers),
+        "noise": {"most": noise.most, "median": noise.usual, "rows": len(noise.moved)},
+        "plain_against_itself": _figures(itself),
+        "ways": {name: _figures(comparison) for name, comparison in compared.items()},
+    }
+    return Outcome(
+        check="greedy",
+        faults=tuple(faults),
+        summary=summary,
+        figures=figures,
+        complete=len(answers) == prompts,
+    )
+
+
+def _far(gap: float) -> str:
+    if math.isinf(gap):
+        return "one of them ends, or says what is far from plain decoding's best"
+    return f"the two tokens are {gap:.4f} logits apart"
+
+
+def _figures(comparison: Comparison) -> dict[str, Any]:
+    return {
+        "answers": comparison.answers,
+        "tokens": comparison.tokens,
+        "tested": comparison.tested,
+        "accepted": comparison.accepted,
+        "divergences": [one.as_dict() for one in comparison.divergences],
+    }

@@ -1,0 +1,258 @@
+"""Sampled answers of every way of drafting: their tokens have the target's own distribution."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from localspec.decoding.driver import drive
+from localspec.decoding.loop import speculate
+from localspec.decoding.params import SamplingParams
+from localspec.decoding.random_source import SeededRandom
+from localspec.decoding.rules import acceptance_rule
+from localspec.decoding.sampling import Sampler
+from localspec.decoding.session import Session
+from localspec.drafters.composition import compose, sources
+from localspec.drafters.options import Drafting
+from localspec.planning.pair_profile import PairProfile
+from localspec.verify.chi_square import POWER, Pooled, bins, pooled
+from localspec.verify.effort import Deadline, Effort
+from localspec.verify.outcome import Outcome
+from localspec.verify.plain_rows import PlainRows, seconds_of
+from localspec.verify.sampling_places import sampling_places
+from localspec.verify.subject import PlainAnswer, Subject
+
+SAMPLING = SamplingParams(temperature=0.8, top_k=6, top_p=0.95, min_p=0.0)
+"""Few tokens may follow each, so that a small bias shows."""
+REJECT = 1e-3
+"""Probability that any of the tests fails although all is well; the seeds are fixed, so that on one
+machine they fail always or never."""
+SEED = 20_26
+DEPTH = 2
+_ROUND = 100
+"""Answers of each way at each place in turn: where the time ends, all have come as far."""
+_SIZES = (1, 2, 4, 8, 16, 32)
+
+Pair = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Sample:
+    """Pairs of tokens of one way behind one text."""
+
+    seen: Counter[Pair] = field(default_factory=Counter)
+    tested: int = 0
+    accepted: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The tests of one way.
+
+    Attributes:
+        impossible: tokens or pairs that the target cannot say.
+    """
+
+    firsts: Pooled
+    pairs: Pooled
+    impossible: int
+    tested: int
+    accepted: int
+
+
+def sampled_ways(subject: Subject) -> dict[str, Drafting]:
+    """Those of `Subject.ways`, their drafts short; chains by both lossless rules."""
+    found: dict[str, Drafting] = {}
+    for name, drafting in subject.ways().items():
+        if drafting.drafter == "auto":
+            found[name] = drafting
+            continue
+        found[name] = replace(drafting, depth=DEPTH)
+        if drafting.width == 1 and drafting.drafter in ("ngram", "model"):
+            found[f"{name}, rule token"] = replace(drafting, depth=DEPTH, rule="token")
+    return found
+
+
+def check_sampled(
+    subject: Subject, answers: Sequence[PlainAnswer], effort: Effort, deadline: Deadline
+) -> Outcome:
+    """Sample two tokens behind many texts, in every way, and count."""
+    sampler = Sampler(SAMPLING, subject.engine.model.vocabulary.size)
+    places = sampling_places(subject, answers, sampler, effort.places, deadline)
+    ways = sampled_ways(subject)
+    profiles = {name: _profile(subject) for name in ways}
+    samples = {(name, place): Sample() for name in ways for place in places}
+    expected: dict[tuple[int, ...], dict[Pair, float]] = {}
+    rounds = max(1, effort.samples // _ROUND)
+    complete = bool(places)
+    for number, place in enumerate(places):
+        # A place at a time: the rows behind it are kept while it lasts.
+        if deadline.over and expected:
+            complete = False
+            break
+        target = PlainRows(subject, place)
+        expected[place] = _expected(target, sampler)
+        for turn in range(rounds):
+            for way, (name, drafting) in enumerate(ways.items()):
+                subject.tell(f"sampled, place {number + 1} of {len(places)}: {name}")
+                random = SeededRandom(SEED + ((number * rounds) + turn) * len(ways) + way)
+                sample = samples[name, place]
+                for _ in range(_ROUND):
+                    _draw(subject, target, place, sampler, drafting, profiles[name], random, sample)
+            if deadline.over:
+                complete = complete and turn + 1 == rounds
+                break
+    tests = 2 * len(ways)
+    judged = {
+        name: _judged([(samples[name, p], expected[p]) for p in expected], REJECT / tests)
+        for name in ways
+    }
+    subject.engine.clear()
+    return _outcome(judged, len(expected), REJECT / tests, complete)
+
+
+def _draw(
+    subject: Subject,
+    target: PlainRows,
+    place: Sequence[int],
+    sampler: Sampler,
+    drafting: Drafting,
+    profile: PairProfile,
+    random: SeededRandom,
+    sample: Sample,
+) -> None:
+    """Two tokens, as `Engine` has an answer begin, but for drafts in the first step."""
+    session = Session(place[:-1], sampler, random, limit=len(place) + 2 + DEPTH, ends=_never)
+    session.extend([place[-1]], None)  # nothing is drafted before the first token of an answer
+    session.limit = min(session.limit, subject.limits.capacity)
+    rule = acceptance_rule(drafting.rule, greedy=False)
+    planner, drafter = compose(
+        drafting,
+        subject.parts,
+        profile,
+        subject.limits,
+        greedy=False,
+        trees=rule.trees,
+        cannot=None,
+    )
+    drafter.begin(session.context)
+    requests = speculate(session, drafter, planner, rule, clock=lambda: target.clock)
+    with closing(drive(session, requests, target)) as steps:
+        while len(session.context) < len(place) + 2:
+            step = next(steps)
+            sample.tested += len(step.tested_nodes)
+            sample.accepted += len(step.accepted_nodes)
+    first, second = session.context[len(place) : len(place) + 2]
+    sample.seen[first, second] += 1
+
+
+def _never(token: int) -> bool:
+    """Ends of the text count as any token, or there would be no second one."""
+    return False
+
+
+def _profile(subject: Subject) -> PairProfile:
+    """What `auto` goes by: passes cost what `PlainRows` says, and nothing is kept of it."""
+    profile = PairProfile()
+    profile.target.learn({n: seconds_of(n) for n in _SIZES}, 0)
+    for source in sources(subject.parts)[1]:
+        profile.source(source).costs.learn(dict.fromkeys(_SIZES, 0.001), 0)
+    return profile
+
+
+def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
+    """Probability of each pair of tokens, of the target alone."""
+    found: dict[Pair, float] = {}
+    first = sampler.distribution(target.row(()))
+    for token, p in zip(first.ids.tolist(), first.probs.tolist(), strict=True):
+        second = sampler.distribution(target.row((token,)))
+        for follower, q in zip(second.ids.tolist(), second.probs.tolist(), strict=True):
+            found[token, follower] = p * q
+    return found
+
+
+def _judged(found: Sequence[tuple[Sample, dict[Pair, float]]], reject: float) -> Judged:
+    firsts, pairs, impossible = [], [], 0
+    for sample, expected in found:
+        impossible += sum(n for pair, n in sample.seen.items() if pair not in expected)
+        pairs.append(bins([(sample.seen[pair], p) for pair, p in expected.items()]))
+        chances: dict[int, float] = {}
+        counts: Counter[int] = Counter()
+        for pair, p in expected.items():
+            chances[pair[0]] = chances.get(pair[0], 0.0) + p
+            counts[pair[0]] += sample.seen[pair]
+        firsts.append(bins([(counts[token], p) for token, p in chances.items()]))
+    return Judged(
+        pooled(firsts, reject),
+        pooled(pairs, reject),
+        impossible,
+        sum(sample.tested for sample, _ in found),
+        sum(sample.accepted for sample, _ in found),
+    )
+
+
+def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bool) -> Outcome:
+    faults = []
+    for name, one in judged.items():
+        if one.impossible:
+            faults.append(f"{name} said tokens that the model gives no chance: {one.impossible}.")
+        for what, test in (("next tokens", one.firsts), ("pairs of tokens", one.pairs)):
+            if test.chance < reject:
+                faults.append(
+                    f"{name}: {what} are not distributed as the model's, p = {test.chance:.2g} "
+                    f"(χ² {test.statistic:.1f}, {test.freedom} degrees of freedom)."
+                )
+    tested = {name: one for name, one in judged.items() if one.tested}
+    if not places:
+        faults.append("No place was found where the model is undecided, so nothing was sampled.")
+    elif not tested:
+        faults.append("Nothing was drafted in any way, so that nothing was verified.")
+    biases = [one.firsts.bias for one in tested.values() if one.firsts.bias is not None]
+    least = min((min(one.firsts.chance, one.pairs.chance) for one in tested.values()), default=1.0)
+    total = sum(one.firsts.samples for one in tested.values())
+    summary = (
+        f"{total} pairs of tokens of {len(tested)} ways behind {places} texts: the oddest p is "
+        f"{least:.2g}, and below {reject:.1g} a way fails. "
+    )
+    if biases:
+        summary += (
+            f"A bias of {max(biases):.1%} of the next tokens would have been seen in every way "
+            f"with a probability of {POWER:.0%}."
+        )
+    figures = {
+        "places": places,
+        "sampling": {"temperature": SAMPLING.temperature, "top_k": SAMPLING.top_k}
+        | {"top_p": SAMPLING.top_p},
+        "seed": SEED,
+        "reject": reject,
+        "power": POWER,
+        "ways": {name: _figures(one) for name, one in judged.items()},
+    }
+    return Outcome(
+        check="sampled",
+        faults=tuple(faults),
+        summary=summary.strip(),
+        figures=figures,
+        complete=complete,
+    )
+
+
+def _figures(one: Judged) -> dict[str, Any]:
+    return {
+        "tested": one.tested,
+        "accepted": one.accepted,
+        "impossible": one.impossible,
+        **{
+            name: {
+                "samples": test.samples,
+                "chi_square": test.statistic,
+                "degrees_of_freedom": test.freedom,
+                "p": test.chance,
+                "bias_seen": test.bias,
+            }
+            for name, test in (("next_tokens", one.firsts), ("pairs", one.pairs))
+        },
+    }

@@ -1,0 +1,57 @@
+"""Texts behind which sampling shows something: the target is undecided, and the n-gram drafts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from localspec.decoding.sampling import Sampler
+from localspec.verify.effort import Deadline
+from localspec.verify.subject import PlainAnswer, Subject
+
+MOST, LEAST = 0.85, 0.03
+"""Where the target says one token more often, or what the n-gram proposes more rarely, there is
+little that an acceptance rule could do wrong."""
+_PHRASE = 4
+_STEP = 3
+
+
+def sampling_places(
+    subject: Subject,
+    answers: Sequence[PlainAnswer],
+    sampler: Sampler,
+    count: int,
+    deadline: Deadline,
+) -> list[tuple[int, ...]]:
+    """Token ids of so many texts, of different prompts as far as they go.
+
+    Each is a prompt with a plain answer, and a phrase of that answer once more, so that the n-gram
+    has something to propose. Which are taken depends on the target's probabilities alone.
+    """
+    found: list[tuple[int, ...]] = []
+    searches = [_of_answer(subject, answer, sampler) for answer in answers]
+    while searches and len(found) < count and not (deadline.over and found):
+        for search in list(searches):
+            place = next(search, None)
+            if place is None:
+                searches.remove(search)
+            elif len(found) < count:
+                found.append(place)
+    return found
+
+
+def _of_answer(
+    subject: Subject, answer: PlainAnswer, sampler: Sampler
+) -> Iterator[tuple[int, ...]]:
+    text = [*answer.prompt, *answer.tokens]
+    ends = subject.engine.model.vocabulary.ends
+    while text and ends(text[-1]):
+        text.pop()
+    if len(answer.tokens) < 2 * _PHRASE:
+        return
+    for start in range(len(answer.prompt), len(text) - _PHRASE - 1, _STEP):
+        place = (*text, *text[start : start + _PHRASE])
+        subject.tell("looking for places where the model is undecided")
+        subject.target.rollback(text)
+        p = sampler.distribution(subject.row(place))
+        if p.probs.max() <= MOST and p.prob(text[start + _PHRASE]) >= LEAST:
+            yield place

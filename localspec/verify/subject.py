@@ -1,0 +1,190 @@
+"""What is verified: an open engine, asked as a user asks it, and its target at the seam, where a
+step asks for a pass."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from localspec.bench.prompt_texts import prompt_for
+from localspec.bench.suites import SETS, load_suites
+from localspec.decoding.interfaces import Limits, PassRequest, Step, Target
+from localspec.decoding.params import SamplingParams
+from localspec.decoding.sampling import Row
+from localspec.decoding.stats import GenerationStats
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import REGISTRY, Parts
+from localspec.engine import Engine
+from localspec.prompting.prompt import Prompt, Tokens
+from localspec.verify.rows import Best
+
+PLAIN = Drafting(drafter="none")
+GREEDY = SamplingParams(temperature=0.0)
+LONGEST = 400
+"""Tokens of a prompt; longer ones say no more about rules and caches, and cost more."""
+_BRANCHES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class PlainAnswer:
+    """A greedy answer by single-token passes and arg-max, with nothing of localspec's loop.
+
+    Attributes:
+        prompt, tokens: their ids.
+        best: of the row before each token.
+    """
+
+    prompt: tuple[int, ...]
+    tokens: tuple[int, ...]
+    best: tuple[Best, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """An answer of the engine.
+
+    Attributes:
+        tokens: of the answer.
+        context: the prompt's as well.
+        finish_reason: as of `Completion`.
+    """
+
+    tokens: tuple[int, ...]
+    context: tuple[int, ...]
+    finish_reason: str
+    text: str
+    steps: tuple[Step, ...]
+
+    @property
+    def tested(self) -> int:
+        return sum(step.tested for step in self.steps)
+
+    @property
+    def accepted(self) -> int:
+        return sum(step.accepted for step in self.steps)
+
+
+class Subject:
+    """An engine under examination; nobody else may use it meanwhile.
+
+    Args:
+        tell: called with what is going on, in words; raises KeyboardInterrupt to stop.
+    """
+
+    def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
+        self.engine = engine
+        self.tell = tell
+
+    @property
+    def target(self) -> Target:
+        """Who answers passes."""
+        return self.engine._target
+
+    @property
+    def parts(self) -> Parts:
+        """What sources are made of."""
+        return self.engine._parts
+
+    @property
+    def limits(self) -> Limits:
+        """Of the target."""
+        return self.engine._limits
+
+    @property
+    def branches(self) -> bool:
+        """Whether the target verifies trees."""
+        return self.limits.max_leaves >= _BRANCHES
+
+    def ways(self) -> dict[str, Drafting]:
+        """Every registered drafter that applies, trees of those that make them, and `auto`."""
+        found = {
+            name: Drafting(drafter=name)
+            for name, registered in REGISTRY.items()
+            if self.engine.draft is not None or not registered.needs_model
+        }
+        if self.branches:
+            for name in ("ngram", "model"):
+                if name in found:
+                    found[f"{name} tree"] = Drafting(drafter=name, depth=3, width=_BRANCHES)
+        return {**found, "auto": Drafting()}
+
+    def prompts(self, count: int) -> list[tuple[int, ...]]:
+        """Token ids of so many prompts, of the stories and questions of `localspec bench`, the
+        kinds mixed: those that are not too long."""
+        found: list[tuple[int, ...]] = []
+        room = min(LONGEST, self.engine.context_length // 4)
+        suites = load_suites([SETS["stories"], SETS["questions"]])
+        # First what an n-gram has something to draft for.
+        suites.insert(0, suites.pop(next(i for i, p in enumerate(suites) if p.suite == "copy")))
+        for prompt in suites:
+            tokens = self.tokens(prompt_for(self.engine, prompt))
+            if len(tokens) <= room:
+                found.append(tuple(tokens))
+            if len(found) == count:
+                break
+        return found
+
+    def tokens(self, prompt: Prompt) -> list[int]:
+        """Token ids of a prompt."""
+        return self.engine.prompts.tokens(prompt, 1, "error", GenerationStats())
+
+    def row(self, tokens: Sequence[int]) -> Row:
+        """What the target says behind a text, of which only the last token may be new to it;
+        float32 [vocabulary], valid until the next pass."""
+        row: Row = self.target.forward(PassRequest(tokens, TokenTree())).rows[-1]
+        return row
+
+    def plain(self, prompt: Sequence[int], count: int, chunk: int | None = None) -> PlainAnswer:
+        """Decode plainly, from an empty cache.
+
+        Args:
+            count: longest answer.
+            chunk: read the prompt in pieces of so many tokens; None leaves that to the target.
+        """
+        self.engine.clear()
+        known = list(prompt)
+        for end in range(chunk, len(known), chunk) if chunk else ():
+            self.row(known[:end])
+        found: list[Best] = []
+        ends = self.engine.model.vocabulary.ends
+        while len(found) < count:
+            found.append(Best(self.row(known)))
+            known.append(found[-1].token)
+            if ends(known[-1]):
+                break
+        return PlainAnswer(tuple(prompt), tuple(known[len(prompt) :]), tuple(found))
+
+    def answer(
+        self,
+        prompt: Sequence[int],
+        count: int,
+        drafting: Drafting,
+        *,
+        sampling: SamplingParams = GREEDY,
+        grammar: str | None = None,
+        reuse: bool = False,
+    ) -> Said:
+        """Ask the engine as a user does."""
+        stream = self.engine.stream(
+            Tokens(prompt),
+            max_tokens=count,
+            sampling=sampling,
+            drafting=drafting,
+            grammar=grammar,
+            reuse=reuse,
+        )
+        tokens: list[int] = []
+        steps: list[Step] = []
+        with stream:
+            for chunk in stream:
+                tokens += chunk.token_ids
+                if chunk.step is not None:
+                    steps.append(chunk.step)
+        return Said(
+            tuple(tokens),
+            tuple(stream.context),
+            stream.finish_reason or "cancelled",
+            stream.text,
+            tuple(steps),
+        )

@@ -1,0 +1,118 @@
+"""Answers that have to match a grammar: drafts do not lead out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from localspec.answer_request import constraint_of
+from localspec.decoding.params import SamplingParams
+from localspec.llama.target import shared_prefix
+from localspec.verify.effort import Deadline, Effort
+from localspec.verify.outcome import Outcome
+from localspec.verify.subject import PLAIN, Said, Subject
+
+GRAMMAR = r"""
+root ::= "{\"name\": " word ", \"age\": " age ", \"likes\": [" word (", " word){1,3} "]}"
+word ::= "\"" [a-z]{2,10} "\""
+age ::= [1-9] [0-9]?
+"""
+ASKED = (
+    'This is how it is done: {"name": "anna", "age": 7, "likes": ["apples", "birds"]}\n'
+    "Now {} the same way, with a name, an age and a list of likes.\n"
+)
+WHO = ("describe a fox", "write about a teacher", "say who you are", "describe the sea")
+SEED = 11
+_TOKENS = 48
+
+
+def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: float) -> Outcome:
+    """Greedy answers against plain ones, and sampled ones, of every way, token by token.
+
+    Args:
+        noise: gap between two logits that rounding may turn round.
+    """
+    faults: list[str] = []
+    greedy = parted = sampled = tested = accepted = 0
+    gaps: list[float] = []
+    complete = True
+    for number in range(effort.answers):
+        if deadline.over and number:
+            complete = False
+            break
+        prompt = subject.tokens(ASKED.replace("{}", WHO[number % len(WHO)], 1))
+        subject.tell(f"grammar, text {number + 1} of {effort.answers}: plain decoding")
+        plain = subject.answer(prompt, _TOKENS, PLAIN, grammar=GRAMMAR)
+        for name, drafting in subject.ways().items():
+            subject.tell(f"grammar, text {number + 1} of {effort.answers}: {name}")
+            said = subject.answer(prompt, _TOKENS, drafting, grammar=GRAMMAR)
+            greedy += 1
+            gap = _gap(subject, plain, said)
+            if gap is not None:
+                parted += 1
+                gaps.append(gap)
+                if not abs(gap) <= noise:
+                    faults.append(
+                        f"{name} parts from plain decoding under the grammar where the logits are "
+                        f"{abs(gap):.4f} apart: more than rounding moves ({noise:.4f})."
+                    )
+            sampling = SamplingParams(temperature=1.0, seed=SEED + number)
+            drawn = subject.answer(prompt, _TOKENS, drafting, sampling=sampling, grammar=GRAMMAR)
+            sampled += 1
+            for one in (said, drawn):
+                tested += one.tested
+                accepted += one.accepted
+                at = _broken_at(subject, one.tokens)
+                if at is not None:
+                    faults.append(f"{name} breaks the grammar at token {at}: {one.text[:60]!r}.")
+    summary = (
+        f"{greedy} greedy and {sampled} sampled answers, {accepted} of {tested} tested drafts "
+        f"accepted in them: "
+        + ("all obey the grammar" if not faults else "not all are right")
+        + f", {greedy - parted} of {greedy} greedy ones equal plain decoding's"
+        + (f", the others part at gaps of {max(map(abs, gaps)):.4f} at most." if gaps else ".")
+    )
+    return Outcome(
+        check="grammar",
+        faults=tuple(faults),
+        summary=summary,
+        figures={
+            "greedy": greedy,
+            "parted": parted,
+            "gaps": gaps,
+            "sampled": sampled,
+            "tested": tested,
+            "accepted": accepted,
+            "seed": SEED,
+            "grammar": GRAMMAR.strip(),
+        },
+        complete=complete,
+    )
+
+
+def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
+    """Where an answer leaves the grammar; None where it does not. The grammar is asked anew, one
+    token after the other, with nothing of the loop."""
+    constraint = constraint_of(subject.engine.model.vocabulary, GRAMMAR, None)
+    assert constraint is not None, "there is a grammar"
+    for at, token in enumerate(tokens):
+        if not constraint.allowed(np.array([token], np.int32))[0]:
+            return at
+        constraint.advance(token)
+    return None
+
+
+def _gap(subject: Subject, plain: Said, said: Said) -> float | None:
+    """Logits between the two tokens where an answer parts from plain decoding's; None where it does
+    not, infinite where one of them ends."""
+    at = shared_prefix(plain.tokens, said.tokens)
+    if at == len(plain.tokens) == len(said.tokens):
+        return None
+    if at == min(len(plain.tokens), len(said.tokens)):
+        return float("inf")
+    prompt = plain.context[: len(plain.context) - len(plain.tokens)]
+    subject.engine.clear()
+    subject.row([*prompt, *plain.tokens[: max(0, at - 1)]])
+    row = subject.row([*prompt, *plain.tokens[:at]])
+    return float(row[plain.tokens[at]] - row[said.tokens[at]])

@@ -1,0 +1,114 @@
+"""A certificate in words; made of its JSON values, so that one from elsewhere reads the same."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from localspec.verify.certificate import Difference
+
+
+def text(found: dict[str, Any]) -> str:
+    """For a terminal or a pipe: plain lines."""
+    lines = []
+    for check in found["checks"]:
+        early = "" if check["complete"] else " (as far as there was time)"
+        lines.append(f"{check['verdict']:<8}{check['check']}{early}")
+        lines += [f"        {line}" for line in (check["summary"], *check["faults"])]
+    lines += [f"{'not run':<8}{name}" for name in found["missing"]]
+    lines.append(f"{found['verdict']}: {verdict(found)}")
+    return "\n".join(lines) + "\n"
+
+
+def verdict(found: dict[str, Any]) -> str:
+    """What it comes to, a sentence."""
+    names = [check["check"] for check in found["checks"] if check["verdict"] == "failed"]
+    if names:
+        return f"what localspec says with this model is not the model's own ({', '.join(names)})."
+    if found["missing"]:
+        return f"nothing is wrong so far; not done: {', '.join(found['missing'])}."
+    return f"no fault was found in {found['seconds']:.0f} s ({found['effort']})."
+
+
+def markdown(found: dict[str, Any]) -> str:
+    """The whole certificate as a page."""
+    machine, files = found["machine"], found["files"]
+    lines = [
+        f"# localspec verify: {found['verdict']}",
+        "",
+        verdict(found).capitalize(),
+        "",
+        f"- command: `{found['command']}`",
+        f"- date: {found['date']}, {found['seconds']:.0f} s, effort {found['effort']}",
+        f"- localspec {machine['localspec']}, commit {machine['commit'] or 'unknown'}, "
+        f"llama-cpp-python {machine['llama_cpp_python']}, Python {machine['python']}",
+        f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
+        f"GPU {machine['gpu'] or 'none'}, {machine['system']}",
+    ]
+    for name, facts in files.items():
+        lines.append(
+            f"- {name}: "
+            + (f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" if facts is not None else "none")
+        )
+    for check in found["checks"]:
+        lines += ["", f"## {check['check']}: {check['verdict']}", "", check["summary"]]
+        if not check["complete"]:
+            lines += ["", "The time was over before all of it was tried."]
+        if check["faults"]:
+            lines += ["", *(f"- {fault}" for fault in check["faults"])]
+        lines += _tables(check["figures"])
+    if found["missing"]:
+        lines += ["", f"Not run: {', '.join(found['missing'])}."]
+    return "\n".join(lines) + "\n"
+
+
+def _tables(figures: dict[str, Any]) -> list[str]:
+    """Every figure that is a record of records, as a table."""
+    lines: list[str] = []
+    for value in figures.values():
+        if not isinstance(value, dict) or not value:
+            continue
+        rows = {name: _flat(row) for name, row in value.items() if isinstance(row, dict)}
+        if not rows:
+            continue
+        columns = list(dict.fromkeys(column for row in rows.values() for column in row))
+        lines += ["", f"| | {' | '.join(columns)} |", "|---" * (1 + len(columns)) + "|"]
+        lines += [
+            f"| {name} | {' | '.join(row.get(column, '') for column in columns)} |"
+            for name, row in rows.items()
+        ]
+    return lines
+
+
+def _flat(row: dict[str, Any], before: str = "") -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name, value in row.items():
+        label = f"{before}{name}".replace("_", " ")
+        if isinstance(value, dict):
+            found |= _flat(value, f"{label}: ")
+        elif isinstance(value, list):
+            found[label] = str(len(value))
+        else:
+            found[label] = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return found
+
+
+def comparison(found: dict[str, Any], differences: Sequence[Difference]) -> str:
+    """What a certificate says, and whether it is about what is here."""
+    lines = []
+    for one in differences:
+        state = "same" if one.same else ("OTHER" if one.decides else "other")
+        shown = one.here or "none"
+        if not one.same:
+            shown = f"{shown}, certified {one.certified or 'none'}"
+        lines.append(f"{state:<8}{one.what}: {shown}")
+    done = ", ".join(f"{check['check']} {check['verdict']}" for check in found["checks"])
+    lines.append(f"run     {found['command']} on {found['date']}: {done or 'nothing'}")
+    if found["missing"]:
+        lines.append(f"not run {', '.join(found['missing'])}")
+    about = all(one.same for one in differences if one.decides)
+    lines.append(
+        f"certified {found['verdict']}, "
+        + ("and it is about these files and versions." if about else "but of something else.")
+    )
+    return "\n".join(lines) + "\n"
