@@ -143,7 +143,8 @@ def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int
     from localspec.llama import library
     from localspec.paths import EMBEDDED_DRAFT
     from localspec.verify import words
-    from localspec.verify.certificate import compare, read
+    from localspec.verify.certificate import read
+    from localspec.verify.comparison import compare
 
     found = read(path)
     target = resolution.find(models.model, offline=models.offline).path

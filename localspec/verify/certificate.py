@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from localspec.bench.machine import FileFacts, Machine, file_facts
+from localspec.bench.machine import FileFacts, Machine
 from localspec.errors import LocalspecError, UsageError
 from localspec.files import write_atomically
 from localspec.identity import fingerprint
@@ -22,6 +23,7 @@ class Certificate:
     """All of it.
 
     Attributes:
+        target, draft: their files, several where a model is split; none without a draft model.
         command: as it would be typed again.
         effort: the name of how much was tried; `settings` says what that is.
         checks: those that were done, in their order; `missing` names the others.
@@ -29,8 +31,8 @@ class Certificate:
     """
 
     machine: Machine
-    target: FileFacts
-    draft: FileFacts | None
+    target: tuple[FileFacts, ...]
+    draft: tuple[FileFacts, ...]
     command: str
     date: str
     effort: str
@@ -48,33 +50,44 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values; the last one is a checksum of the others."""
-        facts: dict[str, Any] = {
-            "format": FORMAT,
-            "verdict": self.verdict,
-            "date": self.date,
-            "command": self.command,
-            "machine": asdict(self.machine),
-            "files": {
-                "target": asdict(self.target),
-                "draft": None if self.draft is None else asdict(self.draft),
-            },
-            "effort": self.effort,
-            "settings": self.settings,
-            "seconds": round(self.seconds, 1),
-            "checks": [
-                {
-                    "check": check.check,
-                    "verdict": check.verdict,
-                    "complete": check.complete,
-                    "summary": check.summary,
-                    "faults": list(check.faults),
-                    "figures": check.figures,
-                }
-                for check in self.checks
-            ],
-            "missing": list(self.missing),
-        }
+        facts: dict[str, Any] = _finite(
+            {
+                "format": FORMAT,
+                "verdict": self.verdict,
+                "date": self.date,
+                "command": self.command,
+                "machine": asdict(self.machine),
+                "files": {
+                    "target": [asdict(facts) for facts in self.target],
+                    "draft": [asdict(facts) for facts in self.draft],
+                },
+                "effort": self.effort,
+                "settings": self.settings,
+                "seconds": round(self.seconds, 1),
+                "checks": [
+                    {
+                        "check": check.check,
+                        "verdict": check.verdict,
+                        "complete": check.complete,
+                        "summary": check.summary,
+                        "faults": list(check.faults),
+                        "figures": check.figures,
+                    }
+                    for check in self.checks
+                ],
+                "missing": list(self.missing),
+            }
+        )
         return {**facts, "sha256": fingerprint(facts)}
+
+
+def _finite(value: Any) -> Any:
+    """The same without infinities and NaN, which JSON has no words for."""
+    if isinstance(value, dict):
+        return {name: _finite(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(part) for part in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def write(certificate: Certificate, folder: Path) -> None:
@@ -126,65 +139,3 @@ def read(path: Path) -> dict[str, Any]:
             "Ask for the file as 'localspec verify --out' wrote it."
         )
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """Something here against what a certificate says.
-
-    Attributes:
-        what: in words.
-        certified, here: None where there is none.
-        decides: whether the certificate says nothing about what is here if they differ; else it is
-            worth knowing.
-    """
-
-    what: str
-    certified: str | None
-    here: str | None
-    decides: bool
-
-    @property
-    def same(self) -> bool:
-        return self.certified == self.here
-
-
-def compare(
-    found: dict[str, Any], machine: Machine, target: Path, draft: Path | None
-) -> list[Difference]:
-    """A certificate against files, versions and machine.
-
-    Raises:
-        UsageError: it lacks what a certificate has.
-        OSError: a file cannot be read.
-    """
-    try:
-        files, then = found["files"], found["machine"]
-        drafted = files["draft"]
-        return [
-            Difference("target", files["target"]["sha256"], file_facts(target).sha256, True),
-            Difference(
-                "draft model",
-                None if drafted is None else drafted["sha256"],
-                None if draft is None else file_facts(draft).sha256,
-                True,
-            ),
-            *(
-                Difference(
-                    name.replace("_", " "), str(then[name]), str(getattr(machine, name)), own
-                )
-                for name, own in (
-                    ("localspec", True),
-                    ("llama_cpp_python", True),
-                    ("commit", False),
-                    ("cpu", False),
-                    ("system", False),
-                    ("python", False),
-                )
-            ),
-        ]
-    except (KeyError, TypeError):
-        raise UsageError(
-            "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
-            "--out' wrote."
-        ) from None

@@ -7,12 +7,13 @@ from dataclasses import asdict
 from datetime import datetime, timezone
 from time import perf_counter
 
-from localspec.bench.machine import file_facts, this_machine
+from localspec.bench.machine import this_machine
 from localspec.engine import Engine
-from localspec.errors import Cancelled, describe
+from localspec.errors import Cancelled, UsageError, describe
 from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate
+from localspec.verify.comparison import files_of
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import Reference, check_greedy
 from localspec.verify.noise import Noise
@@ -22,18 +23,29 @@ from localspec.verify.subject import Subject
 from localspec.verify.under_grammar import check_grammar
 
 CHECKS = ("greedy", "sampled", "KV cache", "grammar")
+LEAST_CONTEXT = 512
+"""Tokens: a prompt has a quarter of it at most, an answer up to 128."""
 _UNTIL = {"greedy": 0.45, "sampled": 0.7, "KV cache": 0.9, "grammar": 1.0}
 """When each check should be over, as a share of all the time."""
 
 
 def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -> Certificate:
-    """A certificate of which nothing is done yet. Reads the files as a whole."""
+    """A certificate of which nothing is done yet. Reads the files as a whole.
+
+    Raises:
+        UsageError: the context is too short for the texts that are tried.
+    """
+    if engine.context_length < LEAST_CONTEXT:
+        raise UsageError(
+            f"The context of {engine.context_length} tokens is too short to verify anything in. "
+            f"Give --ctx {LEAST_CONTEXT} or more."
+        )
     from localspec.llama.library import default_threads
 
     return Certificate(
         machine=this_machine(options.fixed_threads or default_threads()),
-        target=file_facts(engine.model.path),
-        draft=None if engine.draft_path is None else file_facts(engine.draft_path),
+        target=files_of(engine.model.path),
+        draft=files_of(engine.draft_path),
         command=command,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         effort=effort.name,
@@ -72,9 +84,9 @@ def examine(
             subject, effort, deadline("grammar"), reference.noise.most
         ),
     }
-    for name, check in checks.items():
+    for name in CHECKS:
         try:
-            outcome = check()
+            outcome = checks[name]()
         except Cancelled:
             raise KeyboardInterrupt from None
         except Exception as error:

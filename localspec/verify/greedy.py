@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.noise import Noise, measured
+from localspec.verify.noise import Noise, measure
 from localspec.verify.outcome import Outcome
 from localspec.verify.subject import PlainAnswer, Subject
 
@@ -37,10 +37,6 @@ class Divergence:
     plain: str
     said: str
     gap: float
-
-    def as_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity."""
-        return {**asdict(self), "gap": self.gap if math.isfinite(self.gap) else None}
 
 
 @dataclass(slots=True)
@@ -78,14 +74,15 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> tuple[
     compared = {name: Comparison() for name in ways}
     itself, noise, answers = Comparison(), Noise(), list[PlainAnswer]()
     prompts = subject.prompts(effort.prompts)
+    possible = [size for size in effort.sizes if size <= subject.limits.max_draft + 1]
     for number, prompt in enumerate(prompts):
         if deadline.over and answers:
             break
         subject.tell(f"greedy, prompt {number + 1} of {len(prompts)}: plain decoding")
         plain = subject.plain(prompt, effort.tokens)
         answers.append(plain)
-        sizes = [*effort.sizes[number % len(effort.sizes) :], *effort.sizes]
-        noise.moved += measured(subject, [plain], sizes, _AT_ONCE).moved
+        for size in (possible[(number + i) % len(possible)] for i in range(_AT_ONCE)):
+            noise.moved += measure(subject, plain, size)
         again = subject.plain(prompt, effort.tokens, _CHUNK)
         _add(itself, subject, number, plain, again.tokens)
         for name, drafting in ways.items():
@@ -151,6 +148,9 @@ def _outcome(
         f"{len(itself.divergences)} of {itself.answers} answers if the prompt is read in chunks "
         f"of {_CHUNK}."
     )
+    idle = [name for name, one in compared.items() if not one.tested]
+    if idle:
+        summary += f" Nothing was drafted by {', '.join(idle)}, so that this says nothing of them."
     figures = {
         "prompts": len(answers),
         "noise": {"most": noise.most, "median": noise.usual, "rows": len(noise.moved)},
@@ -178,5 +178,5 @@ def _figures(comparison: Comparison) -> dict[str, Any]:
         "tokens": comparison.tokens,
         "tested": comparison.tested,
         "accepted": comparison.accepted,
-        "divergences": [one.as_dict() for one in comparison.divergences],
+        "divergences": [asdict(one) for one in comparison.divergences],
     }

@@ -7,7 +7,6 @@ measured by its own fault.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -73,16 +72,3 @@ def measure(subject: Subject, answer: PlainAnswer, size: int) -> list[float]:
         start += size
     subject.engine.clear()
     return found
-
-
-def measured(
-    subject: Subject, answers: Sequence[PlainAnswer], sizes: Sequence[int], most: int
-) -> Noise:
-    """The same for several answers and sizes of passes, `most` of these per answer in turn."""
-    noise = Noise()
-    for number, answer in enumerate(answers):
-        chosen = [sizes[(number + i) % len(sizes)] for i in range(min(most, len(sizes)))]
-        for size in chosen:
-            subject.tell(f"rounding of passes over {size} tokens")
-            noise.moved += measure(subject, answer, size)
-    return noise

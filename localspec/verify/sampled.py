@@ -210,6 +210,7 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
         faults.append("No place was found where the model is undecided, so nothing was sampled.")
     elif not tested:
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
+    idle = [name for name in judged if name not in tested]
     biases = [one.firsts.bias for one in tested.values() if one.firsts.bias is not None]
     least = min((min(one.firsts.chance, one.pairs.chance) for one in tested.values()), default=1.0)
     total = sum(one.firsts.samples for one in tested.values())
@@ -222,6 +223,8 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
             f"A bias of {max(biases):.1%} of the next tokens would have been seen in every way "
             f"with a probability of {POWER:.0%}."
         )
+    if idle:
+        summary += f" Nothing was drafted by {', '.join(idle)}, so that this says nothing of them."
     figures = {
         "places": places,
         "sampling": {"temperature": SAMPLING.temperature, "top_k": SAMPLING.top_k}

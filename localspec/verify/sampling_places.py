@@ -25,23 +25,26 @@ def sampling_places(
     """Token ids of so many texts, of different prompts as far as they go.
 
     Each is a prompt with a plain answer, and a phrase of that answer once more, so that the n-gram
-    has something to propose. Which are taken depends on the target's probabilities alone.
+    has something to propose. Where its proposal has no chance in too many of them, those serve as
+    well. Which are taken depends on the target's probabilities alone.
     """
     found: list[tuple[int, ...]] = []
+    spare: list[tuple[int, ...]] = []
     searches = [_of_answer(subject, answer, sampler) for answer in answers]
     while searches and len(found) < count and not (deadline.over and found):
         for search in list(searches):
-            place = next(search, None)
-            if place is None:
+            place, serves = next(search, ((), False))
+            if not place:
                 searches.remove(search)
-            elif len(found) < count:
-                found.append(place)
-    return found
+            else:
+                (found if serves else spare).append(place)
+    return [*found, *spare][:count]
 
 
 def _of_answer(
     subject: Subject, answer: PlainAnswer, sampler: Sampler
-) -> Iterator[tuple[int, ...]]:
+) -> Iterator[tuple[tuple[int, ...], bool]]:
+    """Places where the target is undecided, and whether it may say what the n-gram proposes."""
     text = [*answer.prompt, *answer.tokens]
     ends = subject.engine.model.vocabulary.ends
     while text and ends(text[-1]):
@@ -53,5 +56,5 @@ def _of_answer(
         subject.tell("looking for places where the model is undecided")
         subject.target.rollback(text)
         p = sampler.distribution(subject.row(place))
-        if p.probs.max() <= MOST and p.prob(text[start + _PHRASE]) >= LEAST:
-            yield place
+        if p.probs.max() <= MOST:
+            yield place, p.prob(text[start + _PHRASE]) >= LEAST

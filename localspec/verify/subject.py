@@ -74,7 +74,17 @@ class Subject:
 
     def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
         self.engine = engine
-        self.tell = tell
+        self._tell = tell
+        self._told = ""
+
+    def tell(self, text: str) -> None:
+        """Say what is going on; raises KeyboardInterrupt to stop."""
+        self._told = text
+        self._tell(text)
+
+    def go_on(self) -> None:
+        """Between two steps: an answer may take minutes, and whoever wants to stop shall not."""
+        self._tell(self._told)
 
     @property
     def target(self) -> Target:
@@ -149,6 +159,7 @@ class Subject:
         found: list[Best] = []
         ends = self.engine.model.vocabulary.ends
         while len(found) < count:
+            self.go_on()
             found.append(Best(self.row(known)))
             known.append(found[-1].token)
             if ends(known[-1]):
@@ -181,6 +192,7 @@ class Subject:
                 tokens += chunk.token_ids
                 if chunk.step is not None:
                     steps.append(chunk.step)
+                self.go_on()
         return Said(
             tuple(tokens),
             tuple(stream.context),

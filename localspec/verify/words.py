@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.verify.certificate import Difference
+from localspec.verify.comparison import Difference
 
 
 def text(found: dict[str, Any]) -> str:
@@ -45,11 +45,9 @@ def markdown(found: dict[str, Any]) -> str:
         f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
         f"GPU {machine['gpu'] or 'none'}, {machine['system']}",
     ]
-    for name, facts in files.items():
-        lines.append(
-            f"- {name}: "
-            + (f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" if facts is not None else "none")
-        )
+    for name, parts in files.items():
+        shown = [f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" for facts in parts]
+        lines.append(f"- {name}: {'; '.join(shown) or 'none'}")
     for check in found["checks"]:
         lines += ["", f"## {check['check']}: {check['verdict']}", "", check["summary"]]
         if not check["complete"]:

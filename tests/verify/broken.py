@@ -1,0 +1,122 @@
+"""Builds that are wrong, each in one way; they take the place of a rule or of the target."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from localspec import Engine
+from localspec.decoding import rules
+from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification, walk
+from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.random_source import RandomSource
+from localspec.decoding.sampling import Constraint
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama.target import LlamaTarget
+
+
+class AlwaysAccepts(SpeculativeSampling):
+    """Whatever was drafted stays."""
+
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+        tree = target.tree
+        path, tested, node = walk(tree, lambda node, child: True)
+        return Verdict(path, random.draw(target.p(node)), tested)
+
+
+class ResidualIsP(SpeculativeSampling):
+    """Behind a rejection p is drawn from, not (p − q)+."""
+
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+        tree = target.tree
+
+        def accepts(node: int, child: int) -> bool:
+            token = tree.tokens[child]
+            q = tree.proposals[child] or Distribution.certain(token)
+            return random.coin(target.p(node).prob(token) / q.prob(token))
+
+        path, tested, node = walk(tree, accepts)
+        return Verdict(path, random.draw(target.p(node)), tested)
+
+
+class StaleQ(SpeculativeSampling):
+    """Every sibling is tested with the q of the first one."""
+
+    def accept(self, target: Verification, random: RandomSource) -> Verdict:
+        tree, p = target.tree, target.p(ROOT)
+
+        def accepts(node: int, child: int) -> bool:
+            nonlocal p
+            token = tree.tokens[child]
+            first = tree.children(node)[0]
+            q = tree.proposals[first] or Distribution.certain(token)
+            if not random.coin(p.prob(token) / q.prob(token)):
+                p = p.residual(q)
+                return False
+            p = target.p(child)
+            return True
+
+        path, tested, _ = walk(tree, accepts)
+        return Verdict(path, random.draw(p), tested)
+
+
+def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:
+    """Have every lossless rule for sampled text be this one."""
+    patch.setattr(rules, "SpeculativeSampling", rule)
+    patch.setattr(rules, "BlockVerification", rule)
+
+
+class KeepsRejectedBranch(LlamaTarget):
+    """Of siblings, the one that was rejected stays in the cache, under the other's name."""
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        siblings = tree.children(ROOT)
+        if not path or len(siblings) < 2:
+            super().commit(tree, path)
+            return
+        wrong = next(node for node in siblings if node != path[0])
+        super().commit(tree, [wrong])
+        held = self._context.tokens
+        held[-1] = tree.tokens[path[0]]
+
+
+class KeepsRejectedTail(LlamaTarget):
+    """What was rejected of a chain is not cut off the cache."""
+
+    def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
+        if tree.tokens and tree.is_chain():
+            self._context.tokens += [tree.tokens[node] for node in path]
+        else:
+            super().commit(tree, path)
+
+
+def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:
+    """Have another target answer the engine's passes."""
+    patch.setattr(engine, "_target", kind(engine._contexts[0]))
+
+
+class Anything:
+    """A grammar that allows whatever comes."""
+
+    def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
+        return np.ones(len(ids), np.bool_)
+
+    def advance(self, token: int) -> None:
+        pass
+
+    def fork(self) -> Anything:
+        return self
+
+
+def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:
+    """Have the grammar hold behind the committed text alone."""
+    right = Verification.constraint
+
+    def only_at_the_root(self: Verification, node: int) -> Constraint | None:
+        there = right(self, ROOT)
+        return there if node == ROOT or there is None else Anything()
+
+    patch.setattr(Verification, "constraint", only_at_the_root)

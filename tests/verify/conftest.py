@@ -1,0 +1,28 @@
+"""The tiny pair under examination; fakes go where `broken` says."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec import Engine
+from localspec.verify.effort import Effort
+from localspec.verify.subject import Subject
+from tests.engine.conftest import tiny, tiny_pair
+
+__all__ = ["tiny", "tiny_pair"]
+
+LITTLE = Effort(
+    name="little",
+    seconds=None,
+    prompts=2,
+    tokens=16,
+    sizes=(2, 4),
+    places=2,
+    samples=200,
+    answers=1,
+)
+
+
+@pytest.fixture
+def subject(tiny: Engine) -> Subject:
+    return Subject(tiny, lambda text: None)

@@ -1,0 +1,117 @@
+"""The command: its certificate, what another machine makes of it, and every way to end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from localspec.verify import effort, examination
+from localspec.verify.outcome import Outcome
+from tests.cli.conftest import Cli, _own_environment, _signals_arrive, cli
+from tests.engine.conftest import ModelFiles
+from tests.verify import broken
+from tests.verify.conftest import LITTLE
+
+__all__ = ["_own_environment", "_signals_arrive", "cli"]
+
+
+@pytest.fixture
+def _little(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "QUICK", LITTLE)
+
+
+@pytest.fixture
+def pair(tiny_pair: ModelFiles) -> tuple[str, ...]:
+    return ("-m", str(tiny_pair.target), "-d", str(tiny_pair.draft), "-c", "512")
+
+
+@pytest.mark.usefixtures("_little")
+def test_a_certificate_is_written_and_compared(
+    cli: Cli, pair: tuple[str, ...], tiny_pair: ModelFiles, tmp_path: Path
+) -> None:
+    out = tmp_path / "proof"
+    result = cli("verify", *pair, "--quick", "--out", str(out))
+    assert result.code == 0
+    assert [line[:8] for line in result.out.splitlines() if line[0] != " "] == [
+        *4 * ["passed  "],
+        "passed: ",
+    ]
+    found = json.loads((out / "certificate.json").read_text())
+    assert [check["check"] for check in found["checks"]] == list(examination.CHECKS)
+    assert found["verdict"] == "passed"
+    assert found["settings"]["sizes"] == [2, 4]
+    page = (out / "certificate.md").read_text()
+    assert found["files"]["draft"][0]["sha256"] in page
+    assert sorted(path.name for path in out.iterdir()) == ["certificate.json", "certificate.md"]
+
+    same = cli("verify", "--check", str(out / "certificate.json"), *pair)
+    assert same.code == 0
+    assert "it is about these files and versions" in same.out
+    other = cli("verify", "--check", str(out / "certificate.json"), *pair[:2], "-d", "none")
+    assert other.code == 1
+    assert "OTHER   draft model: none" in other.out
+    facts = cli("verify", "--check", str(out / "certificate.json"), *pair, "--json").json
+    assert facts["about_this"]
+    assert all(fact["same"] for fact in facts["facts"] if fact["decides"])
+
+    path = out / "certificate.json"
+    path.write_text(path.read_text().replace('"accepted": 0', '"accepted": 9'))
+    changed = cli("verify", "--check", str(path), *pair)
+    assert changed.code == 2
+    assert "was changed after it was written" in changed.sentence()
+
+
+@pytest.mark.usefixtures("_little")
+def test_a_broken_build_ends_with_1_and_says_where(
+    cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(examination, "CHECKS", ("greedy",))
+    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", broken.AlwaysAccepts)
+    result = cli("verify", *pair, "--quick", "--json")
+    assert result.code == 1
+    found = result.json
+    assert found["verdict"] == "failed"
+    (parted, *_) = found["checks"][0]["figures"]["ways"]["model"]["divergences"]
+    assert parted["gap"] is None or parted["gap"] > found["checks"][0]["figures"]["noise"]["most"]
+
+
+@pytest.mark.usefixtures("_little")
+def test_interrupted_keeps_what_was_done(
+    cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def interrupted(*_: object) -> Outcome:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(examination, "check_sampled", interrupted)
+    result = cli("verify", *pair, "--quick", "--out", str(tmp_path))
+    assert result.code == 130
+    found = json.loads((tmp_path / "certificate.json").read_text())
+    assert found["verdict"] == "incomplete"
+    assert [check["check"] for check in found["checks"]] == ["greedy"]
+    assert found["missing"] == list(examination.CHECKS[1:])
+
+
+@pytest.mark.usefixtures("_little")
+def test_an_answer_that_ends_in_an_error_is_a_fault(
+    cli: Cli, pair: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> Outcome:
+        raise ValueError("token 5 is not allowed here")
+
+    monkeypatch.setattr(examination, "CHECKS", ("grammar",))
+    monkeypatch.setattr(examination, "check_grammar", failing)
+    result = cli("verify", *pair, "--quick")
+    assert result.code == 1
+    assert "token 5 is not allowed here" in result.out
+
+
+def test_what_cannot_be_meant(cli: Cli, pair: tuple[str, ...], tmp_path: Path) -> None:
+    assert cli("verify", "--quick", "--thorough").code == 2
+    assert cli("verify", "-m", str(tmp_path / "none.gguf")).code == 3
+    assert cli("verify", *pair[:4], "-c", "256").sentence().startswith("The context of 256 tokens")
+    missing = cli("verify", "--check", str(tmp_path / "none.json"))
+    assert (missing.code, "cannot be read" in missing.sentence()) == (2, True)
+    (tmp_path / "other.json").write_text("{}")
+    assert "no certificate" in cli("verify", "--check", str(tmp_path / "other.json")).sentence()

@@ -1,0 +1,101 @@
+"""The checks pass for the build as it is, and fail for builds that are wrong."""
+
+from __future__ import annotations
+
+import pytest
+
+from localspec import Drafting, Engine
+from localspec.verify.cache_state import check_cache_state
+from localspec.verify.effort import QUICK, Deadline
+from localspec.verify.greedy import Reference, check_greedy
+from localspec.verify.outcome import Outcome
+from localspec.verify.sampled import check_sampled
+from localspec.verify.subject import Subject
+from localspec.verify.under_grammar import check_grammar
+from tests.verify import broken
+from tests.verify.conftest import LITTLE
+
+ENDLESS = Deadline(None)
+
+
+@pytest.fixture
+def reference(subject: Subject) -> Reference:
+    return check_greedy(subject, LITTLE, ENDLESS)[1]
+
+
+def sampled(subject: Subject) -> Outcome:
+    answers = [subject.plain(prompt, 16) for prompt in subject.prompts(2)]
+    return check_sampled(subject, answers, LITTLE, ENDLESS)
+
+
+def test_the_build_as_it_is_passes(subject: Subject) -> None:
+    greedy, reference = check_greedy(subject, LITTLE, ENDLESS)
+    noise = reference.noise.most
+    outcomes = (
+        greedy,
+        sampled(subject),
+        check_cache_state(subject, reference, LITTLE, ENDLESS),
+        check_grammar(subject, LITTLE, ENDLESS, noise),
+    )
+    for outcome in outcomes:
+        assert outcome.faults == ()
+        assert outcome.complete
+
+
+def test_always_accepting_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken.with_rule(monkeypatch, broken.AlwaysAccepts)
+    monkeypatch.setattr("localspec.decoding.rules.GreedyMatch", broken.AlwaysAccepts)
+    assert any(
+        "parts from plain" in fault for fault in check_greedy(subject, LITTLE, ENDLESS)[0].faults
+    )
+    assert any("not distributed" in fault for fault in sampled(subject).faults)
+
+
+def test_a_residual_that_is_p_fails(subject: Subject, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken.with_rule(monkeypatch, broken.ResidualIsP)
+    outcome = sampled(subject)
+    assert any("not distributed" in fault for fault in outcome.faults)
+
+
+class TreesAlone(Subject):
+    """Of all ways, the one with siblings that were drawn."""
+
+    def ways(self) -> dict[str, Drafting]:
+        return {"model tree": super().ways()["model tree"]}
+
+
+def test_a_siblings_stale_q_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On the embedded pair, with the sample of `--quick`: random weights hardly show it."""
+    subject = TreesAlone(engine, lambda text: None)
+    answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]
+    assert check_sampled(subject, answers, QUICK, ENDLESS).faults == ()
+    broken.with_rule(monkeypatch, broken.StaleQ)
+    faults = check_sampled(subject, answers, QUICK, ENDLESS).faults
+    assert len(faults) == 2  # next tokens, and pairs
+    assert all("not distributed" in fault for fault in faults)
+
+
+def test_a_rejected_branch_in_the_cache_fails(
+    subject: Subject, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.with_target(monkeypatch, subject.engine, broken.KeepsRejectedBranch)
+    found = check_cache_state(subject, reference, LITTLE, ENDLESS)
+    assert any("After tree commits" in fault for fault in found.faults)
+    greedy, _ = check_greedy(subject, LITTLE, ENDLESS)
+    assert any("tree parts from plain" in fault for fault in greedy.faults)
+
+
+def test_a_grammar_that_drafts_escape_fails(
+    subject: Subject, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.without_grammar_on_drafts(monkeypatch)
+    found = check_grammar(subject, LITTLE, ENDLESS, reference.noise.most)
+    assert any("breaks the grammar" in fault for fault in found.faults)
+
+
+def test_a_rejected_tail_in_the_cache_fails(
+    subject: Subject, reference: Reference, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.with_target(monkeypatch, subject.engine, broken.KeepsRejectedTail)
+    found = check_cache_state(subject, reference, LITTLE, ENDLESS)
+    assert any("After rejections" in fault for fault in found.faults)
