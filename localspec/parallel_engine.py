@@ -21,6 +21,7 @@ from localspec.drafters.composition import asks_model, compose
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
+from localspec.llama import library
 from localspec.llama.shared_context import CacheFull
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 MEASURED = 128
 """Tokens for which the draft model's cache must have room when its passes are measured."""
+ALONE = 2
+"""A prompt that is read beside nobody is read in pieces of so many chunks: who comes then waits for
+the end of one."""
 _ONE_SESSION = (
     "A session is what one conversation at a time leaves in the caches, and here several are "
     "answered at once. Open the model with parallel=1 for sessions in files."
@@ -290,7 +294,10 @@ def seats_over(
     def model(cache: SeatCache) -> DraftModel:
         return draft_model(cache, vocabulary_map, way=options.cross_vocabulary, size=size)
 
-    return Seats(target, draft, model, chunk=options.parallel_chunk)
+    # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
+    small = options.gpu_layers == 0 or not library.accelerated()
+    piece = ALONE * options.parallel_chunk if small else None
+    return Seats(target, draft, model, chunk=options.parallel_chunk, piece=piece)
 
 
 class _Place(Holder):

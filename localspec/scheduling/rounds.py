@@ -39,6 +39,8 @@ class Rounds:
         lanes: by DRAFT and TARGET; the first one may be None.
         cells: tokens for which the target's cache has room.
         chunk: most tokens of prompts in a pass beside steps of other answers.
+        piece: most tokens of a piece of a prompt that is read beside nobody: who comes meanwhile
+            waits for the end of one. None for as many as a pass can have.
         make_room: drops something from a lane's cache that nobody needs; whether there was any.
         observe: told about each pass: its lane, its requests, its padding and its seconds.
         weigh: how the seconds of such a pass are shared out.
@@ -52,6 +54,7 @@ class Rounds:
         *,
         cells: int,
         chunk: int = CHUNK,
+        piece: int | None = None,
         make_room: Callable[[int], bool] = lambda lane: False,
         observe: Callable[[int, Sequence[Request], int, float], None] = lambda *_: None,
         weigh: Callable[[int, Sequence[Request]], Sequence[float]] | None = None,
@@ -61,6 +64,7 @@ class Rounds:
         self._lanes = lanes
         self._cells = cells
         self._chunk = chunk
+        self._piece = min(lanes[TARGET].batch, piece or lanes[TARGET].batch)
         self._make_room, self._observe = make_room, observe
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
         self._pad = pad
@@ -68,6 +72,9 @@ class Rounds:
         # A stream that nobody holds any more may be closed at any moment of any thread, also of the
         # one that has the floor.
         self._floor = threading.RLock()
+        # Who is new cannot wait for the floor: whoever reads a prompt alone keeps it until it sees
+        # somebody come.
+        self._joining = threading.RLock()
         self._members: tuple[Member, ...] = ()  # the oldest first; replaced, never changed
         self._coming: set[Member] = set()
         self._pending: list[Request] = []
@@ -82,14 +89,15 @@ class Rounds:
     def join(self, cells: Callable[[], int]) -> Member:
         """A new member, which is not inside."""
         member = Member(self._floor, cells, self.clock)
-        with self._floor:
+        with self._joining:
             self._members = (*self._members, member)
         return member
 
     def part(self, member: Member) -> None:
         """The opposite; it must not be inside."""
         with self._floor:
-            self._members = tuple(one for one in self._members if one is not member)
+            with self._joining:
+                self._members = tuple(one for one in self._members if one is not member)
             self._wake()
 
     def enter(self, member: Member) -> None:
@@ -152,10 +160,9 @@ class Rounds:
 
     def chunk(self, member: Member) -> int:
         """Tokens that the next piece of its prompt should have at most."""
-        alone = self._direct or not (self._coming or self.others(member))
-        lane = self._lanes[TARGET]
-        assert lane is not None
-        return lane.batch if alone else self._chunk
+        if self._direct:
+            return self._lanes[TARGET].batch
+        return self._chunk if self._coming or self.others(member) else self._piece
 
     # Asking for passes; the caller has the floor.
 
