@@ -16,6 +16,7 @@ from itertools import accumulate
 from operator import sub
 
 from localspec.decoding.tree import ROOT
+from localspec.planning.costs import VerificationCosts
 from localspec.planning.plan import AdaptivePlan, Candidate
 
 FARTHEST = 4
@@ -62,6 +63,11 @@ class DraftValue:
         if least[min(self._most, len(least) - 2) + 1] - least[1] > self._spare:
             self._most = max(0, bisect_right(least, least[1] + self._spare, 2) - 2)
             del self._prices[self._most + 1 :]
+
+    def reprice(self, costs: VerificationCosts) -> None:
+        """Take what verifying costs by now for what it cost when the step was planned."""
+        self.least, self._size = costs.least, costs.size
+        self.spend(0.0)
 
     def affords(self, seconds: float, count: int) -> bool:
         """Whether so many candidates may still be verified after a pass of so many seconds, even

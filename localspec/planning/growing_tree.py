@@ -363,6 +363,9 @@ class GrowingTree:
     def finished(self) -> PlannedDraft:
         """The tree of what is worth verifying, and all there is to learn from."""
         candidates = self._candidates.all
+        if candidates:
+            self._costs = self._profile.present_costs(self._costs, len(self.session.context))
+            self._value.reprice(self._costs)
         kept, padding = self._value.select(candidates)
         tree, chances = TokenTree(), {}
         nodes = {ROOT: ROOT}

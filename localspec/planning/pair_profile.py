@@ -230,6 +230,10 @@ class PairProfile:
             row_overhead=self.row_overhead,
         )
 
+    def present_costs(self, costs: VerificationCosts, context: int) -> VerificationCosts:
+        """What verifying costs by now; `costs` are those with which the step was planned."""
+        return costs
+
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
         return {

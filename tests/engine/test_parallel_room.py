@@ -33,7 +33,8 @@ from tests.support.together import together
 @pytest.fixture(scope="module")
 def parallel() -> Iterator[ParallelEngine]:
     """The embedded pair for four answers at once."""
-    options = ModelOptions(context=2048, threads=library.default_threads(), parallel=4)
+    threads = library.default_threads()
+    options = ModelOptions(context=2048, threads=threads, parallel=4, parallel_chunk=64)
     with localspec.load(options=options) as pair:
         assert isinstance(pair, ParallelEngine)
         make_drafts_cheap(pair)
