@@ -138,7 +138,7 @@ def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -
             max_tokens=said.tokens,
             turn=0,
         )
-        return len(sample.token_ids), sample.drafted
+        return len(sample.token_ids), sample.drafted or 0
 
     try:
         server.start()

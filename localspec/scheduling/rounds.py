@@ -66,7 +66,8 @@ class Rounds:
         self._lanes = lanes
         self._cells = cells
         self._chunk = chunk
-        self._piece = min(lanes[TARGET].batch, piece or lanes[TARGET].batch)
+        self._longest = lanes[1].batch
+        self._piece = min(self._longest, piece or self._longest)
         self._make_room, self._observe = make_room, observe
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
         self._pad = pad
@@ -163,7 +164,7 @@ class Rounds:
     def chunk(self, member: Member) -> int:
         """Tokens that the next piece of its prompt should have at most."""
         if self._direct:
-            return self._lanes[TARGET].batch
+            return self._longest
         return self._chunk if self._coming or self.others(member) else self._piece
 
     # Asking for passes; the caller has the floor.
