@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec.answer_request import Answer
+from localspec.answering import Answer
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
