@@ -40,6 +40,7 @@ from localspec.planning.threads import ThreadController
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
 from localspec.prompting.template import Message
+from localspec.retrieval.datastore import Datastore
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Completion, Holder, Stream
@@ -103,7 +104,9 @@ class Engine:
         if draft is not None:
             model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
         reader = ParallelReader(model) if model is not None and side_by_side else None
-        self._parts = Parts(model, reader=reader)
+        vocabulary = self.model.vocabulary
+        self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
+        self._parts = Parts(model, reader=reader, datastore=self._datastore)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.profile = PairProfile()
         self._store = store
@@ -223,6 +226,12 @@ class Engine:
         return self._threads.why
 
     @property
+    def learned(self) -> int:
+        """Tokens that were learned (`localspec learn`) for the target's vocabulary."""
+        self._datastore.refresh()
+        return self._datastore.now.tokens
+
+    @property
     def draft_costs(self) -> CostCurve | None:
         """T(n) of the draft model, as far as it was measured; None without one."""
         _, models = sources(self._parts)
@@ -296,6 +305,7 @@ class Engine:
         )
         predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        stats.notices += self._datastore.refresh()
         require(drafting, self._parts)
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless

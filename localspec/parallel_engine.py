@@ -54,6 +54,8 @@ class ParallelEngine(Engine):
         """Begin to use seats, whose first one this engine was made over."""
         first = seats.all[0]
         self._seats = seats
+        for seat in seats.all:
+            seat.parts = replace(seat.parts, datastore=self._datastore)
         self._target, self._parts = first.target, first.parts
         watches = [context.watch for context in self._contexts]
         seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))

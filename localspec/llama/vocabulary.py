@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
 from typing import Any
 
 import llama_cpp
@@ -115,6 +116,18 @@ class Vocabulary:
             if not attribute(mine, token) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
                 return f"token {token} of the target, {self.text(token)!r}, is not in the draft"
         return None
+
+    def fingerprint(self) -> str:
+        """A name for what the token ids mean, hexadecimal; another number of padding tokens at the
+        end, as models of one family have, changes nothing."""
+        text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
+        size = self.size
+        while size and attribute(self.handle, size - 1) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
+            size -= 1
+        digest = hashlib.sha256()
+        for token in range(size):
+            digest.update((text(self.handle, token) or b"") + b"\0")
+        return digest.hexdigest()[:24]
 
     def require_shared_with(self, draft: Vocabulary) -> None:
         """Check that a token id means the same to target (this one) and draft model.
