@@ -26,8 +26,8 @@ PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59, 0.0),
     "sampled": (-1.12, 0.48, 0.95, 0.3, 0.0),
 }
-"""Those of the n-gram (see `localspec.drafters.ngram`) as far as the features are the same; how much
-a count says beside them is learned. Features: see `_features`."""
+"""Those of the n-gram (see `localspec.drafters.ngram`) as far as the features are the same; how
+much a count says beside them is learned. Features: see `_features`."""
 
 
 class _Place:

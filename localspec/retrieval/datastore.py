@@ -10,6 +10,7 @@ from pathlib import Path
 
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
+from localspec.retrieval.manifest import Manifest, SegmentRecord
 from localspec.retrieval.segment import Found, Segment, encoded
 
 LONGEST = 32
@@ -150,34 +151,37 @@ class Datastore:
         return self._open(folder)
 
     def _open(self, folder: Path) -> list[str]:
+        self.now = Snapshot()
         try:
+            manifest = manifests.read(folder)
             for _ in range(3):
-                manifest = manifests.read(folder)
                 if manifest is None:
+                    return []
+                opened = [_opened(folder, record, manifest) for record in manifest.segments]
+                again = manifests.read(folder)
+                if again == manifest:
                     break
-                segments, missing, notices = [], False, []
-                for record in manifest.segments:
-                    try:
-                        path = folder / record.file
-                        segments.append(Segment(path, record.count, manifest.width))
-                    except FileNotFoundError:
-                        missing = True
-                        notices.append(f"{path} is missing.")
-                    except DatastoreError as error:
-                        notices.append(str(error))
-                if missing and manifests.read(folder) != manifest:
-                    continue  # another process merged segments meanwhile
-                self.now = Snapshot(tuple(segments))
-                return [f"A part of what was learned is left out: {n} {AGAIN}" for n in notices]
+                manifest = again  # another process merged segments meanwhile
         except DatastoreError as error:
-            self.now = Snapshot()
             logger.warning("nothing is looked up: %s", error)
             return [f"What was learned is not used: {error}"]
-        self.now = Snapshot()
-        return []
+        self.now = Snapshot(tuple(each for each in opened if isinstance(each, Segment)))
+        wrong = [each for each in opened if isinstance(each, str)]
+        return [f"A part of what was learned is left out: {each} {AGAIN}" for each in wrong]
+
+
+def _opened(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
+    """A segment, or a sentence about what is wrong with it."""
+    path = folder / record.file
+    try:
+        return Segment(path, record.count, manifest.width)
+    except FileNotFoundError:
+        return f"{path} is missing."
+    except DatastoreError as error:
+        return str(error)
 
 
 AGAIN = (
-    "`localspec learn --list` says what was learned; --forget it, and learn it again, or go on "
-    "without."
+    "`localspec learn --list` says what was learned. Remove the folder of that file and learn it "
+    "again, or go on without."
 )

@@ -93,6 +93,19 @@ def forget(folder: Path, names: Iterable[str]) -> Manifest:
         return _rewritten(folder, manifest, gone, [], learned)
 
 
+def forget_conversations(ids: Iterable[str]) -> None:
+    """Forget what was learned of conversations, for every vocabulary.
+
+    Raises:
+        DatastoreError, UsageError: as `learn`.
+    """
+    names = {manifests.CONVERSATION + id for id in ids}
+    for folder in manifests.folders():
+        manifest = manifests.read(folder)
+        if manifest is not None and names & manifest.learned.keys():
+            forget(folder, names)
+
+
 def _rewritten(
     folder: Path,
     manifest: Manifest,

@@ -39,11 +39,11 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
         file.write(MAGIC)
         for start in range(0, len(order), _PIECE):
             piece = order[start : start + _PIECE]
-            kept = memoryview((piece[piece % width == 0] // width).astype("<i4"))
+            kept = (piece[piece % width == 0] // width).astype("<i4").data
             checksum = zlib.crc32(kept, checksum)
             file.write(kept)
-        checksum = zlib.crc32(memoryview(text), checksum)
-        file.write(memoryview(text))
+        checksum = zlib.crc32(text.data, checksum)
+        file.write(text.data)
     return checksum
 
 
