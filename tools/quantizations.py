@@ -20,6 +20,7 @@ from localspec.doctor.type_advice import forecasts
 from localspec.doctor.type_costs import LONG, TypeMeasurements, measure_types
 from localspec.gguf.description import quantization
 from localspec.gguf.reader import read_gguf
+from localspec.llama.options import AUTO, thread_count
 from localspec.pairing.quantizations import TypeForecast
 
 _Measured = tuple[PairMeasurements, TypeMeasurements, tuple[TypeForecast, ...]]
@@ -50,9 +51,9 @@ def main() -> None:
     parser.add_argument("--draft", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each pair")
     parser.add_argument("--ctx", type=int, default=1024)
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", default=AUTO)
     said = parser.parse_args()
-    options = ModelOptions(context=said.ctx, threads=said.threads)
+    options = ModelOptions(context=said.ctx, threads=thread_count(said.threads))
     measured = {}
     for path in said.files:
         found, costs, types = _measure(path, said.draft, options, said.seconds)
