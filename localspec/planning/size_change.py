@@ -20,11 +20,13 @@ class SizeChange:
         pairs: how many were seen.
     """
 
-    RATE = 0.05
+    RATE, PRIOR = 0.02, 6
+    """Weight of a pair when there were many, and pairs that "no longer" counts for at first: where
+    passes are noisy, a few say little, and plain decoding must not look much faster than it is."""
     MOST = 0.1
     """As a logarithm: a pair that is further apart than this tells of a hiccup."""
-    ENOUGH = 4
-    """Pairs until it is known; so many are asked for where they do not come by themselves."""
+    ENOUGH = 2
+    """So many pairs are asked for where they do not come by themselves."""
 
     __slots__ = ("_first", "_longer", "pairs")
 
@@ -56,7 +58,7 @@ class SizeChange:
             return
         self.pairs += 1
         off = max(-self.MOST, min(self.MOST, math.log(first / relative)))
-        self._longer += max(self.RATE, 1.0 / (self.pairs + 1)) * (off - self._longer)
+        self._longer += max(self.RATE, 1.0 / (self.pairs + self.PRIOR)) * (off - self._longer)
 
     def interrupt(self) -> None:
         """A pass of another size came: the latest plain one has no second to it."""
