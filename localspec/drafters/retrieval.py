@@ -14,7 +14,8 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import NamedTuple
 
-from localspec.decoding.interfaces import Plan, Prediction
+from localspec.decoding.auto_sources import Prediction
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree

@@ -9,8 +9,9 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import LookupSource
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import LookupSource, Plan, Step
+from localspec.decoding.interfaces import Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.tree import ROOT, TokenTree
