@@ -43,7 +43,7 @@ class Offer:
         reference: another name it goes by: what the user typed.
         path: its file, where that is known before it is open.
         options: how it is opened.
-        session: the conversation that it goes on with, and that is kept at its end.
+        session: the conversation that it goes on with, kept when the server ends.
         needs: bytes of memory that it will take, 0 where nobody can say.
     """
 
