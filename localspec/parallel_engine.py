@@ -153,8 +153,9 @@ class ParallelEngine(Engine):
         except BaseException:
             self.dismiss(place)
             raise
-        if place.cancelled and place.seat.member is not None:
-            self._seats.rounds.cancel(place.seat.member)
+        place.member = place.seat.member
+        if place.cancelled and place.member is not None:
+            self._seats.rounds.cancel(place.member)
         self._check_open_for(place)
 
     def _check_open_for(self, place: _Place) -> None:
@@ -177,10 +178,9 @@ class ParallelEngine(Engine):
 
     def stop(self, place: _Place) -> None:
         """Cancel an answer, wherever it is."""
-        seat = place.seat
-        member = None if seat is None else seat.member
-        if member is not None:
-            self._seats.rounds.cancel(member)
+        # Not the seat's, which may be another answer's by the time that is looked up.
+        if place.member is not None:
+            self._seats.rounds.cancel(place.member)
         else:
             self._seats.wake()
 
@@ -303,6 +303,7 @@ class _Place(Holder):
         self.answer = answer
         self.stream: Stream
         self.seat: Seat | None = None
+        self.member: Member | None = None
         self.owner = 0
         self.cancelled = False
         self.done = threading.Event()

@@ -86,7 +86,7 @@ class _Place:
 class RetrievalSource:
     """Copies what followed the longest ending of the text that was learned, several for a tree.
 
-    Implements `localspec.decoding.interfaces.LookupSource`. Its tokens are chosen, not drawn: q is
+    Implements `localspec.decoding.auto_sources.LookupSource`. Its tokens are chosen, not drawn: q is
     1 on each. It runs no model: looking up takes some 30 µs for each segment of the datastore.
 
     Args:

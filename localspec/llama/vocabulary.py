@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp
 
-from localspec.errors import DraftMismatch
+from localspec.errors import DraftMismatch, UsageError
 
 
 class Vocabulary:
@@ -27,6 +28,17 @@ class Vocabulary:
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
+
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """Token ids of the caller's; one that the model does not have would take the process down.
+
+        Raises:
+            UsageError: there is one.
+        """
+        for token in tokens:
+            if not 0 <= token < self.size:
+                raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
+        return list(tokens)
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
         """Token ids of a text.
