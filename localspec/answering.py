@@ -28,6 +28,7 @@ from localspec.stream import Completion, Holder, Stream
 if TYPE_CHECKING:
     from localspec.llama.model import Model
     from localspec.llama.vocabulary import Vocabulary
+    from localspec.retrieval.datastore import Datastore
 
 
 @dataclass(slots=True, kw_only=True)
@@ -58,6 +59,7 @@ class Answering(ABC):
     _parts: Parts
     _prompts: PromptBuilder
     _drafting: Drafting
+    _datastore: Datastore
 
     @property
     @abstractmethod
@@ -137,6 +139,7 @@ class Answering(ABC):
         )
         predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        stats.notices += self._datastore.refresh()
         require(drafting, self._parts)
         stats.prompt_tokens, stats.seed = len(tokens), seed
         stats.rule, stats.lossless = rule.name, rule.lossless

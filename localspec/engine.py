@@ -34,6 +34,7 @@ from localspec.planning.profile_store import ProfileStore
 from localspec.planning.thread_use import DRAFT, TARGET, ThreadUse
 from localspec.planning.threads import ThreadController
 from localspec.prompting.prompt import PromptBuilder
+from localspec.retrieval.datastore import Datastore
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Holder, Stream
@@ -95,7 +96,9 @@ class Engine(Answering):
         if draft is not None:
             model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
         reader = ParallelReader(model) if model is not None and side_by_side else None
-        self._parts = Parts(model, reader=reader)
+        vocabulary = self.model.vocabulary
+        self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
+        self._parts = Parts(model, reader=reader, datastore=self._datastore)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.profile = PairProfile()
         self._store = store
@@ -208,6 +211,12 @@ class Engine(Answering):
     def threads(self) -> str:
         """How many threads passes run on at present, of how many, and why."""
         return self._threads.why
+
+    @property
+    def learned(self) -> int:
+        """Tokens that were learned (`localspec learn`) for the target's vocabulary."""
+        self._datastore.refresh()
+        return self._datastore.now.tokens
 
     @property
     def draft_costs(self) -> CostCurve | None:

@@ -58,6 +58,8 @@ class ParallelEngine(Engine):
         """Begin to use seats, whose first one this engine was made over."""
         first = seats.all[0]
         self._seats = seats
+        for seat in seats.all:
+            seat.parts = replace(seat.parts, datastore=self._datastore)
         self._target, self._parts = first.target, first.parts
         watches = [context.watch for context in self._contexts]
         seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))
@@ -155,8 +157,9 @@ class ParallelEngine(Engine):
         except BaseException:
             self.dismiss(place)
             raise
-        if place.cancelled and place.seat.member is not None:
-            self._seats.rounds.cancel(place.seat.member)
+        place.member = place.seat.member
+        if place.cancelled and place.member is not None:
+            self._seats.rounds.cancel(place.member)
         self._check_open_for(place)
 
     def _check_open_for(self, place: _Place) -> None:
@@ -179,10 +182,9 @@ class ParallelEngine(Engine):
 
     def stop(self, place: _Place) -> None:
         """Cancel an answer, wherever it is."""
-        seat = place.seat
-        member = None if seat is None else seat.member
-        if member is not None:
-            self._seats.rounds.cancel(member)
+        # Not the seat's, which may be another answer's by the time that is looked up.
+        if place.member is not None:
+            self._seats.rounds.cancel(place.member)
         else:
             self._seats.wake()
 
@@ -308,6 +310,7 @@ class _Place(Holder):
         self.answer = answer
         self.stream: Stream
         self.seat: Seat | None = None
+        self.member: Member | None = None
         self.owner = 0
         self.cancelled = False
         self.done = threading.Event()

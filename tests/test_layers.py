@@ -20,7 +20,7 @@ LAYERS = (
     ("llama",),
     ("remote",),
     ("gguf",),
-    ("planning", "prompting"),
+    ("planning", "prompting", "retrieval"),
     ("drafters",),
     ("stream", "keywords", "sessions", "scheduling", "measuring"),
     ("async_stream", "answering"),

@@ -14,6 +14,7 @@ from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.drafters.streak import Streak
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
 from localspec.planning.acceptance_estimator import logit
 
@@ -166,14 +167,11 @@ class NgramSource:
         self.name = name
         self._index = index
         self._shortest = shortest
-        self._streak = 0
-        # What it said first would follow the committed text, and how long that was then.
-        self._said: list[int] | None = None
-        self._said_at = -1
+        self._streak = Streak()
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._index.begin(prompt)
-        self._streak, self._said, self._said_at = 0, None, -1
+        self._streak.begin()
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         self._index.sync(session.context)
@@ -186,12 +184,7 @@ class NgramSource:
                 node = tree.add(follower, node, self.name) if existing is None else existing
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        for said, token in zip(self._said or (), context[self._said_at :], strict=False):
-            if said != token:
-                self._streak = 0
-                break
-            self._streak += 1
-        self._said, self._said_at = None, -1
+        self._streak.committed(context)
         self._index.sync(context)
 
     # In `auto`.
@@ -201,17 +194,14 @@ class NgramSource:
 
     def place(self, session: Session) -> _Place:
         self._index.sync(session.context)
-        if self._said_at != len(session.context):
-            self._said, self._said_at = None, len(session.context)
-        return _Place(self._index, self._index.match(), self._streak, committed=True)
+        self._streak.at(len(session.context))
+        return _Place(self._index, self._index.match(), self._streak.length, committed=True)
 
     def follow(self, place: _Place, token: int) -> _Place:
         return place.followed(token)
 
     def expected(self, place: _Place) -> Iterator[Prediction]:
-        said: list[int] = []
-        if place.committed and self._said is None:
-            self._said = said
+        said = self._streak.saying() if place.committed else []
         chain = self._index.chain(place.match, SHORTEST)
         for streak, (token, length, count, total) in enumerate(chain, place.streak):
             said.append(token)

@@ -213,9 +213,9 @@ class SharedCurve(CostCurve):
             return self._real.row(most, context)
         return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         if self._member.alone:
-            self._real.observe(n, context, seconds)
+            self._real.observe(n, context, seconds, alike=alike)
 
 
 def _context(requests: Sequence[Request]) -> int:
