@@ -112,37 +112,78 @@ class NgramIndex:
         return tokens
 
 
+class _Expected:
+    """A chain of predictions, worked out once and as far as it is asked for.
+
+    A place and those that it expects to come to have one in common: behind a token that was
+    expected, the same follows as before.
+
+    Args:
+        chain: see `SuffixAutomaton.chain`.
+        streak: tokens in a row before the first one that were predicted.
+    """
+
+    __slots__ = ("_chain", "_known", "_streak")
+
+    def __init__(self, chain: Iterator[tuple[int, int, int, int]], streak: int) -> None:
+        self._chain = chain
+        self._streak = streak
+        self._known: list[Prediction] = []
+
+    def __getitem__(self, n: int) -> Prediction | None:
+        """The n-th prediction, None where nothing is known any more."""
+        known = self._known
+        while len(known) <= n:
+            found = next(self._chain, None)
+            if found is None:
+                return None
+            token, length, count, total = found
+            length = min(length, 32)
+            features = _features(length, count, total, min(self._streak + len(known), 31))
+            known.append(Prediction(token, features, _WEIGHT[length]))
+        return known[n]
+
+
 class _Place:
     """Where the text, and what was imagined behind it, ends.
 
     Attributes:
         match: in the automaton.
-        streak: tokens in a row, up to here, that were predicted.
         committed: whether nothing is imagined.
     """
 
-    __slots__ = ("_best", "_index", "_looked", "committed", "match", "streak")
+    __slots__ = ("_expected", "_index", "_passed", "_streak", "committed", "match")
 
-    def __init__(self, index: NgramIndex, match: Match, streak: int, *, committed: bool) -> None:
+    def __init__(
+        self,
+        index: NgramIndex,
+        match: Match,
+        streak: int,
+        *,
+        committed: bool = False,
+        expected: _Expected | None = None,
+        passed: int = 0,
+    ) -> None:
+        """`expected`: what was expected `passed` tokens ago, all of which came; None looks anew.
+        `streak`: tokens in a row, up to here, that were predicted."""
         self._index = index
+        self._streak = streak
+        self._expected = expected or _Expected(index.chain(match, SHORTEST), streak)
+        self._passed = passed
         self.match = match
-        self.streak = streak
         self.committed = committed
-        self._looked = False
-        self._best: tuple[int, int, int, int] | None = None
 
-    def best(self) -> tuple[int, int, int, int] | None:
-        """What most likely follows, see `SuffixAutomaton.best`; looked up once."""
-        if not self._looked:
-            self._looked, self._best = True, self._index.best(self.match, SHORTEST)
-        return self._best
+    def expected(self, n: int = 0) -> Prediction | None:
+        """The n-th token that most likely follows, None where nothing is known any more."""
+        return self._expected[self._passed + n]
 
     def followed(self, token: int) -> _Place:
         """The place one token further."""
-        best = self.best()
-        streak = self.streak + 1 if best is not None and best[0] == token else 0
-        match = self._index.follow(self.match, token)
-        return _Place(self._index, match, streak, committed=False)
+        match, first = self._index.follow(self.match, token), self.expected()
+        if first is None or first.token != token:
+            return _Place(self._index, match, 0)
+        streak, passed = self._streak + 1, self._passed + 1
+        return _Place(self._index, match, streak, expected=self._expected, passed=passed)
 
 
 class NgramSource:
@@ -169,10 +210,11 @@ class NgramSource:
         # What it said first would follow the committed text, and how long that was then.
         self._said: list[int] | None = None
         self._said_at = -1
+        self._place: _Place | None = None  # the end of the committed text, while that stays
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._index.begin(prompt)
-        self._streak, self._said, self._said_at = 0, None, -1
+        self._streak, self._said, self._said_at, self._place = 0, None, -1, None
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         self._index.sync(session.context)
@@ -190,7 +232,7 @@ class NgramSource:
                 self._streak = 0
                 break
             self._streak += 1
-        self._said, self._said_at = None, -1
+        self._said, self._said_at, self._place = None, -1, None
         self._index.sync(context)
 
     # In `auto`.
@@ -199,10 +241,11 @@ class NgramSource:
         return "greedy" if session.sampler.greedy else "sampled"
 
     def place(self, session: Session) -> _Place:
-        self._index.sync(session.context)
-        if self._said_at != len(session.context):
+        if self._place is None or self._said_at != len(session.context):
+            self._index.sync(session.context)
             self._said, self._said_at = None, len(session.context)
-        return _Place(self._index, self._index.match(), self._streak, committed=True)
+            self._place = _Place(self._index, self._index.match(), self._streak, committed=True)
+        return self._place
 
     def follow(self, place: _Place, token: int) -> _Place:
         return place.followed(token)
@@ -211,18 +254,15 @@ class NgramSource:
         said: list[int] = []
         if place.committed and self._said is None:
             self._said = said
-        chain = self._index.chain(place.match, SHORTEST)
-        for streak, (token, length, count, total) in enumerate(chain, place.streak):
-            said.append(token)
-            length = min(length, 32)
-            features = _features(length, count, total, min(streak, 31))
-            yield Prediction(token, features, _WEIGHT[length])
+        while (prediction := place.expected(len(said))) is not None:
+            said.append(prediction.token)
+            yield prediction
 
     def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
-        best = place.best()
+        best = self._index.best(place.match, SHORTEST)
         total = 2 if best is None else max(2, best[3])
         found = self._index.candidates(place.match, most, SHORTEST)
-        return [(token, min(0.5, count / (total + 1))) for token, count in found]
+        return [(token, min(0.5, times / (total + 1))) for token, times in found]
 
 
 @lru_cache(4096)

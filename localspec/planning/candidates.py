@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Prediction
@@ -59,12 +58,13 @@ class Candidates:
         Returns:
             Its number.
         """
-        number, left, above, depth = len(self.all), self._left.get(parent, 1.0), 1.0, 1
+        every = self.all
+        number, left, above, depth = len(every), self._left.get(parent, 1.0), 1.0, 1
         if parent != ROOT:
-            hung_from = self.all[parent]
+            hung_from = every[parent]
             above, depth = hung_from.reach, hung_from.depth + 1
         reach = 0.0 if ends else above * left * chance
-        self.all.append(
+        every.append(
             Candidate(
                 token, parent, depth, source, estimator, features, chance, reach, proposal, first
             )
@@ -125,10 +125,7 @@ class Candidates:
 
     def likeliest(self, nodes: Sequence[int], most: int) -> list[int]:
         """Those that the text may go on behind, within so many levels, likeliest first."""
-        found = []
-        for node in nodes:
-            candidate = self.all[node]
-            if candidate.reach > 0.0 and candidate.depth < most:
-                found.append((candidate.reach, node))
-        found.sort(key=itemgetter(0), reverse=True)
-        return [node for _, node in found]
+        every = self.all
+        found = [n for n in nodes if every[n].depth < most and every[n].reach > 0.0]
+        found.sort(key=lambda node: every[node].reach, reverse=True)
+        return found
