@@ -130,7 +130,7 @@ class _Expected:
         self._streak = streak
         self._known: list[Prediction] = []
 
-    def __getitem__(self, n: int) -> Prediction | None:
+    def at(self, n: int) -> Prediction | None:
         """The n-th prediction, None where nothing is known any more."""
         known = self._known
         while len(known) <= n:
@@ -149,10 +149,11 @@ class _Place:
 
     Attributes:
         match: in the automaton.
+        streak: tokens in a row, up to here, that were predicted.
         committed: whether nothing is imagined.
     """
 
-    __slots__ = ("_expected", "_index", "_passed", "_streak", "committed", "match")
+    __slots__ = ("_expected", "_index", "_passed", "committed", "match", "streak")
 
     def __init__(
         self,
@@ -164,10 +165,9 @@ class _Place:
         expected: _Expected | None = None,
         passed: int = 0,
     ) -> None:
-        """`expected`: what was expected `passed` tokens ago, all of which came; None looks anew.
-        `streak`: tokens in a row, up to here, that were predicted."""
+        """`expected`: what was expected `passed` tokens ago, all of which came; None looks anew."""
         self._index = index
-        self._streak = streak
+        self.streak = streak
         self._expected = expected or _Expected(index.chain(match, SHORTEST), streak)
         self._passed = passed
         self.match = match
@@ -175,14 +175,14 @@ class _Place:
 
     def expected(self, n: int = 0) -> Prediction | None:
         """The n-th token that most likely follows, None where nothing is known any more."""
-        return self._expected[self._passed + n]
+        return self._expected.at(self._passed + n)
 
     def followed(self, token: int) -> _Place:
         """The place one token further."""
         match, first = self._index.follow(self.match, token), self.expected()
         if first is None or first.token != token:
             return _Place(self._index, match, 0)
-        streak, passed = self._streak + 1, self._passed + 1
+        streak, passed = self.streak + 1, self._passed + 1
         return _Place(self._index, match, streak, expected=self._expected, passed=passed)
 
 

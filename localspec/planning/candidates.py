@@ -14,6 +14,9 @@ from localspec.planning.plan import Candidate
 LEAST_REACH = 0.01
 """Candidates less likely than this are not worth keeping in mind."""
 
+_new = tuple.__new__
+"""Makes a named tuple of its fields in half the time: some twenty candidates come up in a step."""
+
 
 class Candidates:
     """Tokens below each other, and the chance that each is accepted.
@@ -64,11 +67,8 @@ class Candidates:
             hung_from = every[parent]
             above, depth = hung_from.reach, hung_from.depth + 1
         reach = 0.0 if ends else above * left * chance
-        every.append(
-            Candidate(
-                token, parent, depth, source, estimator, features, chance, reach, proposal, first
-            )
-        )
+        fields = token, parent, depth, source, estimator, features, chance, reach, proposal, first
+        every.append(_new(Candidate, fields))
         insort(self.reaches, reach)
         self._left[parent] = left * (1.0 - chance)
         siblings = self.children.get(parent)
