@@ -130,18 +130,20 @@ class _Expected:
         self._streak = streak
         self._known: list[Prediction] = []
 
-    def at(self, n: int) -> Prediction | None:
-        """The n-th prediction, None where nothing is known any more."""
-        known = self._known
-        while len(known) <= n:
-            found = next(self._chain, None)
-            if found is None:
-                return None
-            token, length, count, total = found
-            length = min(length, 32)
-            features = _features(length, count, total, min(self._streak + len(known), 31))
-            known.append(Prediction(token, features, _WEIGHT[length]))
-        return known[n]
+    def behind(self, n: int) -> Iterator[Prediction]:
+        """The predictions behind the first n, for as long as anything is known."""
+        known, streak = self._known, self._streak
+        while True:
+            if n == len(known):
+                found = next(self._chain, None)
+                if found is None:
+                    return
+                token, length, count, total = found
+                length = min(length, 32)
+                features = _features(length, count, total, min(streak + n, 31))
+                known.append(Prediction(token, features, _WEIGHT[length]))
+            yield known[n]
+            n += 1
 
 
 class _Place:
@@ -173,13 +175,13 @@ class _Place:
         self.match = match
         self.committed = committed
 
-    def expected(self, n: int = 0) -> Prediction | None:
-        """The n-th token that most likely follows, None where nothing is known any more."""
-        return self._expected.at(self._passed + n)
+    def expected(self) -> Iterator[Prediction]:
+        """What most likely follows, and what that."""
+        return self._expected.behind(self._passed)
 
     def followed(self, token: int) -> _Place:
         """The place one token further."""
-        match, first = self._index.follow(self.match, token), self.expected()
+        match, first = self._index.follow(self.match, token), next(self.expected(), None)
         if first is None or first.token != token:
             return _Place(self._index, match, 0)
         streak, passed = self.streak + 1, self._passed + 1
@@ -251,10 +253,14 @@ class NgramSource:
         return place.followed(token)
 
     def expected(self, place: _Place) -> Iterator[Prediction]:
-        said: list[int] = []
         if place.committed and self._said is None:
-            self._said = said
-        while (prediction := place.expected(len(said))) is not None:
+            self._said = []
+            return self._noted(place.expected(), self._said)
+        return place.expected()
+
+    def _noted(self, predictions: Iterator[Prediction], said: list[int]) -> Iterator[Prediction]:
+        """The same predictions; the tokens of those that were asked for are kept."""
+        for prediction in predictions:
             said.append(prediction.token)
             yield prediction
 
