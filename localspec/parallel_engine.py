@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec.answer_request import Answer
+from localspec.answering import Answer
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
@@ -21,7 +21,7 @@ from localspec.drafters.composition import asks_model, compose
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
-from localspec.llama.shared_context import CacheFull
+from localspec.llama.native_context import CacheFull
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member

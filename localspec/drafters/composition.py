@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from localspec.decoding.interfaces import (
-    Drafter,
-    Limits,
-    LookupSource,
-    ModelSource,
-    Plan,
-    Planner,
-    Source,
-)
+from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Source
 from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts

@@ -9,7 +9,8 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from localspec.decoding.interfaces import Plan, Prediction
+from localspec.decoding.auto_sources import Prediction
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -191,8 +192,8 @@ class _Place:
 class NgramSource:
     """Copies the continuation of the longest earlier occurrence, several of them for a tree.
 
-    Implements `localspec.decoding.interfaces.LookupSource`. Its tokens are chosen, not drawn: q is
-    1 on each, and a token is accepted with probability p(token). It runs no model, so it costs
+    Implements `localspec.decoding.auto_sources.LookupSource`. Its tokens are chosen, not drawn: q
+    is 1 on each, and a token is accepted with probability p(token). It runs no model, so it costs
     microseconds.
 
     Args:

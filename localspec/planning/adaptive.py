@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from localspec.decoding.interfaces import (
-    Limits,
-    LookupSource,
-    ModelSource,
-    Plan,
-    Step,
-)
+from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import ROOT

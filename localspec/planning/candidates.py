@@ -5,8 +5,8 @@ from __future__ import annotations
 from bisect import insort
 from collections.abc import Iterable, Sequence
 
+from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Prediction
 from localspec.decoding.tree import ROOT
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.plan import Candidate

@@ -6,14 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from localspec.decoding.auto_sources import LookupSource, ModelSource, Prediction, RankedLogits
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import (
-    Expectation,
-    LookupSource,
-    ModelSource,
-    Prediction,
-    RankedLogits,
-)
+from localspec.decoding.interfaces import Expectation
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
@@ -41,7 +36,7 @@ def further_choices(
     logits: RankedLogits, expected: int
 ) -> Iterator[tuple[int, tuple[float, float, float]]]:
     """The choices behind the first one in the order in which they are tried, with the features of
-    each given that those before it were wrong, see `localspec.decoding.interfaces.ModelSource`.
+    each given that those before it were wrong, see `localspec.decoding.auto_sources.ModelSource`.
 
     Args:
         expected: what was looked up, -1 for nothing; it comes first.
@@ -60,7 +55,7 @@ def further_choices(
 class GrowingTree:
     """The candidates of one step, and what they are worth together.
 
-    Implements `localspec.decoding.interfaces.Growing`.
+    Implements `localspec.decoding.auto_sources.Growing`.
     """
 
     def __init__(

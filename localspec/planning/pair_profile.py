@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localspec.decoding.interfaces import AutoSource, ModelSource
+from localspec.decoding.auto_sources import AutoSource, ModelSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.account import Account
 from localspec.planning.asking import BEFORE, prior

@@ -19,7 +19,8 @@ from time import perf_counter
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.shared_context import CacheFull, Part
+from localspec.llama.native_context import CacheFull
+from localspec.llama.shared_context import Part
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Lane, Member, Request
 
 GRACE, LEAST_GRACE, MOST_GRACE = 0.1, 5e-4, 5e-3

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.interfaces import LookupSource, Plan
+from localspec.decoding.auto_sources import LookupSource
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.planning.acceptance_estimator import logit

@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import LookupSource, Prediction
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import LookupSource, Plan, Prediction, Step
+from localspec.decoding.interfaces import Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
