@@ -86,8 +86,8 @@ class _Place:
 class RetrievalSource:
     """Copies what followed the longest ending of the text that was learned, several for a tree.
 
-    Implements `localspec.decoding.auto_sources.LookupSource`. Its tokens are chosen, not drawn: q is
-    1 on each. It runs no model: looking up takes some 30 µs for each segment of the datastore.
+    Implements `localspec.decoding.auto_sources.LookupSource`. Its tokens are chosen, not drawn: q
+    is 1 on each. It runs no model: looking up takes some 30 µs for each segment of the datastore.
 
     Args:
         datastore: of the target's vocabulary; what is in it when an answer begins is used.
@@ -157,14 +157,16 @@ class RetrievalSource:
         return place.followed(token)
 
     def expected(self, place: _Place) -> Iterator[Prediction]:
-        said = self._streak.saying() if place.committed else []
+        predictions = self._predictions(place)
+        return self._streak.noted(predictions) if place.committed else predictions
+
+    def _predictions(self, place: _Place) -> Iterator[Prediction]:
         best, streak = place.best, place.streak
         while best is not None:
             occurrences, followers = best
             token, following = next(iter(followers.items()))
             if token >= self._size:
                 return
-            said.append(token)
             features = _features(
                 occurrences.length, following.total, occurrences.total, min(streak, 31)
             )

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+from localspec.decoding.auto_sources import Prediction
 
 
 class Streak:
@@ -28,12 +30,18 @@ class Streak:
         if self._at != count:
             self._said, self._at = None, count
 
-    def saying(self) -> list[int]:
-        """Where to write down what is said behind the committed text; it counts the first time."""
-        said: list[int] = []
-        if self._said is None:
-            self._said = said
-        return said
+    def noted(self, predictions: Iterator[Prediction]) -> Iterator[Prediction]:
+        """The same predictions, behind the committed text; what is said there the first time is
+        kept, as far as it is asked for."""
+        if self._said is not None:
+            return predictions
+        self._said = []
+        return self._keeping(predictions, self._said)
+
+    def _keeping(self, predictions: Iterator[Prediction], said: list[int]) -> Iterator[Prediction]:
+        for prediction in predictions:
+            said.append(prediction.token)
+            yield prediction
 
     def committed(self, context: Sequence[int]) -> None:
         """What came."""

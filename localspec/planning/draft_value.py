@@ -125,12 +125,14 @@ class DraftValue:
         """Tokens that a draft gains whose first token has this chance, and each further one that
         one behind right ones, at `one` token a further pass, before the first pass."""
         least, rate = self.least, self._rate
-        reaches, spent, best = [chance], 0.0, 0.0
+        reach, drafted, spent, best = chance, 0.0, 0.0, 0.0
         plain = 1.0 - rate * least[1]
-        while len(reaches) <= min(FARTHEST, self._limit):
-            total = 1.0 + sum(reaches)
-            best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
-            reaches.append(reaches[-1] * onward)
+        for seconds in least[2 : 2 + min(FARTHEST, self._limit)]:
+            drafted += reach
+            gain = 1.0 + drafted - rate * seconds - spent - plain
+            if gain > best:
+                best = gain
+            reach *= onward
             spent += one
         return best
 

@@ -48,7 +48,7 @@ def further_choices(
         others.sort(key=lambda other: (other[0] == expected, other[1]), reverse=True)
     remaining = max(1e-3, 1.0 - logits.probs[0])
     for token, prob in others:
-        yield token, (1.0, logit(prob / remaining), float(token == expected))
+        yield token, (1.0, logit(prob / remaining), 1.0 if token == expected else 0.0)
         remaining = max(1e-3, remaining - prob)
 
 
