@@ -53,8 +53,8 @@ class ModelOptions:
         parallel: most answers that are generated at once, in passes that they share. They have the
             cells of one cache, `context` of them, and so much may each of them have alone. A
             recurrent model has one at a time.
-        parallel_chunk: tokens of each prompt in a pass beside other answers' steps: more of them,
-            and prompts are read a little faster, fewer, and the others wait less for each token.
+        parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
+            prompts are read a little faster, fewer, and the others wait less for each token.
 
     Raises:
         UsageError: a value that cannot be meant.

@@ -30,7 +30,7 @@ until it does."""
 PAUSED = 1.0
 """Seconds without asking for a step, after which a consumer's cells may be given to others."""
 CHUNK = 64
-"""Tokens of each prompt in a pass beside steps of others, where nobody says otherwise."""
+"""Tokens of prompts in a pass beside steps of other answers, where nobody says otherwise."""
 
 
 class Rounds:
@@ -39,11 +39,11 @@ class Rounds:
     Args:
         lanes: by DRAFT and TARGET; the first one may be None.
         cells: tokens for which the target's cache has room.
-        chunk: most tokens of each prompt in a pass beside steps of other answers. Prompts that are
-            there at once are read at once: larger passes read faster, and who is read earlier
-            shares more steps.
-        piece: most tokens of a piece of a prompt that is read beside nobody: who comes meanwhile
-            waits for the end of one. None for as many as a pass can have.
+        chunk: most tokens of prompts in a pass beside steps of other answers, and of one prompt
+            where others are read.
+        piece: most tokens of prompts in a pass without any step: who comes meanwhile waits for its
+            end. Prompts that are there at once share it, as larger passes read faster. None for as
+            many as a pass can have.
         make_room: drops something from a lane's cache that nobody needs; whether there was any.
         observe: told about each pass: its lane, its requests, its padding and its seconds.
         weigh: how the seconds of such a pass are shared out.
@@ -306,13 +306,18 @@ class Rounds:
         where = self._lanes[lane]
         assert where is not None
         short = [r for r in asked if not r.long]
-        tokens = rows = 0
+        most = self._chunk if short else max(self._chunk, self._piece)
+        tokens = rows = read = 0
         chosen: list[Request] = []
         for request in [*short, *(r for r in asked if r.long)]:
             assert request.part is not None
             size, outputs = request.tokens, request.part.outputs
             if chosen and (tokens + size > where.batch or rows + outputs > where.rows):
                 continue
+            if request.long:
+                if read and read + size > most:
+                    continue
+                read += size
             chosen.append(request)
             tokens, rows = tokens + size, rows + outputs
         return lane, chosen

@@ -138,8 +138,8 @@ class Seats:
     Args:
         target, draft: the shared caches.
         make_model: makes the draft model over a part of the draft's cache.
-        chunk: most tokens of each prompt in a pass beside steps of other answers.
-        piece: most tokens of a piece of a prompt that is read beside nobody; None for no limit.
+        chunk: most tokens of prompts in a pass beside steps of other answers.
+        piece: most tokens of prompts in a pass without any step; None for no limit.
     """
 
     def __init__(

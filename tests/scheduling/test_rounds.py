@@ -185,7 +185,7 @@ def test_a_consumer_who_does_not_come_back_is_given_up() -> None:
 
 
 def test_prompts_are_read_in_pieces_beside_steps() -> None:
-    """A piece of each, and no step waits."""
+    """A piece of one prompt at a time, in the order in which they came."""
     table = Table(chunk=64)
     members = [table.member() for _ in range(3)]
     together = inside_together(table, members)
@@ -209,8 +209,9 @@ def test_prompts_are_read_in_pieces_beside_steps() -> None:
     table.end()
     assert table.errors == []
     read = [sum(token != 2 for token in found) for found in table.target.passes]
-    assert read == [128, 128, 0, 0], "a piece of each"
+    assert read == [64, 64, 64, 64], "never both at once"
     assert all(found.count(2) == 1 for found in table.target.passes), "no step waits"
+    assert {found[-1] for found in table.target.passes[:2]} == {0, 1}, "in turns"
 
 
 def test_a_cancelled_member_leaves_and_the_others_go_on() -> None:
