@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
@@ -14,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec.answer_request import Answer, checked_stops, constraint_of
+from localspec.answering import Answer, Answering
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Limits, PassRequest, Step
 from localspec.decoding.loop import speculate
-from localspec.decoding.random_source import SeededRandom
-from localspec.decoding.rules import acceptance_rule
-from localspec.decoding.sampling import Rows, Sampler, SamplingParams
-from localspec.decoding.session import Session
+from localspec.decoding.sampling import Rows
 from localspec.decoding.stats import GenerationStats
 from localspec.decoding.tree import TokenTree
-from localspec.drafters.composition import compose, require, sources
+from localspec.drafters.composition import compose, sources
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
@@ -37,12 +33,11 @@ from localspec.planning.pair_profile import PairProfile
 from localspec.planning.profile_store import ProfileStore
 from localspec.planning.thread_use import DRAFT, TARGET, ThreadUse
 from localspec.planning.threads import ThreadController
-from localspec.prompting.detokenizer import Detokenizer
-from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
-from localspec.prompting.template import Message
+from localspec.prompting.prompt import PromptBuilder
+from localspec.retrieval.datastore import Datastore
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
-from localspec.stream import Completion, Holder, Stream
+from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
@@ -50,7 +45,7 @@ if TYPE_CHECKING:
     from localspec.llama.model import Model
 
 
-class Engine:
+class Engine(Answering):
     """A loaded pair. Made by `localspec.load`; close it, or use it as a context manager.
 
     Any thread may call it; one generation runs at a time. Its KV caches stay filled between calls,
@@ -63,8 +58,6 @@ class Engine:
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.
-        vocabulary: where the draft model has another one than the target, how much of it they share
-            and how drafts are made all the same; None where the token ids agree.
         profile: what passes cost here and how often drafts were right; the planner's.
     """
 
@@ -103,7 +96,9 @@ class Engine:
         if draft is not None:
             model = draft_model(draft, vocabulary_map, way=cross_vocabulary, size=size)
         reader = ParallelReader(model) if model is not None and side_by_side else None
-        self._parts = Parts(model, reader=reader)
+        vocabulary = self.model.vocabulary
+        self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
+        self._parts = Parts(model, reader=reader, datastore=self._datastore)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.profile = PairProfile()
         self._store = store
@@ -176,11 +171,6 @@ class Engine:
             model.close()
 
     @property
-    def vocabulary(self) -> str | None:
-        model = self._parts.model
-        return model.summary if isinstance(model, HeterogeneousDraftModel) else None
-
-    @property
     def prompts(self) -> PromptBuilder:
         """How prompts are made of messages, for whoever wants to look at them."""
         return self._prompts
@@ -223,6 +213,12 @@ class Engine:
         return self._threads.why
 
     @property
+    def learned(self) -> int:
+        """Tokens that were learned (`localspec learn`) for the target's vocabulary."""
+        self._datastore.refresh()
+        return self._datastore.now.tokens
+
+    @property
     def draft_costs(self) -> CostCurve | None:
         """T(n) of the draft model, as far as it was measured; None without one."""
         _, models = sources(self._parts)
@@ -234,138 +230,6 @@ class Engine:
         leave nothing to plan)."""
         curve = self.profile.target
         return curve.seconds(1, context_length) * curve.pace if curve else None
-
-    def stream(
-        self,
-        prompt: Prompt | Tokens,
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-        overflow: str = "error",
-        logprobs: int | None = None,
-        prediction: str = "",
-        reuse: bool = True,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Stream:
-        """Start an answer; iterate the result for its chunks.
-
-        Args:
-            prompt: chat messages, raw text, or `Tokens`.
-            max_tokens: longest answer; None goes on to the end of the context.
-            stop: one or more strings that end the answer.
-            sampling: how tokens are picked.
-            grammar: GBNF text that the answer has to match.
-            json_schema: a JSON schema that the answer has to match.
-            drafting: how to draft, instead of what the engine was loaded with.
-            overflow: what to do with messages longer than the context: "error", or "drop_oldest"
-                to leave out the oldest turns (never a leading system message, never the last),
-                which `stats.notices` then says.
-            logprobs: tell the target's log-probability of each token in `Chunk.step.logprobs`, and
-                this many of the most probable ones; None for neither.
-            prediction: text that much of the answer may be like (the file that is to be edited,
-                say); the n-gram drafts from it, and the answer stays what it would have been.
-            reuse: whether what was read of earlier prompts may serve; without it all of the prompt
-                is read again, in passes of the same shapes every time, which give the same bits.
-            progress: called with tokens done and tokens to do while the prompt is read.
-
-        Raises:
-            UsageError: an option out of its range, an invalid grammar or schema.
-            ContextOverflow: the prompt leaves no room for an answer.
-        """
-        self._check_open()
-        stops = checked_stops(stop)
-        if max_tokens is not None and max_tokens < 1:
-            raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
-        sampling = sampling or SamplingParams()
-        drafting = drafting or self._drafting
-        stats = GenerationStats()
-        tokens = self._prompts.tokens(prompt, max_tokens, overflow, stats)
-        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
-        session = Session(
-            tokens,
-            Sampler(sampling, self.model.vocabulary.size),
-            SeededRandom(seed),
-            limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
-            ends=self.model.vocabulary.ends,
-            constraint=constraint_of(self.model.vocabulary, grammar, json_schema),
-            logprobs=logprobs,
-        )
-        predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
-        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
-        require(drafting, self._parts)
-        stats.prompt_tokens, stats.seed = len(tokens), seed
-        stats.rule, stats.lossless = rule.name, rule.lossless
-        stats.vocabulary = self.vocabulary
-
-        answer = Answer(
-            session=session,
-            sampling=sampling,
-            drafting=drafting,
-            rule=rule,
-            stats=stats,
-            prediction=predicted[: self.context_length],
-            reuse=reuse,
-            progress=progress,
-        )
-        assembler = Detokenizer(self.model.vocabulary.piece, stops)
-        when_full = None
-        if session.limit == self.context_length:
-            when_full = (
-                f"The context of {self.context_length} tokens is full, and the answer ends there. "
-                "Open the model with a longer one (--ctx) to go on."
-            )
-        holder, start = self._holder(answer)
-        return Stream(holder, session, assembler, stats, start, when_full=when_full)
-
-    def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-        overflow: str = "error",
-    ) -> Completion:
-        """Answer chat messages; see `stream` for the arguments and errors."""
-        return self.stream(
-            messages,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            grammar=grammar,
-            json_schema=json_schema,
-            drafting=drafting,
-            overflow=overflow,
-        ).completion()
-
-    def generate(
-        self,
-        text: str,
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-    ) -> Completion:
-        """Continue raw text, without a chat template; see `stream`."""
-        return self.stream(
-            text,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            grammar=grammar,
-            json_schema=json_schema,
-            drafting=drafting,
-        ).completion()
 
     def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         """Take up what `save_session` kept, instead of decoding it again.
@@ -415,7 +279,6 @@ class Engine:
             return self._target.held
 
     def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
-        """Who lets an answer begin, and what begins it."""
         return self, partial(self._begin, answer)
 
     def _begin(self, answer: Answer) -> Generator[Step, None, None]:

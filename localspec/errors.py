@@ -8,6 +8,7 @@
     ├── ContextOverflow       exit code 6   the prompt does not fit the context
     ├── EngineBusy            exit code 1   another generation holds the engine
     ├── HistoryError          exit code 1   the history of chats cannot be read or written
+    ├── DatastoreError        exit code 1   what was learned cannot be read or written
     ├── SessionError          exit code 1   a session's file cannot be read or written
     ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
     ├── ServerUnreachable     exit code 1   an RPC server does not answer, or no longer
@@ -72,6 +73,10 @@ class EngineBusy(LocalspecError):
 
 class HistoryError(LocalspecError):
     """The file that keeps the chats cannot be read or written: locked, damaged, no room …"""
+
+
+class DatastoreError(LocalspecError):
+    """A datastore of learned texts cannot be read or written: damaged, no room …"""
 
 
 class SessionError(LocalspecError):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec.answer_request import Answer
+from localspec.answering import Answer
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
@@ -21,7 +21,8 @@ from localspec.drafters.composition import asks_model, compose
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
-from localspec.llama.shared_context import CacheFull
+from localspec.llama import library
+from localspec.llama.native_context import CacheFull
 from localspec.measuring import CALIBRATIONS
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
 
 MEASURED = 128
 """Tokens for which the draft model's cache must have room when its passes are measured."""
+ALONE = 2
+"""A prompt that is read beside nobody is read in pieces of so many chunks: who comes then waits for
+the end of one."""
 _ONE_SESSION = (
     "A session is what one conversation at a time leaves in the caches, and here several are "
     "answered at once. Open the model with parallel=1 for sessions in files."
@@ -54,6 +58,8 @@ class ParallelEngine(Engine):
         """Begin to use seats, whose first one this engine was made over."""
         first = seats.all[0]
         self._seats = seats
+        for seat in seats.all:
+            seat.parts = replace(seat.parts, datastore=self._datastore)
         self._target, self._parts = first.target, first.parts
         watches = [context.watch for context in self._contexts]
         seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))
@@ -151,8 +157,9 @@ class ParallelEngine(Engine):
         except BaseException:
             self.dismiss(place)
             raise
-        if place.cancelled and place.seat.member is not None:
-            self._seats.rounds.cancel(place.seat.member)
+        place.member = place.seat.member
+        if place.cancelled and place.member is not None:
+            self._seats.rounds.cancel(place.member)
         self._check_open_for(place)
 
     def _check_open_for(self, place: _Place) -> None:
@@ -175,10 +182,9 @@ class ParallelEngine(Engine):
 
     def stop(self, place: _Place) -> None:
         """Cancel an answer, wherever it is."""
-        seat = place.seat
-        member = None if seat is None else seat.member
-        if member is not None:
-            self._seats.rounds.cancel(member)
+        # Not the seat's, which may be another answer's by the time that is looked up.
+        if place.member is not None:
+            self._seats.rounds.cancel(place.member)
         else:
             self._seats.wake()
 
@@ -290,7 +296,10 @@ def seats_over(
     def model(cache: SeatCache) -> DraftModel:
         return draft_model(cache, vocabulary_map, way=options.cross_vocabulary, size=size)
 
-    return Seats(target, draft, model, chunk=options.parallel_chunk)
+    # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
+    small = options.gpu_layers == 0 or not library.accelerated()
+    piece = ALONE * options.parallel_chunk if small else None
+    return Seats(target, draft, model, chunk=options.parallel_chunk, piece=piece)
 
 
 class _Place(Holder):
@@ -301,6 +310,7 @@ class _Place(Holder):
         self.answer = answer
         self.stream: Stream
         self.seat: Seat | None = None
+        self.member: Member | None = None
         self.owner = 0
         self.cancelled = False
         self.done = threading.Event()

@@ -1,10 +1,13 @@
-"""Tokens per second of all answers together, for 1, 2, 4 and 8 clients, with and without drafts.
+"""Tokens per second of all answers together, for 1, 2, 4 and 8 clients.
 
     python -m tools.parallel [MODEL.gguf | --scale A] [--clients 1 2 4 8] [--tokens 48]
+                             [--llama-server llama.cpp/build/bin/llama-server]
 
 Every client asks for one answer after the other, prompts included, until all of a round's are
-written. Arms take turns: `plain` shares passes and never drafts, `auto` drafts where that pays,
-and `alone` is an engine for one answer at a time, whose clients wait for each other.
+written; nothing is kept of earlier prompts. Arms take turns: `plain` shares passes and never
+drafts, `auto` drafts where that pays, `alone` is an engine for one answer at a time, whose clients
+wait for each other, and `server` is llama-server with as many slots as there are clients, plain and
+with the draft model as it drafts by default.
 """
 
 from __future__ import annotations
@@ -12,18 +15,30 @@ from __future__ import annotations
 import argparse
 import json
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
-from time import perf_counter
+from time import perf_counter, sleep
+from typing import TypeAlias
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.bench.bound import prompt_tokens
+from localspec.bench.peers_server import LlamaServer
+from localspec.bench.samples import BenchPrompt
 from localspec.bench.scale import scaled_pair
+from localspec.bench.server_configurations import server_configurations
+from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama.library import default_threads
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)
 REQUESTS = 12
+SERVER = {"server": "plain", "server drafts": "draft 3 (default)"}
+
+Ask: TypeAlias = Callable[[str], tuple[int, int]]
+"""Answers one prompt; says how many tokens it generated, and how many were drafted."""
 
 
 def main() -> None:
@@ -37,49 +52,104 @@ def main() -> None:
     options.add_argument("--requests", type=int, default=REQUESTS)
     options.add_argument("--rounds", type=int, default=3)
     options.add_argument("--threads", type=int)
-    options.add_argument("--context", type=int, default=4096)
+    options.add_argument("--context", type=int, default=2048)
+    options.add_argument("--arms", nargs="+", help="those of localspec; alone, plain, auto")
+    options.add_argument("--llama-server", type=Path, help="its program; two more arms")
     said = options.parse_args()
     prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()]
     model = ModelOptions(context=said.context, threads=said.threads or "auto")
     pair = (said.model, said.draft) if said.scale is None else scaled_pair(said.scale)
-    with (
-        localspec.load(pair[0], draft=pair[1], options=model) as alone,
-        localspec.load(
-            pair[0], draft=pair[1], options=model, parallel=max(2, *said.clients)
-        ) as together,
-    ):
-        arms = {
-            "alone": (alone, Drafting()),
-            "plain": (together, Drafting(drafter="none")),
-            "auto": (together, Drafting()),
-        }
-        for engine, drafting in arms.values():  # measures, and learns
-            run(engine, drafting, prompts[:2], said.tokens, 1)
-        print(
-            f"{'clients':>8}" + "".join(f"{name:>9}" for name in arms) + "  auto ÷ plain  drafted"
+    with ExitStack() as opened:
+        together = opened.enter_context(
+            localspec.load(pair[0], draft=pair[1], options=model, parallel=max(2, *said.clients, 2))
         )
+        arms: dict[str, Ask] = {}
+        if said.arms is None or "alone" in said.arms:
+            alone = opened.enter_context(localspec.load(pair[0], draft=pair[1], options=model))
+            arms["alone"] = asking(alone, Drafting(), said.tokens)
+        for name, drafting in (("plain", Drafting(drafter="none")), ("auto", Drafting())):
+            if said.arms is None or name in said.arms:
+                arms[name] = asking(together, drafting, said.tokens)
+        for ask in arms.values():  # measures, and learns
+            run(ask, prompts[-4:], 1)
+        servers = [] if said.llama_server is None else [*SERVER]
+        names = [*arms, *servers]
+        print(f"{'clients':>8}" + "".join(f"{name:>15}" for name in names) + "  drafted by auto")
         for clients in said.clients:
-            speeds: dict[str, list[float]] = {name: [] for name in arms}
+            speeds: dict[str, list[float]] = {name: [] for name in names}
             drafted = 0
             for turn in range(said.rounds):
                 first = turn * said.requests
                 asked = [prompts[n % len(prompts)] for n in range(first, first + said.requests)]
                 # Each goes first in turns: the machine's speed drifts.
-                for place in range(len(arms)):
-                    name = [*arms][(place + turn) % len(arms)]
-                    engine, drafting = arms[name]
-                    speed, tokens = run(engine, drafting, asked, said.tokens, clients)
+                for place in range(len(names)):
+                    name = names[(place + turn) % len(names)]
+                    if name in arms:
+                        speed, tokens = run(arms[name], asked, clients)
+                        drafted += tokens if name == "auto" else 0
+                    else:
+                        with serving(said, name, together, clients) as ask:
+                            speed, _ = run(ask, asked, clients)
                     speeds[name].append(speed)
-                    drafted = tokens if name == "auto" else drafted
-            pairs = zip(speeds["auto"], speeds["plain"], strict=True)
-            ratio = median(auto / plain for auto, plain in pairs)
-            told = "".join(f"{median(found):9.1f}" for found in speeds.values())
-            print(f"{clients:8}{told}{ratio:14.2f}{drafted:9}", flush=True)
+            told = "".join(f"{median(found):15.1f}" for found in speeds.values())
+            print(f"{clients:8}{told}{drafted:17}", flush=True)
+            for name in names:
+                if name != "auto" and "auto" in names:
+                    found = [a / b for a, b in zip(speeds["auto"], speeds[name], strict=True)]
+                    print(f"{'':8} auto ÷ {name}: {median(found):.2f}", [f"{r:.2f}" for r in found])
 
 
-def run(
-    engine: Engine, drafting: Drafting, prompts: Sequence[str], tokens: int, clients: int
-) -> tuple[float, int]:
+def asking(engine: Engine, drafting: Drafting, tokens: int) -> Ask:
+    """An engine as an arm."""
+
+    def ask(prompt: str) -> tuple[int, int]:
+        stats = engine.stream(
+            prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting, reuse=False
+        )
+        found = stats.completion().stats
+        return found.generated_tokens, found.drafted
+
+    return ask
+
+
+@contextmanager
+def serving(said: argparse.Namespace, name: str, engine: Engine, clients: int) -> Iterator[Ask]:
+    """A llama-server with the same models as an arm. It runs meanwhile only: with the slots of so
+    many clients, and without its memory and its threads beside those of other arms."""
+    (configuration,) = server_configurations([SERVER[name]])
+    server = LlamaServer(
+        said.llama_server,
+        engine.model.path,
+        engine.draft_path,
+        configuration,
+        tokenize=lambda text: prompt_tokens(engine, text),
+        threads=said.threads or default_threads(),
+        context=said.context,
+        weight_buffers=weight_buffers_work(),
+        fresh=False,
+        slots=clients,
+    )
+
+    def ask(prompt: str) -> tuple[int, int]:
+        sample = server.generate(
+            BenchPrompt(id=prompt, suite="", text=prompt),
+            temperature=0.0,
+            seed=0,
+            max_tokens=said.tokens,
+            turn=0,
+        )
+        return len(sample.token_ids), sample.drafted or 0
+
+    try:
+        server.start()
+        ask("Once upon a time")  # its first pass is slow
+        yield ask
+    finally:
+        server.close()
+        sleep(0.2)  # until it is gone
+
+
+def run(ask: Ask, prompts: Sequence[str], clients: int) -> tuple[float, int]:
     """Tokens per second of all answers, and the tokens that were drafted."""
     left, counts = [*reversed(prompts)], [0, 0]
     lock = threading.Lock()
@@ -90,11 +160,10 @@ def run(
                 if not left:
                     return
                 prompt = left.pop()
-            stream = engine.stream(prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting)
-            stats = stream.completion().stats
+            tokens, drafted = ask(prompt)
             with lock:
-                counts[0] += stats.generated_tokens
-                counts[1] += stats.drafted
+                counts[0] += tokens
+                counts[1] += drafted
 
     threads = [threading.Thread(target=client) for _ in range(clients)]
     started = perf_counter()

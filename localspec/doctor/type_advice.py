@@ -43,26 +43,27 @@ def forecasts(found: PairMeasurements, costs: TypeMeasurements) -> tuple[TypeFor
 
     A step of depth k yields 1 + a + … + a^k tokens for k passes of the draft model and one of the
     target over k + 1 tokens (`localspec.pairing.forecast`), whose cost is that of the file at hand
-    times what was measured for the type. Where the pair was timed at work, the forecasts of all
-    types are moved by what that of the file at hand was off.
+    times what was measured for the type. What a plain pass takes is said by plain decoding, where
+    there was any: there were more passes of it than a calibration makes. With drafts, the forecasts
+    of all types are moved by what that of the file at hand was off.
     """
     if not costs.costs or not all(found.curve.get(n) for n in SIZES):
         return ()
-    plain_off = _off(found.kinds, "plain", dict.fromkeys(_names(found), found.curve[1]))
+    own = dict(found.curve)
+    own[1] *= _off(found.kinds, "plain", dict.fromkeys(_names(found), own[1]))
     drafts = found.draft_seconds is not None and any(
         kind.acceptance is not None for kind in found.kinds
     )
     drafting_off = 1.0
     if drafts:
-        drafting_off = _off(found.kinds, "planned", _seconds_a_token(found, found.curve))
+        drafting_off = _off(found.kinds, "planned", _seconds_a_token(found, own))
     forecast = []
     for cost in costs.costs:
-        curve = {n: found.curve[n] * cost.relative[n] for n in SIZES}
+        curve = {n: own[n] * cost.relative[n] for n in SIZES}
         drafting = None
         if drafts:
             drafting = 1.0 / (mean(_seconds_a_token(found, curve).values()) * drafting_off)
-        plain = 1.0 / (curve[1] * plain_off)
-        forecast.append(TypeForecast(cost.quant, cost.size, cost.own, plain, drafting))
+        forecast.append(TypeForecast(cost.quant, cost.size, cost.own, 1.0 / curve[1], drafting))
     return tuple(forecast)
 
 

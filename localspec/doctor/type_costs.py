@@ -2,19 +2,19 @@
 
 A few of its layers are timed in each type (`localspec.doctor.weight_types`), in two numbers of them
 where they are not all: what the second number adds is what layers cost, and the rest is the
-vocabulary's. The types of the file at hand are timed the same way, so only ratios to it are taken
-from here, and whatever a part costs otherwise than the whole cancels out.
+vocabulary's. The types of the file at hand are timed the same way, in turns with each other one, so
+only ratios to it are taken from here: whatever a part costs otherwise than the whole cancels out,
+and so does a machine that is faster at one time than at another.
 """
 
 from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import mean
 from time import perf_counter
 
 import psutil
@@ -48,8 +48,11 @@ LARGE = 256 << 20
 """Bytes of the layers that are timed: more than caches hold from one pass to the next."""
 ROUNDS = 4
 LEAST_ROUNDS = 2
-PACE_SIZES = (1, 4)
-PACE_ROUNDS = 3
+ROUND = (1, 2, 3, 1, 4, 5, 6, 1, 7, 8, 9)
+"""SIZES in the order they are timed. Plain passes wait for memory, which others use as well: their
+fastest one takes more tries to be met."""
+FIRST_SHARE = 0.6
+"""Of the time for a type, for the larger of two parts."""
 _CONTEXT = 256
 _PREFIX = "types-"
 
@@ -142,20 +145,15 @@ class _Bench:
         self._tell(f"what its weights cost in {own.quant}")
         counts = self._counts(own)
         with ExitStack() as opened:
-            # It stays open, to tell how fast the machine is just now.
-            large = opened.enter_context(self._open(own, counts[0]))
-            reference = self._curve(large, own, counts, self._portion(len(QUANTS)))
-            before = self._pace(large)
+            # They stay open: each type is timed beside them, pass by pass.
+            parts = [opened.enter_context(self._open(own, count)) for count in counts]
             self.costs.append(TypeCosts(own.quant, own.size, True, dict.fromkeys(SIZES, 1.0)))
             others = [types_in(self._file, quant, folder) for quant in QUANTS if quant != own.quant]
             others.sort(key=lambda types: abs(types.size - own.size))
             for number, types in enumerate(others):
                 self._tell(f"what its weights would cost in {types.quant}")
-                portion = self._portion(len(others) - number)
-                pace = mean(now / then for now, then in zip(self._pace(large), before, strict=True))
-                with self._open(types, counts[0]) as context:
-                    curve = self._curve(context, types, counts, portion)
-                relative = {n: curve[n] / reference[n] / pace for n in SIZES}
+                end = self._portion(len(others) - number)
+                relative = self._relative(own, parts, types, counts, end)
                 self.costs.append(TypeCosts(types.quant, types.size, False, relative))
 
     def _check_offload(self) -> None:
@@ -179,10 +177,11 @@ class _Bench:
         return count, max(1, count // 4)
 
     def _fits(self, own: WeightTypes, count: int) -> bool:
-        """Two parts at a time, in up to 8.5 bits, and as much again for rewritten weights."""
+        """Two parts of each size at a time, the smaller with a quarter of the layers, in up to 8.5
+        bits, and as much again for rewritten weights."""
         size = part_bytes(self._file, own, sample(self._file, own, count))
         size = size * 9 * self._file.n_parameters // (8 * max(1, self._file.weight_bytes))
-        return 4 * size < available()[0] and 2 * size < shutil.disk_usage(self._folder).free
+        return 6 * size < available()[0] and 3 * size < shutil.disk_usage(self._folder).free
 
     @contextmanager
     def _open(self, types: WeightTypes, count: int) -> Iterator[Context]:
@@ -205,16 +204,32 @@ class _Bench:
             with suppress(OSError):
                 path.unlink(missing_ok=True)
 
-    def _curve(
-        self, large: Context, types: WeightTypes, counts: tuple[int, ...], end: float
+    def _relative(
+        self,
+        own: WeightTypes,
+        parts: Sequence[Context],
+        types: WeightTypes,
+        counts: tuple[int, ...],
+        end: float,
     ) -> dict[int, float]:
-        """T(n) of the whole model in these types."""
+        """T(n) of the model in these types ÷ T(n) in its own, by n."""
+        timed = []
+        for part, count in zip(parts, counts, strict=True):
+            with self._open(types, count) as context:
+                now = perf_counter()
+                share = 1.0 if count == counts[-1] else FIRST_SHARE
+                timed.append(self._side_by_side(part, context, now + (end - now) * share))
+        mine = self._whole(own, counts, [curve for curve, _ in timed])
+        theirs = self._whole(types, counts, [curve for _, curve in timed])
+        return {n: theirs[n] / mine[n] for n in SIZES}
+
+    def _whole(
+        self, types: WeightTypes, counts: tuple[int, ...], curves: Sequence[dict[int, float]]
+    ) -> dict[int, float]:
+        """T(n) of the whole model, from those of its parts."""
         if len(counts) == 1:
-            return self._timed(large, end)
-        now = perf_counter()
-        curve = self._timed(large, now + (end - now) * 0.6)
-        with self._open(types, counts[1]) as context:
-            few = self._timed(context, end)
+            return curves[0]
+        curve, few = curves
         whole = layer_bytes(self._file, types)
         timed, less = (
             layer_bytes(self._file, types, sample(self._file, types, count)) for count in counts
@@ -222,23 +237,20 @@ class _Bench:
         factor = (whole - timed) / (timed - less)
         return {n: curve[n] + factor * max(0.0, curve[n] - few[n]) for n in SIZES}
 
-    def _timed(self, context: Context, end: float) -> dict[int, float]:
-        best: dict[int, float] = {}
-        filler = context.filler(max(SIZES))
+    def _side_by_side(
+        self, one: Context, other: Context, end: float
+    ) -> tuple[dict[int, float], dict[int, float]]:
+        """T(n) of both, in turns: what else the machine does falls on both alike."""
+        found: tuple[dict[int, float], dict[int, float]] = {}, {}
+        filler = one.filler(max(SIZES))
         for done in range(ROUNDS):
             if done >= LEAST_ROUNDS and perf_counter() > end:
                 break
-            for n in SIZES:
+            for n in ROUND:
                 self._check()
-                measure(context, filler, [n], best, float("inf"))
-        return best
-
-    def _pace(self, context: Context) -> list[float]:
-        best: dict[int, float] = {}
-        filler = context.filler(max(PACE_SIZES))
-        context.extend(filler[:1], 1)  # another model has just used the caches
-        measure(context, filler, list(PACE_SIZES), best, float("inf"), PACE_ROUNDS)
-        return [best[n] for n in PACE_SIZES]
+                for context, best in zip((one, other), found, strict=True):
+                    measure(context, filler, [n], best, float("inf"))
+        return found
 
     def _portion(self, parts: int) -> float:
         now = perf_counter()

@@ -5,15 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import cast
 
-from localspec.decoding.interfaces import (
-    Drafter,
-    Limits,
-    LookupSource,
-    ModelSource,
-    Plan,
-    Planner,
-    Source,
-)
+from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Source
 from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
@@ -90,13 +83,14 @@ def require(drafting: Drafting, parts: Parts) -> str:
     """The name of what drafts: "none", "auto", or that of a source.
 
     Raises:
-        UsageError: a source by name that needs a draft model, and there is none.
+        UsageError: a source by name that needs what there is not: a draft model, learned texts.
     """
     name = drafting.drafter
     if name == "auto" and drafting.shaped:
         name = "ngram" if parts.model is None else "model"
-    if name in REGISTRY and REGISTRY[name].needs_model and parts.model is None:
-        raise UsageError(f"Drafter '{name}' needs a draft model. Give one with --draft.")
+    lack = parts.lack(REGISTRY[name]) if name in REGISTRY else None
+    if lack is not None:
+        raise UsageError(f"Drafter '{name}' {lack}")
     return name
 
 
@@ -116,7 +110,7 @@ def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
     lookups: list[LookupSource] = []
     models: list[ModelSource] = []
     for registered in REGISTRY.values():
-        if registered.needs_model and parts.model is None:
+        if parts.lack(registered) is not None:
             continue
         source = registered.build(parts)
         # To ask a protocol takes a tenth of a millisecond: each class is asked once.

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from localspec.decoding.interfaces import Growing
+from localspec.decoding.auto_sources import Growing
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel

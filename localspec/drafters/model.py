@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from localspec.decoding.interfaces import Growing, Plan, Prediction
+from localspec.decoding.auto_sources import Growing, Prediction
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
@@ -45,7 +46,7 @@ all three together take 0.0085 ± 0.004 off the greedy loss on `stories:odd` and
 
 
 class DraftModelSource:
-    """A draft model; implements `localspec.decoding.interfaces.ModelSource`.
+    """A draft model; implements `localspec.decoding.auto_sources.ModelSource`.
 
     Args:
         model: the cache, shared.

@@ -9,10 +9,12 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
-from localspec.decoding.interfaces import Plan, Prediction
+from localspec.decoding.auto_sources import Prediction
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.drafters.streak import Streak
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
 from localspec.planning.acceptance_estimator import logit
 
@@ -112,6 +114,40 @@ class NgramIndex:
         return tokens
 
 
+class _Expected:
+    """A chain of predictions, worked out once and as far as it is asked for.
+
+    A place and those that it expects to come to have one in common: behind a token that was
+    expected, the same follows as before.
+
+    Args:
+        chain: see `SuffixAutomaton.chain`.
+        streak: tokens in a row before the first one that were predicted.
+    """
+
+    __slots__ = ("_chain", "_known", "_streak")
+
+    def __init__(self, chain: Iterator[tuple[int, int, int, int]], streak: int) -> None:
+        self._chain = chain
+        self._streak = streak
+        self._known: list[Prediction] = []
+
+    def behind(self, n: int) -> Iterator[Prediction]:
+        """The predictions behind the first n, for as long as anything is known."""
+        known, streak = self._known, self._streak
+        while True:
+            if n == len(known):
+                found = next(self._chain, None)
+                if found is None:
+                    return
+                token, length, count, total = found
+                length = min(length, 32)
+                features = _features(length, count, total, min(streak + n, 31))
+                known.append(Prediction(token, features, _WEIGHT[length]))
+            yield known[n]
+            n += 1
+
+
 class _Place:
     """Where the text, and what was imagined behind it, ends.
 
@@ -121,35 +157,44 @@ class _Place:
         committed: whether nothing is imagined.
     """
 
-    __slots__ = ("_best", "_index", "_looked", "committed", "match", "streak")
+    __slots__ = ("_expected", "_index", "_passed", "committed", "match", "streak")
 
-    def __init__(self, index: NgramIndex, match: Match, streak: int, *, committed: bool) -> None:
+    def __init__(
+        self,
+        index: NgramIndex,
+        match: Match,
+        streak: int,
+        *,
+        committed: bool = False,
+        expected: _Expected | None = None,
+        passed: int = 0,
+    ) -> None:
+        """`expected`: what was expected `passed` tokens ago, all of which came; None looks anew."""
         self._index = index
-        self.match = match
         self.streak = streak
+        self._expected = expected or _Expected(index.chain(match, SHORTEST), streak)
+        self._passed = passed
+        self.match = match
         self.committed = committed
-        self._looked = False
-        self._best: tuple[int, int, int, int] | None = None
 
-    def best(self) -> tuple[int, int, int, int] | None:
-        """What most likely follows, see `SuffixAutomaton.best`; looked up once."""
-        if not self._looked:
-            self._looked, self._best = True, self._index.best(self.match, SHORTEST)
-        return self._best
+    def expected(self) -> Iterator[Prediction]:
+        """What most likely follows, and what that."""
+        return self._expected.behind(self._passed)
 
     def followed(self, token: int) -> _Place:
         """The place one token further."""
-        best = self.best()
-        streak = self.streak + 1 if best is not None and best[0] == token else 0
-        match = self._index.follow(self.match, token)
-        return _Place(self._index, match, streak, committed=False)
+        match, first = self._index.follow(self.match, token), next(self.expected(), None)
+        if first is None or first.token != token:
+            return _Place(self._index, match, 0)
+        streak, passed = self.streak + 1, self._passed + 1
+        return _Place(self._index, match, streak, expected=self._expected, passed=passed)
 
 
 class NgramSource:
     """Copies the continuation of the longest earlier occurrence, several of them for a tree.
 
-    Implements `localspec.decoding.interfaces.LookupSource`. Its tokens are chosen, not drawn: q is
-    1 on each, and a token is accepted with probability p(token). It runs no model, so it costs
+    Implements `localspec.decoding.auto_sources.LookupSource`. Its tokens are chosen, not drawn: q
+    is 1 on each, and a token is accepted with probability p(token). It runs no model, so it costs
     microseconds.
 
     Args:
@@ -165,14 +210,14 @@ class NgramSource:
         self.name = name
         self._index = index
         self._shortest = shortest
-        self._streak = 0
-        # What it said first would follow the committed text, and how long that was then.
-        self._said: list[int] | None = None
-        self._said_at = -1
+        self._streak = Streak()
+        self._place: _Place | None = None  # the end of the committed text, while that stays
+        self._placed = -1  # tokens of that text
 
     def begin(self, prompt: Sequence[int]) -> None:
         self._index.begin(prompt)
-        self._streak, self._said, self._said_at = 0, None, -1
+        self._streak.begin()
+        self._place = None
 
     def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
         self._index.sync(session.context)
@@ -185,12 +230,8 @@ class NgramSource:
                 node = tree.add(follower, node, self.name) if existing is None else existing
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        for said, token in zip(self._said or (), context[self._said_at :], strict=False):
-            if said != token:
-                self._streak = 0
-                break
-            self._streak += 1
-        self._said, self._said_at = None, -1
+        self._streak.committed(context)
+        self._place = None
         self._index.sync(context)
 
     # In `auto`.
@@ -199,30 +240,26 @@ class NgramSource:
         return "greedy" if session.sampler.greedy else "sampled"
 
     def place(self, session: Session) -> _Place:
-        self._index.sync(session.context)
-        if self._said_at != len(session.context):
-            self._said, self._said_at = None, len(session.context)
-        return _Place(self._index, self._index.match(), self._streak, committed=True)
+        held = len(session.context)
+        if self._place is None or self._placed != held:
+            self._index.sync(session.context)
+            self._streak.at(held)
+            match, streak = self._index.match(), self._streak.length
+            self._place, self._placed = _Place(self._index, match, streak, committed=True), held
+        return self._place
 
     def follow(self, place: _Place, token: int) -> _Place:
         return place.followed(token)
 
     def expected(self, place: _Place) -> Iterator[Prediction]:
-        said: list[int] = []
-        if place.committed and self._said is None:
-            self._said = said
-        chain = self._index.chain(place.match, SHORTEST)
-        for streak, (token, length, count, total) in enumerate(chain, place.streak):
-            said.append(token)
-            length = min(length, 32)
-            features = _features(length, count, total, min(streak, 31))
-            yield Prediction(token, features, _WEIGHT[length])
+        predictions = place.expected()
+        return self._streak.noted(predictions) if place.committed else predictions
 
     def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
-        best = place.best()
+        best = self._index.best(place.match, SHORTEST)
         total = 2 if best is None else max(2, best[3])
         found = self._index.candidates(place.match, most, SHORTEST)
-        return [(token, min(0.5, count / (total + 1))) for token, count in found]
+        return [(token, min(0.5, times / (total + 1))) for token, times in found]
 
 
 @lru_cache(4096)

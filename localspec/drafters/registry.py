@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from localspec.drafters.ngram import NgramIndex
     from localspec.drafters.parallel import ParallelReader
     from localspec.planning.explore_then_commit import ExploreThenCommit
+    from localspec.retrieval.datastore import Datastore
 
 
 def _index() -> NgramIndex:
@@ -42,6 +43,7 @@ class Parts:
         reader: reads on in the draft model while the target verifies; None where the two cannot
             run side by side.
         overlap: whether that pays here.
+        datastore: what was learned for this vocabulary; None where nothing can have been.
     """
 
     model: DraftModel | None = None
@@ -49,6 +51,19 @@ class Parts:
     index: NgramIndex = field(default_factory=_index)
     reader: ParallelReader | None = None
     overlap: ExploreThenCommit = field(default_factory=_trial)
+    datastore: Datastore | None = None
+
+    def lack(self, registered: Registration) -> str | None:
+        """What a source would need that there is not, and what to do, for people; None where it
+        can be made."""
+        if registered.needs_model and self.model is None:
+            return "needs a draft model. Give one with --draft."
+        if registered.needs_datastore and (self.datastore is None or not self.datastore.now.tokens):
+            return (
+                "has nothing to look up: nothing was learned for this model's vocabulary. "
+                "Learn texts with 'localspec learn PATH -m MODEL'."
+            )
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,12 +75,14 @@ class Registration:
             it takes part in `auto`.
         about: what it does, for people.
         needs_model: whether there has to be a draft model.
+        needs_datastore: whether something has to have been learned.
         depth: tokens that it drafts where it is asked for by name, and no depth is.
     """
 
     build: Callable[[Parts], Source]
     about: str
     needs_model: bool = False
+    needs_datastore: bool = False
     depth: int = 3
     """A pass over 4 is the cheapest per token on CPUs."""
 
@@ -74,6 +91,13 @@ def _ngram(parts: Parts) -> Source:
     from localspec.drafters.ngram import NgramSource
 
     return NgramSource(parts.index)
+
+
+def _retrieval(parts: Parts) -> Source:
+    from localspec.drafters.retrieval import RetrievalSource
+
+    assert parts.datastore is not None
+    return RetrievalSource(parts.datastore)
 
 
 def _model(parts: Parts) -> Source:
@@ -105,6 +129,12 @@ def _ngram_then_model(parts: Parts) -> Source:
 REGISTRY: dict[str, Registration] = {
     # It costs nothing to ask, and copies long stretches.
     "ngram": Registration(_ngram, "copies what followed the same words before", depth=8),
+    "retrieval": Registration(
+        _retrieval,
+        "copies what followed the same words in what was learned",
+        needs_datastore=True,
+        depth=8,
+    ),
     "model": Registration(_model, "asks the draft model", needs_model=True),
     "cascade": Registration(_cascade, "the n-gram drafts for the draft model", needs_model=True),
     "model+ngram": Registration(

@@ -151,6 +151,17 @@ def require_undamaged(path: Path) -> None:
         )
 
 
+def embeds_alone(path: Path) -> bool:
+    """Whether a file is of a model that was made for embeddings alone; False where it cannot be
+    read, or is damaged: whoever opens it says so."""
+    try:
+        file = read_gguf(path)
+    except LocalspecError:
+        return False
+    found = file.architecture in EMBEDDERS or _embeds(file)
+    return found and file.architecture in KNOWN - HEADS and damage(file) is None
+
+
 def _embeds(file: GGUFFile) -> bool:
     """As `localspec.llama.model` judges, which see."""
     return file.own("attention.causal") is False or file.own("pooling_type") is not None

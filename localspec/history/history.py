@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from localspec import paths
 from localspec.chat.conversation import INTERRUPTED, Conversation, Message
-from localspec.errors import HistoryError, UsageError
+from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import READING, WRITING, HistoryFile
 from localspec.history.pending_writes import PendingWrites
 from localspec.history.query import expression as as_expression
@@ -23,6 +23,7 @@ from localspec.history.rows import UNTITLED, Header
 from localspec.history.search import SearchHit, search
 from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
+from localspec.retrieval.manifest import root as retrieval_root
 
 __all__ = ["ConversationSummary", "Header", "History", "SearchHit", "Trouble"]
 
@@ -277,10 +278,10 @@ class History:
             return self._drain()
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove conversations; returns how many there were.
+        """Remove conversations, from what was learned too; returns how many there were.
 
         Raises:
-            HistoryError: nothing could be removed from the file.
+            HistoryError: nothing could be removed from the file, or not from what was learned.
         """
         ids = tuple(ids)
         removed = 0
@@ -295,7 +296,23 @@ class History:
                 on_disk = self._ask(lambda statements: [id for id in ids if statements.header(id)])
                 if on_disk != [] and self.trouble is not None:
                     raise HistoryError(self.trouble.text)
-            return max(removed, self._pending.ask(lambda statements: statements.delete(ids)) or 0)
+            removed = max(
+                removed, self._pending.ask(lambda statements: statements.delete(ids)) or 0
+            )
+        self._unlearn(ids)
+        return removed
+
+    def _unlearn(self, ids: Sequence[str]) -> None:
+        if not retrieval_root().is_dir():
+            return
+        from localspec.retrieval.learning import forget_conversations
+
+        try:
+            forget_conversations(ids)
+        except LocalspecError as error:
+            raise HistoryError(
+                f"The conversations are removed, but not from what was learned: {error}"
+            ) from None
 
     def catch_up(self, *, now: bool = False) -> bool:
         """Try to write what waits in memory; True if nothing waits any more.

@@ -7,13 +7,10 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any, Protocol
 
-import llama_cpp
-import numpy as np
-
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.errors import Cancelled, ModelInvalid, NativeError
-from localspec.llama import library, sequence_state
+from localspec.errors import Cancelled, NativeError
+from localspec.llama import sequence_state
 from localspec.llama.batch import Batch
 from localspec.llama.context_params import (
     MAX_LEAVES,
@@ -23,18 +20,13 @@ from localspec.llama.context_params import (
 )
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
+from localspec.llama.native_context import NativeContext
 from localspec.llama.options import LEAST_CHUNK, ModelOptions
 from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
 
-_ABORTED = 2
 REST = LEAST_CHUNK - 1
-
-# Not a quick one: on a GPU it waits for the pass.
-_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
-    ("llama_get_logits", llama_cpp.llama_cpp._lib)
-)
 
 
 class PassWatch(Protocol):
@@ -86,16 +78,10 @@ class Context:
         self.tokens: list[int] = []
         self.native_seconds = 0.0
         self.watch: PassWatch | None = None
-        self._flag = ctypes.create_string_buffer(2) if flag is None else flag
-        library.forget_complaints()
-        params = context_params(model, options, self._flag)
-        self._handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
-        if not self._handle:
-            cause = library.complaint() or "llama.cpp gave no reason"
-            raise NativeError(
-                f"No context of {options.context or 'default'} tokens can be made for "
-                f"{model.path}: {cause}. Ask for a shorter one with --ctx, or another KV type."
-            )
+        stop = ctypes.create_string_buffer(2) if flag is None else flag
+        params = context_params(model, options, stop)
+        wanted = f"{options.context or 'default'} tokens"
+        self._native = NativeContext(model, params, stop, wanted)
         try:
             self._set_up(options)
         except BaseException:
@@ -104,17 +90,10 @@ class Context:
 
     def _set_up(self, options: ModelOptions) -> None:
         """All that follows from the native context."""
-        model = self.model
-        self._memory = llama_cpp.llama_get_memory(self._handle)
-        if not self._memory:
-            raise ModelInvalid(
-                f"{model.path} cannot generate text: it has no memory of a sequence. "
-                "Choose a GGUF of a chat or completion model."
-            )
-        # llama.cpp rounds up to a multiple of 256; what was asked for is what is promised.
-        self.capacity = int(llama_cpp.llama_n_ctx(self._handle))
-        self.capacity = min(self.capacity, options.context or self.capacity)
-        self._snapshots = int(llama_cpp.llama_n_rs_seq(self._handle))
+        model, native = self.model, self._native
+        # What was asked for is what is promised; there may be more cells.
+        self.capacity = min(native.cells, options.context or native.cells)
+        self._snapshots = native.snapshots
         self.recurrent = model.recurrent
         self.restores = model.recurrent and not self._snapshots
         self.max_leaves = 1 if model.recurrent else MAX_LEAVES
@@ -123,15 +102,14 @@ class Context:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
         # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
-        self._saved = SavedStates(self._handle)
-        self._sequences = Sequences(self._memory, self.max_leaves)
+        self._saved = SavedStates(native.handle)
+        self._sequences = Sequences(native.memory, self.max_leaves)
         self._grown = GrownTree()
         self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
-        self._batch = Batch(int(llama_cpp.llama_n_batch(self._handle)), self.max_leaves)
-        self._hidden = HiddenStates(model, self._handle)
+        self._batch = Batch(native.batch, self.max_leaves)
+        self._hidden = HiddenStates(model, native.handle)
         self._gives_hidden = False  # whether it was ever asked to
         self._last_pass = 0  # tokens
-        self._views: dict[tuple[int, int], Rows] = {}
 
     def told(self) -> list[str]:
         """What befell its passes since this was asked last, sentences for the user."""
@@ -144,21 +122,19 @@ class Context:
 
     def close(self) -> None:
         """Free the cache."""
-        if self._handle is not None:
-            llama_cpp.llama_free(self._handle)
-            self._handle = None
+        self._native.close()
 
     def cancel(self) -> None:
         """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
-        self._flag[0] = b"\x01"
+        self._native.cancel()
 
     def resume(self) -> None:
         """Take a cancellation back."""
-        self._flag[0] = b"\x00"
+        self._native.resume()
 
     def set_threads(self, count: int) -> None:
         """Have the passes from now on run on so many threads, prompts' chunks as well."""
-        llama_cpp.llama_set_n_threads(self._handle, count, count)
+        self._native.set_threads(count)
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
         """Have the passes from now on make hidden states, for `hidden`. Costs nothing where they do
@@ -386,7 +362,7 @@ class Context:
         self._grown = GrownTree()
         if not self.recurrent:
             self._sequences.cut(len(self.tokens))
-        elif llama_cpp.llama_memory_seq_pos_max(self._memory, 0) != len(self.tokens) - 1:
+        elif self._native.length(0) != len(self.tokens):
             self._restore(len(self.tokens))
 
     def state(self) -> State:
@@ -397,7 +373,7 @@ class Context:
             MemoryError: there is no room for a copy.
         """
         self.discard_branches()
-        return sequence_state.copied(self._handle)
+        return sequence_state.copied(self._native.handle)
 
     def set_state(self, tokens: Sequence[int], state: State) -> None:
         """Hold these tokens instead, whose memory `state` gave.
@@ -406,14 +382,14 @@ class Context:
             NativeError: it does not fit; the cache is empty then.
         """
         self.clear()
-        if len(tokens) > self.capacity or not sequence_state.put(self._handle, state):
+        if len(tokens) > self.capacity or not sequence_state.put(self._native.handle, state):
             self.clear()
             raise NativeError("llama.cpp does not take the memory of another session.")
         self.tokens += tokens
 
     def clear(self) -> None:
         """Forget everything."""
-        llama_cpp.llama_memory_clear(self._memory, False)
+        self._native.clear()
         self.tokens.clear()
         self._grown = GrownTree()
         self._sequences.forget(0)
@@ -441,46 +417,24 @@ class Context:
 
         Raises:
             Cancelled: `cancel` was called.
-            NativeError: no room in the cache, or a failure in llama.cpp.
+            CacheFull: there is no room in the cache.
+            NativeError: a failure in llama.cpp.
         """
         if self._gives_hidden:
             self._hidden.prepare(outputs > 0)
         self._last_pass = int(batch.n_tokens)
         started = perf_counter()
-        status = llama_cpp.llama_decode(self._handle, batch)
-        if status == 0:
-            address = _logits_address(self._handle)  # waits for a pass on a GPU
-            seconds = perf_counter() - started
-            self.native_seconds += seconds
-            if self.watch is not None:
-                self.watch.passed(self._last_pass, len(self.tokens), seconds)
-            rows = self._views.get((address, outputs))
-            return self._view(address, outputs) if rows is None else rows
-        self.native_seconds += perf_counter() - started
-        self.discard_branches()
-        if status == _ABORTED:
-            raise Cancelled("Stopped on request.")
-        if status == 1:
-            raise NativeError(
-                f"The KV cache of {self.capacity} tokens is full. Ask for a longer context "
-                "with --ctx, or a shorter answer with --max-tokens."
-            )
-        raise NativeError(
-            f"llama.cpp failed in a pass over {batch.n_tokens} tokens (status {status}): "
-            f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
-        )
-
-    def _view(self, address: int, outputs: int) -> Rows:
-        """The rows of logits at an address, without a copy; kept, as making one takes a while."""
-        if len(self._views) > 4 * MAX_TREE:  # llama.cpp moved its buffer: old views are void
-            self._views.clear()
-        if outputs == 0:
-            rows = np.empty((0, self.model.vocabulary.size), np.float32)
-        else:
-            pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
-            rows = np.ctypeslib.as_array(pointer, (outputs, self.model.vocabulary.size))
-        self._views[address, outputs] = rows
-        return rows
+        try:
+            address = self._native.decode(batch)
+        except (Cancelled, NativeError):
+            self.native_seconds += perf_counter() - started
+            self.discard_branches()
+            raise
+        seconds = perf_counter() - started
+        self.native_seconds += seconds
+        if self.watch is not None:
+            self.watch.passed(self._last_pass, len(self.tokens), seconds)
+        return self._native.rows(address, outputs)
 
     def _restore(self, length: int) -> None:
         """Go back to `length` tokens by way of a saved state, or to none at all."""

@@ -53,6 +53,7 @@ class Model:
         weight_buffers: bool | None = None,
         cpu_alone: bool = False,
         vocabulary_alone: bool = False,
+        embeds_alone: bool = False,
     ) -> None:
         """Open a file.
 
@@ -63,6 +64,8 @@ class Model:
                 sends them the weights for long prompts, and sets memory aside for that.
             vocabulary_alone: leave the weights where they are. Of `layers`, `width` and the like
                 llama.cpp then knows nothing.
+            embeds_alone: whether it is one that was made for embeddings alone; else those are
+                refused.
         """
         self.path = path
         self.handle: Any = None
@@ -73,7 +76,8 @@ class Model:
         try:
             self.handle = self._load(options, progress, weight_buffers, cpu_alone, vocabulary_alone)
             self.metadata = self._read_metadata()
-            self._check_generates()
+            if not embeds_alone:
+                self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
         except BaseException:
             self.close()

@@ -76,7 +76,7 @@ class ModelOptions:
     batch: int = 512
     prompt_cache: int = 0
     parallel: int = 1
-    parallel_chunk: int = LEAST_CHUNK
+    parallel_chunk: int = 128
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rpc", rpc_servers(self.rpc))

@@ -10,10 +10,10 @@ import llama_cpp
 import numpy as np
 
 from localspec.decoding.sampling import Rows
-from localspec.errors import Cancelled, ModelInvalid, NativeError
-from localspec.llama import library
+from localspec.errors import NativeError
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
 from localspec.llama.model import Model
+from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import Sequences, quick, sequence_remove
 
@@ -34,13 +34,6 @@ _sequence_copy = quick(
     ctypes.c_int32,
     ctypes.c_int32,
 )
-_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
-    ("llama_get_logits", llama_cpp.llama_cpp._lib)
-)
-
-
-class CacheFull(NativeError):
-    """No cells are left for a pass; nothing of it was read."""
 
 
 class Part(NamedTuple):
@@ -92,49 +85,32 @@ class SharedContext:
         self.kept = max(KEPT_IDS, 2 * answers)
         ids = answers * self.leaves + self.kept + 1  # the last one is for padding
         self.rows = max(ids, MAX_TREE + 1 + ROWS_EACH * answers)
-        self._flag = ctypes.create_string_buffer(2)
-        library.forget_complaints()
-        params = context_params(model, options, self._flag, sequences=ids, rows=self.rows)
+        stop = ctypes.create_string_buffer(2)
+        params = context_params(model, options, stop, sequences=ids, rows=self.rows)
         params.n_ctx *= cells
-        self._handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
-        if not self._handle:
-            cause = library.complaint() or "llama.cpp gave no reason"
-            raise NativeError(
-                f"No context of {int(params.n_ctx)} tokens for {answers} answers can be made for "
-                f"{model.path}: {cause}. Ask for a shorter one with --ctx, or another KV type."
-            )
-        self.memory = llama_cpp.llama_get_memory(self._handle)
-        if not self.memory:
-            self.close()
-            raise ModelInvalid(
-                f"{model.path} cannot generate text: it has no memory of a sequence. "
-                "Choose a GGUF of a chat or completion model."
-            )
-        self.cells = int(llama_cpp.llama_n_ctx(self._handle))
+        wanted = f"{int(params.n_ctx)} tokens for {answers} answers"
+        self._native = NativeContext(model, params, stop, wanted)
+        self.memory, self.cells = self._native.memory, self._native.cells
         self.capacity = min(self.cells // cells, options.context or self.cells // cells)
-        self.batch = int(llama_cpp.llama_n_batch(self._handle))
+        self.batch = self._native.batch
         self._filled = _Filled(self.batch, self.leaves)
-        self._size = model.vocabulary.size
         self._padding = ids - 1
-        self._views: dict[tuple[int, int], Rows] = {}
 
     def close(self) -> None:
         """Free the cache."""
-        if self._handle is not None:
-            llama_cpp.llama_free(self._handle)
-            self._handle = None
+        self._native.close()
 
     def cancel(self) -> None:
-        """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
-        self._flag[0] = b"\x01"
+        """As `NativeContext.cancel`: of all answers."""
+        self._native.cancel()
 
     def resume(self) -> None:
         """Take a cancellation back."""
-        self._flag[0] = b"\x00"
+        self._native.resume()
 
     def set_threads(self, count: int) -> None:
         """Have the passes from now on run on so many threads."""
-        llama_cpp.llama_set_n_threads(self._handle, count, count)
+        self._native.set_threads(count)
 
     def lot(self, number: int) -> Lot:
         """The sequence ids of one answer."""
@@ -154,7 +130,7 @@ class SharedContext:
 
     def longest(self, sequence: int) -> int:
         """How many tokens a sequence has."""
-        return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1
+        return self._native.length(sequence)
 
     def decode(self, parts: Sequence[Part], padding: int = 0) -> list[Rows]:
         """One pass over all of these, at most `batch` tokens and `rows` outputs.
@@ -171,24 +147,12 @@ class SharedContext:
         """
         if padding:
             parts = [*parts, Part([0] * padding, range(padding), ((self._padding,),), 0)]
-        status = llama_cpp.llama_decode(self._handle, self._filled.fill(parts))
-        if padding:
-            self.drop(self._padding)
-            parts = parts[:-1]
-        if status == 0:
-            return self._rows(parts, _logits_address(self._handle))  # waits for a pass on a GPU
-        if status == 2:
-            raise Cancelled("Stopped on request.")
-        if status == 1:
-            raise CacheFull(
-                f"The KV cache of {self.cells} tokens is full. Ask for a longer context "
-                "with --ctx, or shorter answers with --max-tokens."
-            )
-        raise NativeError(
-            f"llama.cpp failed in a pass over {sum(len(part.tokens) for part in parts)} tokens "
-            f"(status {status}): {library.complaint() or 'no reason given'}. Run with -v to see "
-            "its log."
-        )
+        try:
+            address = self._native.decode(self._filled.fill(parts))
+        finally:
+            if padding:
+                self.drop(self._padding)
+        return self._rows(parts[:-1] if padding else parts, address)
 
     def undo(self, parts: Sequence[Part]) -> None:
         """Drop what a pass that failed may have read of these."""
@@ -204,17 +168,7 @@ class SharedContext:
                 sequence_remove(self.memory, sequence, start, -1)
 
     def _rows(self, parts: Sequence[Part], address: int) -> list[Rows]:
-        total = sum(part.outputs for part in parts)
-        rows = self._views.get((address, total))
-        if rows is None:  # making one takes a while
-            if len(self._views) > 2 * self.rows:  # llama.cpp moved its buffer: old ones are void
-                self._views.clear()
-            if total:
-                pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
-                rows = np.ctypeslib.as_array(pointer, (total, self._size))
-            else:
-                rows = np.empty((0, self._size), np.float32)
-            self._views[address, total] = rows
+        rows = self._native.rows(address, sum(part.outputs for part in parts))
         if len(parts) == 1:
             return [rows]
         found, start = [], 0

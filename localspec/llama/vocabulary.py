@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 import llama_cpp
 
-from localspec.errors import DraftMismatch
+from localspec.errors import DraftMismatch, UsageError
 
 
 class Vocabulary:
@@ -26,6 +28,17 @@ class Vocabulary:
         self.adds_bos: bool = llama_cpp.llama_vocab_get_add_bos(handle)
         self._pieces: dict[int, bytes] = {}
         self._ends: dict[int, bool] = {}
+
+    def checked(self, tokens: Sequence[int]) -> list[int]:
+        """Token ids of the caller's; one that the model does not have would take the process down.
+
+        Raises:
+            UsageError: there is one.
+        """
+        for token in tokens:
+            if not 0 <= token < self.size:
+                raise UsageError(f"There is no token {token}. Ids go from 0 to {self.size - 1}.")
+        return list(tokens)
 
     def tokenize(self, text: str, *, special: bool, add_bos: bool) -> list[int]:
         """Token ids of a text.
@@ -115,6 +128,18 @@ class Vocabulary:
             if not attribute(mine, token) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
                 return f"token {token} of the target, {self.text(token)!r}, is not in the draft"
         return None
+
+    def fingerprint(self) -> str:
+        """A name for what the token ids mean, hexadecimal; another number of padding tokens at the
+        end, as models of one family have, changes nothing."""
+        text, attribute = llama_cpp.llama_vocab_get_text, llama_cpp.llama_vocab_get_attr
+        size = self.size
+        while size and attribute(self.handle, size - 1) & llama_cpp.LLAMA_TOKEN_ATTR_UNUSED:
+            size -= 1
+        digest = hashlib.sha256()
+        for token in range(size):
+            digest.update((text(self.handle, token) or b"") + b"\0")
+        return digest.hexdigest()[:24]
 
     def require_shared_with(self, draft: Vocabulary) -> None:
         """Check that a token id means the same to target (this one) and draft model.

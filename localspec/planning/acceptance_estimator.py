@@ -66,14 +66,15 @@ class AcceptanceEstimator:
         scaled = [sum(map(mul, row, features)) for row in self._variance]
         steepness = p * (1.0 - p)
         gain = 1.0 / (1.0 + steepness * sum(map(mul, scaled, features)))
-        step, grow = gain * error, 1.0 / self.KEEP
+        step, grow, largest = gain * error, 1.0 / self.KEEP, self.LARGEST
         shrink = gain * steepness * grow
         self._weights = [w + step * s for w, s in zip(self._weights, scaled)]  # noqa: B905
         variance, bounded = [], True
         for i, row in enumerate(self._variance):
             by = shrink * scaled[i]
             row = [v * grow - by * s for v, s in zip(row, scaled)]  # noqa: B905
-            bounded = bounded and row[i] <= self.LARGEST
+            if row[i] > largest:
+                bounded = False
             variance.append(row)
         self._variance = variance
         if not bounded:

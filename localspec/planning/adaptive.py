@@ -5,13 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from localspec.decoding.interfaces import (
-    Limits,
-    LookupSource,
-    ModelSource,
-    Plan,
-    Step,
-)
+from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import AccountStatement
 from localspec.decoding.tree import ROOT
@@ -114,6 +109,7 @@ class AdaptivePlanner:
         self._decisiveness = Decisiveness()
         self._idle = self._asleep = 0
         self._uncovered = False
+        self._plain_before = False  # whether the last pass of the target was over one token
         self.statement = AccountStatement()
         profile.account.tell(self.statement)
         profile.begin()
@@ -179,6 +175,7 @@ class AdaptivePlanner:
 
     def observe(self, step: Step) -> None:
         plan, draft = step.plan, step.draft
+        alike, self._plain_before = self._plain_before, not (step.reads_prompt or len(step.tree))
         self._decisiveness.observe(len(step.tokens), step.undecided)
         # The prompt's pass is over many tokens, and its time is no step's.
         if step.reads_prompt or plan is ASLEEP or plan is HOPELESS:
@@ -186,7 +183,7 @@ class AdaptivePlanner:
         profile, held = self._profile, step.context_length
         self._settle(step)
         before = profile.target.plain(held)
-        profile.target.observe(1 + len(step.tree), held, step.target_seconds)
+        profile.target.observe(1 + len(step.tree), held, step.target_seconds, alike=alike)
         told = profile.target.plain_pace
         if not len(step.tree) and (told is None or not told.open):
             plain = profile.target.plain(held)

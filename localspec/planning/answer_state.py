@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from localspec.decoding.interfaces import LookupSource, ModelSource, Prediction
+from localspec.decoding.auto_sources import LookupSource, ModelSource, Prediction
 from localspec.decoding.session import Session
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.asking import BEFORE, Prospects

@@ -6,7 +6,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from math import exp
-from statistics import mean
+from statistics import fmean
 
 from localspec.planning.acceptance_estimator import logit
 from localspec.planning.draft_value import DraftValue
@@ -70,23 +70,27 @@ class Prospects:
     them moved alike until their mean is that chance.
     """
 
-    SHIFTS = (-4.0, -2.5, -1.25, 0.0, 1.25, 2.5, 4.0)
-
-    __slots__ = ("_chances", "_gains")
+    __slots__ = ("_gains",)
 
     def __init__(self, value: DraftValue, one: float) -> None:
         """`value` of a draft here; `one`: tokens that a further pass costs."""
-        usual = [logit(chance) for chance in USUAL_CHANCES]
-        moved = [[1.0 / (1.0 + exp(-shift - z)) for z in usual] for shift in self.SHIFTS]
-        self._chances = [mean(chances) for chances in moved]
         self._gains = [
-            mean([value.prospect(chance, onward, one) for chance in chances])
-            for chances, onward in zip(moved, self._chances, strict=True)
+            fmean([value.prospect(chance, onward, one) for chance in chances])
+            for chances, onward in zip(_MOVED, _MEANS, strict=True)
         ]
 
     def gain(self, chance: float) -> float:
         """Tokens."""
-        return _interpolated(chance, self._chances, self._gains)
+        return _interpolated(chance, _MEANS, self._gains)
+
+
+def _moved(shift: float) -> list[float]:
+    """The usual confidences, all of them moved by so much as logits."""
+    return [1.0 / (1.0 + exp(-shift - logit(chance))) for chance in USUAL_CHANCES]
+
+
+_MOVED = [_moved(shift) for shift in (-4.0, -2.5, -1.25, 0.0, 1.25, 2.5, 4.0)]
+_MEANS = [fmean(chances) for chances in _MOVED]
 
 
 def _interpolated(x: float, xs: Sequence[float], ys: Sequence[float]) -> float:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Iterable, Sequence
-from operator import itemgetter
 
+from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Prediction
 from localspec.decoding.tree import ROOT
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.plan import Candidate
 
 LEAST_REACH = 0.01
 """Candidates less likely than this are not worth keeping in mind."""
+
+_new = tuple.__new__
+"""Makes a named tuple of its fields in half the time: some twenty candidates come up in a step."""
 
 
 class Candidates:
@@ -59,16 +61,14 @@ class Candidates:
         Returns:
             Its number.
         """
-        number, left, above, depth = len(self.all), self._left.get(parent, 1.0), 1.0, 1
+        every = self.all
+        number, left, above, depth = len(every), self._left.get(parent, 1.0), 1.0, 1
         if parent != ROOT:
-            hung_from = self.all[parent]
+            hung_from = every[parent]
             above, depth = hung_from.reach, hung_from.depth + 1
         reach = 0.0 if ends else above * left * chance
-        self.all.append(
-            Candidate(
-                token, parent, depth, source, estimator, features, chance, reach, proposal, first
-            )
-        )
+        fields = token, parent, depth, source, estimator, features, chance, reach, proposal, first
+        every.append(_new(Candidate, fields))
         insort(self.reaches, reach)
         self._left[parent] = left * (1.0 - chance)
         siblings = self.children.get(parent)
@@ -125,10 +125,7 @@ class Candidates:
 
     def likeliest(self, nodes: Sequence[int], most: int) -> list[int]:
         """Those that the text may go on behind, within so many levels, likeliest first."""
-        found = []
-        for node in nodes:
-            candidate = self.all[node]
-            if candidate.reach > 0.0 and candidate.depth < most:
-                found.append((candidate.reach, node))
-        found.sort(key=itemgetter(0), reverse=True)
-        return [node for _, node in found]
+        every = self.all
+        found = [n for n in nodes if every[n].depth < most and every[n].reach > 0.0]
+        found.sort(key=lambda node: every[node].reach, reverse=True)
+        return found

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from localspec.planning.plain_pace import PlainPace
+from localspec.planning.size_change import SizeChange
 
 SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
 """Sizes of a pass worth measuring, the most telling ones first."""
@@ -34,6 +35,7 @@ class CostCurve:
     Attributes:
         pace: how much slower than the table the machine is at present.
         plain_pace: that of plain passes; None where none ran since the pace was set.
+        size_change: what plain passes take longer behind one of another size; it is taken off them.
         version: counts the refreshes; what was worked out from an older one is out of date.
         two_lengths: whether passes were calibrated at two lengths of context; until then what the
             cache adds is known from live passes alone.
@@ -77,6 +79,7 @@ class CostCurve:
         self._seen: dict[tuple[int, int], int] = {}
         self._passes = 0
         self._stale = False  # of an earlier session
+        self.size_change = SizeChange()
         self.set_pace(1.0)
         self._refresh()
 
@@ -126,12 +129,13 @@ class CostCurve:
     def doubtful(self) -> bool:
         """Whether only a plain pass can tell how fast the machine is: passes over several tokens
         have moved the pace far, and may have changed by themselves; or there were only such for
-        long; or the latest plain one was strange; or this session has seen none yet."""
+        long; or the latest plain one was strange, or stood behind a pass of another size while
+        nobody knows what that costs; or this session has seen none yet."""
         if self._stale or self._unconfirmed >= self.OVERDUE:
             return True
         tolerance = self.TOLERANCE
         if self.plain_pace is not None:
-            if self.plain_pace.open:
+            if self.plain_pace.open or self.size_change.open:
                 return True
             tolerance = max(tolerance, self.NOISY * self.plain_pace.noise)
         return abs(math.log(self.pace / self._confirmed)) > tolerance
@@ -145,13 +149,22 @@ class CostCurve:
         near = np.interp(sizes, *self._curve)
         return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
-        """Learn from a live pass."""
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
+        """Learn from a live pass.
+
+        Args:
+            alike: whether the pass before it was over as many tokens; of plain passes alone.
+        """
         if seconds <= 0.0:
             return
         if not self._table:
             self.learn({n: seconds}, context)
             return
+        if n == 1:
+            self.size_change.observe(seconds / self.seconds(1, context), alike=alike)
+            seconds /= 1.0 if alike else self.size_change.factor
+        else:
+            self.size_change.interrupt()
         near, more = self._interpolated(n), self._at(n, context, self._slope)
         expected = near + more
         off = math.log(seconds / (expected * self.pace))
@@ -198,6 +211,7 @@ class CostCurve:
             "cached": list(self._slope),
             "length": self._length,
             "two_lengths": self.two_lengths,
+            "size_change": self.size_change.as_dict(),
         }
 
     @classmethod
@@ -212,6 +226,7 @@ class CostCurve:
             table = {int(n): float(seconds) for n, seconds in stored["sizes"].items()}
             fixed, each = (float(part) for part in stored["cached"])
             length, two_lengths = int(stored["length"]), bool(stored["two_lengths"])
+            curve.size_change = SizeChange.from_dict(stored["size_change"])
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(str(error)) from None
         if not all(n > 0 and 0.0 < s < math.inf for n, s in table.items()):

@@ -12,12 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from localspec.decoding.interfaces import (
-    Draft,
-    LookupSource,
-    ModelSource,
-    Plan,
-)
+from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.interfaces import Draft, Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.planning.growing_tree import GrowingTree

@@ -16,6 +16,7 @@ from itertools import accumulate
 from operator import sub
 
 from localspec.decoding.tree import ROOT
+from localspec.planning.costs import VerificationCosts
 from localspec.planning.plan import AdaptivePlan, Candidate
 
 FARTHEST = 4
@@ -62,6 +63,11 @@ class DraftValue:
         if least[min(self._most, len(least) - 2) + 1] - least[1] > self._spare:
             self._most = max(0, bisect_right(least, least[1] + self._spare, 2) - 2)
             del self._prices[self._most + 1 :]
+
+    def reprice(self, costs: VerificationCosts) -> None:
+        """Take what verifying costs by now for what it cost when the step was planned."""
+        self.least, self._size = costs.least, costs.size
+        self.spend(0.0)
 
     def affords(self, seconds: float, count: int) -> bool:
         """Whether so many candidates may still be verified after a pass of so many seconds, even
@@ -119,12 +125,14 @@ class DraftValue:
         """Tokens that a draft gains whose first token has this chance, and each further one that
         one behind right ones, at `one` token a further pass, before the first pass."""
         least, rate = self.least, self._rate
-        reaches, spent, best = [chance], 0.0, 0.0
+        reach, drafted, spent, best = chance, 0.0, 0.0, 0.0
         plain = 1.0 - rate * least[1]
-        while len(reaches) <= min(FARTHEST, self._limit):
-            total = 1.0 + sum(reaches)
-            best = max(best, total - rate * least[len(reaches) + 1] - spent - plain)
-            reaches.append(reaches[-1] * onward)
+        for seconds in least[2 : 2 + min(FARTHEST, self._limit)]:
+            drafted += reach
+            gain = 1.0 + drafted - rate * seconds - spent - plain
+            if gain > best:
+                best = gain
+            reach *= onward
             spent += one
         return best
 

@@ -6,14 +6,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from localspec.decoding.auto_sources import LookupSource, ModelSource, Prediction, RankedLogits
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import (
-    Expectation,
-    LookupSource,
-    ModelSource,
-    Prediction,
-    RankedLogits,
-)
+from localspec.decoding.interfaces import Expectation
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
@@ -41,7 +36,7 @@ def further_choices(
     logits: RankedLogits, expected: int
 ) -> Iterator[tuple[int, tuple[float, float, float]]]:
     """The choices behind the first one in the order in which they are tried, with the features of
-    each given that those before it were wrong, see `localspec.decoding.interfaces.ModelSource`.
+    each given that those before it were wrong, see `localspec.decoding.auto_sources.ModelSource`.
 
     Args:
         expected: what was looked up, -1 for nothing; it comes first.
@@ -53,14 +48,14 @@ def further_choices(
         others.sort(key=lambda other: (other[0] == expected, other[1]), reverse=True)
     remaining = max(1e-3, 1.0 - logits.probs[0])
     for token, prob in others:
-        yield token, (1.0, logit(prob / remaining), float(token == expected))
+        yield token, (1.0, logit(prob / remaining), 1.0 if token == expected else 0.0)
         remaining = max(1e-3, remaining - prob)
 
 
 class GrowingTree:
     """The candidates of one step, and what they are worth together.
 
-    Implements `localspec.decoding.interfaces.Growing`.
+    Implements `localspec.decoding.auto_sources.Growing`.
     """
 
     def __init__(
@@ -363,6 +358,9 @@ class GrowingTree:
     def finished(self) -> PlannedDraft:
         """The tree of what is worth verifying, and all there is to learn from."""
         candidates = self._candidates.all
+        if candidates:
+            self._costs = self._profile.present_costs(self._costs, len(self.session.context))
+            self._value.reprice(self._costs)
         kept, padding = self._value.select(candidates)
         tree, chances = TokenTree(), {}
         nodes = {ROOT: ROOT}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from localspec.decoding.interfaces import AutoSource, ModelSource
+from localspec.decoding.auto_sources import AutoSource, ModelSource
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.account import Account
 from localspec.planning.asking import BEFORE, prior
@@ -229,6 +229,10 @@ class PairProfile:
             step_overhead=self.step_overhead,
             row_overhead=self.row_overhead,
         )
+
+    def present_costs(self, costs: VerificationCosts, context: int) -> VerificationCosts:
+        """What verifying costs by now; `costs` are those with which the step was planned."""
+        return costs
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Draft, Plan, Prediction
+from localspec.decoding.interfaces import Draft, Plan
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.costs import VerificationCosts
 

@@ -14,7 +14,7 @@ from localspec.files import write_atomically
 from localspec.identity import fingerprint
 from localspec.planning.pair_profile import PairProfile
 
-FORMAT = 5
+FORMAT = 6
 """Counts up when a stored record means something else; older ones are then measured anew."""
 
 LATELY = 180.0

@@ -15,28 +15,24 @@ next wait longer.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from math import inf
 
+from localspec.planning.recent_passes import ENOUGH, LONG, WINDOW, RecentPasses, Trial
+from localspec.planning.thread_waits import BLIND_WAIT, BUSY, FIRST_WAIT, ThreadWaits
 from localspec.planning.usual_times import UsualTimes
 
-BUSY, ROOM = 0.35, 0.3
-"""Cores that others use: from so many on the machine is busy; so far may they reach into a core
-that a thread of ours is to have."""
+ROOM = 0.3
+"""How far other processes may reach into a core that a thread of ours is to have."""
 SLOW = 1.3
 """Passes that take so many times what they usually do ask for a trial of fewer threads."""
 GAIN = 0.97
 """A count is kept if passes cost at most so much of what they cost on the one before."""
-WINDOW, ENOUGH, LONG = 8, 4, 0.5
-"""Passes that say how it goes now; as few as ENOUGH say it, or two that took LONG seconds."""
 DEAR = 1.5
 """A trial ends with a pass that costs so many times what one did before."""
-FIRST_WAIT, LAST_WAIT = 0.3, 60.0
-"""Seconds until more threads are tried again, after one failure and after many."""
-BLIND_WAIT, SURE_WAIT = 0.5, 15.0
-"""The first wait where nobody knows what others use, and where they are seen to leave no room:
-what they use may be something that yields to us."""
+SURE_WAIT = 15.0
+"""The first wait where others are seen to leave no room: what they use may be something that
+yields to us."""
 PAID = 1.3
 """Growth of a wait where the count was the better one, disturbed as it was at times; it doubles
 where it was not."""
@@ -49,9 +45,6 @@ SHARE = 0.01
 AGAIN = 120.0
 """Seconds until such a look is repeated, where it was close."""
 CLOSE, MUCH = 1.15, 0.8
-BURST, REFILL = 4, 10.0
-"""Waits may be cut short so many times in a row, because others left meanwhile; one more time
-every so many seconds."""
 GAP = 1.0
 """Seconds without a pass, after which the ones before say nothing of now."""
 CHUNK_SECONDS, LEAST_CHUNK = 0.4, 64
@@ -94,16 +87,12 @@ class ThreadController:
         self._cores, self._whole_prompts = cores, whole_prompts
         self._others, self._clock = others, clock
         self._usual = UsualTimes()
-        self._window: deque[tuple[float, float]] = deque(maxlen=WINDOW)
-        self._kinds: deque[tuple[str, int, int]] = deque(maxlen=WINDOW)
-        self._trial: _Trial | None = None
+        self._recent = RecentPasses()
+        self._trial: Trial | None = None
         self._since, self._last = clock(), -inf
-        self._waits: dict[int, float] = {}
-        self._not_before: dict[int, float] = {}
-        self._failed_busy: dict[int, bool] = {}  # whether others left no room when it failed
+        self._waits = ThreadWaits(self._since)
         self._paid_off: dict[int, bool] = {}  # whether it was, disturbed at times, the better one
         self._looked: dict[int, float] = {}  # what fewer threads cost on an idle machine
-        self._shortcuts, self._refilled = float(BURST), self._since
         self._paid = self._undisturbed = 0.0  # since it moved: passes took, and usually take
 
     @property
@@ -115,7 +104,7 @@ class ThreadController:
         """Passes begin after a pause: nothing but what others use is known of the present."""
         if len(self.counts) == 1 or self._clock() - self._last < GAP:
             return
-        self._forget()
+        self._recent.clear()
         if self._trial is not None:
             self._end(self._trial, keep=False)
         others = self._others()
@@ -143,7 +132,7 @@ class ThreadController:
         if self._trial is not None:
             self._judge(self._trial)
             return
-        slowness = self._slowness()
+        slowness = self._recent.slowness()
         if slowness is not None and not self._go_down(slowness):
             self._go_up()
 
@@ -161,9 +150,8 @@ class ThreadController:
             else:
                 trial.unknown += 1
             return
-        self._window.append((seconds, seconds if usual is None else usual))
+        self._recent.add((user, tokens, context), seconds, usual)
         self._stayed(seconds, usual)
-        self._kinds.append((user, tokens, context))
 
     def chunk(self, user: str, context: int, most: int) -> int:
         """Tokens of the next chunk of a prompt: fewer where little is known of the present, so
@@ -173,9 +161,7 @@ class ThreadController:
         per_token = self._usual.per_token(self.count, user, context)
         if per_token is None:
             return min(most, LEAST_CHUNK)
-        slowness = 1.0
-        if self._window:
-            slowness = max(1.0, _ratio(list(self._window)[-2:]))
+        slowness = max(1.0, self._recent.slowness_of_last(2))
         size = int(CHUNK_SECONDS / (per_token * slowness)) // LEAST_CHUNK * LEAST_CHUNK
         return max(min(LEAST_CHUNK, most), min(most, size))
 
@@ -188,26 +174,8 @@ class ThreadController:
         self._paid += seconds
         self._undisturbed += usual or seconds
 
-    def _forget(self) -> None:
-        self._window.clear()
-        self._kinds.clear()
-
     def _fits(self, count: int, others: float) -> bool:
         return count <= self._cores - others + ROOM
-
-    def _slowness(self) -> float | None:
-        """Seconds of recent passes ÷ what they usually take; None while too few are known.
-
-        Without the worst one: a single hiccup is no busy machine.
-        """
-        count, paid, usual, worst = len(self._window), 0.0, 0.0, (0.0, 1.0)
-        for seconds, known in self._window:
-            paid, usual = paid + seconds, usual + known
-            if seconds * worst[1] > worst[0] * known:
-                worst = seconds, known
-        if count >= ENOUGH:
-            return (paid - worst[0]) / (usual - worst[1])
-        return paid / usual if count >= 2 and paid >= LONG else None
 
     def _go_down(self, slowness: float) -> bool:
         """Try fewer threads if that promises something."""
@@ -218,7 +186,7 @@ class ThreadController:
         count = lower[-1]
         if others is not None and others >= BUSY:
             count = max((n for n in lower if self._fits(n, others)), default=lower[0])
-        if now < self._not_before.get(count, -inf):
+        if not self._waits.over(count, now):
             return False
         if slowness > SLOW:
             # Never tried, it can only be guessed at; a few passes tell.
@@ -228,24 +196,15 @@ class ThreadController:
             seen = others is not None and others >= BUSY
             reason = _taken(others or 0.0) if seen else "passes were slower than usual"
             # The first of them may be from before.
-            self._try(count, self._price_now(LATEST), reason, FIRST_WAIT)
+            self._try(count, LATEST, reason, FIRST_WAIT)
             return True
         if others is not None and others >= BUSY:
             price = self._usual.price(count, self.count)
             if price is not None and price * GAIN > slowness * (1.0 + others):
                 return False
-            self._try(count, self._price_now(WINDOW), _taken(others), BLIND_WAIT)
+            self._try(count, WINDOW, _taken(others), BLIND_WAIT)
             return True
         return self._look(count, now)
-
-    def _price_now(self, latest: int) -> float:
-        """What the latest passes cost, in undisturbed ones as they are known by now: when they
-        ran, little may have been known."""
-        paid = usual = 0.0
-        for (seconds, _), kind in list(zip(self._window, self._kinds, strict=True))[-latest:]:
-            paid += seconds
-            usual += self._usual.seconds(self.count, *kind) or seconds
-        return paid / usual
 
     def _look(self, count: int, now: float) -> bool:
         """On an idle machine, see what fewer threads cost, where that was never seen, or where it
@@ -254,12 +213,11 @@ class ThreadController:
         wait = AGAIN if known else 0.0
         if 2 * count < self.count or known > CLOSE:
             return False
-        passes = [seconds for seconds, _ in self._window]
-        extra = ENOUGH * sum(passes) / len(passes) * (self.count / count - 1.0)
+        extra = ENOUGH * self._recent.mean * (self.count / count - 1.0)
         unseen = self._others() is None and not known  # it may be busy: how would one know?
         if not unseen and now - self._since < max(wait, extra / SHARE):
             return False
-        self._try(count, self._price_now(LATEST), _AS_FAST, FIRST_WAIT, look=True)
+        self._try(count, LATEST, _AS_FAST, FIRST_WAIT, look=True)
         return True
 
     def _fewer_are_faster(self) -> bool:
@@ -281,38 +239,31 @@ class ThreadController:
             return
         room = others is not None and self._fits(count, others)
         paid_off = self._paid_off.get(count, False)
-        gone = room and self._failed_busy.get(count, False)  # what made it fail
+        gone = room and self._waits.failed_busy(count)  # what made it fail
         price = self._usual.price(self.count, count)
         if not gone and price is not None and price < CLOSE and now - self._since < SURE_WAIT:
             return  # little to gain, and much to lose where another process comes back
-        if now < self._not_before.get(count, -inf):
-            if not (gone and self._shortcut(now)):
+        if not self._waits.over(count, now):
+            if not (gone and self._waits.cut_short(now)):
                 return
         elif others is not None and not (room or paid_off) and now - self._since < SURE_WAIT:
             return
         reason = _ROOM if room else "more were tried, and are faster"
         wait = FIRST_WAIT if room else BLIND_WAIT if others is None else SURE_WAIT
-        self._try(count, self._price_now(WINDOW), reason, wait)
-
-    def _shortcut(self, now: float) -> bool:
-        """Whether a wait may be cut short once more."""
-        gained = (now - self._refilled) / REFILL
-        self._shortcuts, self._refilled = min(BURST, self._shortcuts + gained), now
-        if self._shortcuts < 1.0:
-            return False
-        self._shortcuts -= 1.0
-        return True
+        self._try(count, WINDOW, reason, wait)
 
     def _try(
-        self, count: int, price: float, reason: str, wait: float, *, look: bool = False
+        self, count: int, latest: int, reason: str, wait: float, *, look: bool = False
     ) -> None:
-        self._waits.setdefault(count, wait)
+        """Begin a trial. `latest`: of how many passes the price is that it has to beat."""
+        self._waits.begin_with(count, wait)
+        price = self._recent.price(self.count, self._usual, latest)
         lasted = self._clock() - self._since
         stay = self._paid / self._undisturbed if self._undisturbed else 1.0
-        self._trial = _Trial(self.count, price, self.reason, self._others(), lasted, stay, look)
+        self._trial = Trial(self.count, price, self.reason, self._others(), lasted, stay, look)
         self._move(count, reason)
 
-    def _judge(self, trial: _Trial) -> None:
+    def _judge(self, trial: Trial) -> None:
         """Keep the count, give it up, or wait for another pass."""
         passes = trial.passes
         if not passes:
@@ -329,7 +280,7 @@ class ThreadController:
             return
         self._end(trial, keep=price < GAIN * trial.before)
 
-    def _end(self, trial: _Trial, *, keep: bool) -> None:
+    def _end(self, trial: Trial, *, keep: bool) -> None:
         count, now, others = self.count, self._clock(), self._others()
         self._trial = None
         if trial.look and trial.passes:
@@ -340,9 +291,9 @@ class ThreadController:
             if trial.look:
                 self._looked[count] = found
         if keep:
-            self._forget()
+            self._recent.clear()
             self._since = now
-            self._not_before.pop(count, None)
+            self._waits.end(count)
             if count > trial.base:  # whatever a look there told
                 self._looked.pop(trial.base, None)
             if count < trial.base and not trial.look:
@@ -351,75 +302,23 @@ class ThreadController:
                 price = self._usual.price(count, trial.base)
                 paid = price is not None and trial.stay < GAIN * price
                 self._paid_off[trial.base] = paid
-                self._waited(trial.base, now, trial.others, PAID if paid else 2.0, short=short)
+                self._waits.left(trial.base, now, trial.others, PAID if paid else 2.0, short=short)
             return
         if not trial.look:
             self._paid_off[count] = False
-            self._waited(count, now, others, 2.0, short=True)
+            self._waits.left(count, now, others, 2.0, short=True)
         self._move(trial.base, trial.earlier)
         self.moves -= 2  # there and back is none
         self._since = now - trial.lasted
-
-    def _waited(
-        self, count: int, now: float, others: float | None, growth: float, *, short: bool
-    ) -> None:
-        """A count was left, after a short time or a long one: when may it be tried again?"""
-        first = FIRST_WAIT if others is not None else BLIND_WAIT
-        wait = min(LAST_WAIT, growth * self._waits.get(count, first)) if short else first
-        self._waits[count] = wait
-        self._not_before[count] = now + wait
-        self._failed_busy[count] = others is not None and others >= BUSY
 
     def _move(self, count: int, reason: str) -> None:
         if count == self.count:
             return
         self.count, self.reason = count, reason
         self.moves += 1
-        self._forget()
+        self._recent.clear()
         self._since = self._clock()
         self._paid = self._undisturbed = 0.0
-
-
-class _Trial:
-    """A few passes on another count.
-
-    Args:
-        base: the count before.
-        before: what its passes cost, in its own undisturbed ones.
-        earlier: why that count.
-        others: cores that other processes used when it began.
-        lasted: seconds on it.
-        stay: what all of its passes in that time cost, in undisturbed ones.
-        look: it is tried on an idle machine, to know.
-    """
-
-    def __init__(
-        self,
-        base: int,
-        before: float,
-        earlier: str,
-        others: float | None,
-        lasted: float,
-        stay: float,
-        look: bool,
-    ) -> None:
-        self.base, self.before, self.lasted, self.stay = base, before, lasted, stay
-        self.earlier, self.others, self.look = earlier, others, look
-        self.passes: list[tuple[float, float]] = []
-        self.unknown = 0
-
-    def add(self, seconds: float, usual: float) -> None:
-        self.passes.append((seconds, usual))
-
-    @property
-    def price(self) -> float:
-        """Of its passes, in undisturbed ones on the count before; without the worst of many."""
-        passes = sorted(self.passes, key=lambda one: one[0] / one[1])
-        return _ratio(passes[:-1] if len(passes) >= ENOUGH else passes)
-
-
-def _ratio(passes: Sequence[tuple[float, float]]) -> float:
-    return sum(seconds for seconds, _ in passes) / sum(usual for _, usual in passes)
 
 
 _ROOM = "other processes leave room for them"

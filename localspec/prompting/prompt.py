@@ -112,16 +112,8 @@ class PromptBuilder:
         return self.rendered(self.text(messages))
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
-        """Token ids of the caller's; one that the model does not have would take the process down.
-
-        Raises:
-            UsageError: there is one.
-        """
-        size = self._model.vocabulary.size
-        for token in tokens:
-            if not 0 <= token < size:
-                raise UsageError(f"There is no token {token}. Ids go from 0 to {size - 1}.")
-        return list(tokens)
+        """See `Vocabulary.checked`."""
+        return self._model.vocabulary.checked(tokens)
 
     @cached_property
     def _template(self) -> ChatTemplate:

@@ -7,7 +7,9 @@ asked for already, and one row for those who have not asked yet:
 
     cost of n rows = T(k) / k + T(others + n) - T(others + 1)
 
-with k answers: its part of a pass without any draft, and all that its further rows add. The less a
+with k answers: its part of a pass without any draft, and all that its further rows add. While an
+answer drafts, others ask for their passes; so what it verifies of its candidates is chosen at what
+further rows cost by then, and of answers that draft side by side each pays for its own. The less a
 further row costs, the more is drafted, and where many rows fill a pass, drafting falls away by
 itself. Slots that a larger pass would have at no cost are filled, by who plans first or with
 padding: T is the least that a pass of so many tokens or more costs.
@@ -18,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from localspec.llama.context import PassWatch
-from localspec.planning.costs import CostCurve
+from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plain_pace import PlainPace
 from localspec.scheduling.members import TARGET, Member, Request
@@ -145,6 +147,12 @@ class SharedProfile(PairProfile):
     def target(self, curve: CostCurve) -> None:
         self.curves.now = curve
 
+    def present_costs(self, costs: VerificationCosts, context: int) -> VerificationCosts:
+        self._curve.look()
+        if self._curve.answers == 1:
+            return costs
+        return self.verification_costs(context, len(costs.least) - 2)
+
     @property
     def threads(self) -> int:
         # What steps brought so far is converted when the number of answers changes, as it is when
@@ -205,9 +213,9 @@ class SharedCurve(CostCurve):
             return self._real.row(most, context)
         return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         if self._member.alone:
-            self._real.observe(n, context, seconds)
+            self._real.observe(n, context, seconds, alike=alike)
 
 
 def _context(requests: Sequence[Request]) -> int:

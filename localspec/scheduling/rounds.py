@@ -19,7 +19,8 @@ from time import perf_counter
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.shared_context import CacheFull, Part
+from localspec.llama.native_context import CacheFull
+from localspec.llama.shared_context import Part
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Lane, Member, Request
 
 GRACE, LEAST_GRACE, MOST_GRACE = 0.1, 5e-4, 5e-3
@@ -38,7 +39,11 @@ class Rounds:
     Args:
         lanes: by DRAFT and TARGET; the first one may be None.
         cells: tokens for which the target's cache has room.
-        chunk: most tokens of prompts in a pass beside steps of other answers.
+        chunk: most tokens of prompts in a pass beside steps of other answers, and of one prompt
+            where others are read.
+        piece: most tokens of prompts in a pass without any step: who comes meanwhile waits for its
+            end. Prompts that are there at once share it, as larger passes read faster. None for as
+            many as a pass can have.
         make_room: drops something from a lane's cache that nobody needs; whether there was any.
         observe: told about each pass: its lane, its requests, its padding and its seconds.
         weigh: how the seconds of such a pass are shared out.
@@ -52,6 +57,7 @@ class Rounds:
         *,
         cells: int,
         chunk: int = CHUNK,
+        piece: int | None = None,
         make_room: Callable[[int], bool] = lambda lane: False,
         observe: Callable[[int, Sequence[Request], int, float], None] = lambda *_: None,
         weigh: Callable[[int, Sequence[Request]], Sequence[float]] | None = None,
@@ -61,6 +67,8 @@ class Rounds:
         self._lanes = lanes
         self._cells = cells
         self._chunk = chunk
+        self._longest = lanes[1].batch
+        self._piece = min(self._longest, piece or self._longest)
         self._make_room, self._observe = make_room, observe
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
         self._pad = pad
@@ -68,6 +76,9 @@ class Rounds:
         # A stream that nobody holds any more may be closed at any moment of any thread, also of the
         # one that has the floor.
         self._floor = threading.RLock()
+        # Who is new cannot wait for the floor: whoever reads a prompt alone keeps it until it sees
+        # somebody come.
+        self._joining = threading.RLock()
         self._members: tuple[Member, ...] = ()  # the oldest first; replaced, never changed
         self._coming: set[Member] = set()
         self._pending: list[Request] = []
@@ -82,14 +93,15 @@ class Rounds:
     def join(self, cells: Callable[[], int]) -> Member:
         """A new member, which is not inside."""
         member = Member(self._floor, cells, self.clock)
-        with self._floor:
+        with self._joining:
             self._members = (*self._members, member)
         return member
 
     def part(self, member: Member) -> None:
         """The opposite; it must not be inside."""
         with self._floor:
-            self._members = tuple(one for one in self._members if one is not member)
+            with self._joining:
+                self._members = tuple(one for one in self._members if one is not member)
             self._wake()
 
     def enter(self, member: Member) -> None:
@@ -152,10 +164,9 @@ class Rounds:
 
     def chunk(self, member: Member) -> int:
         """Tokens that the next piece of its prompt should have at most."""
-        alone = self._direct or not (self._coming or self.others(member))
-        lane = self._lanes[TARGET]
-        assert lane is not None
-        return lane.batch if alone else self._chunk
+        if self._direct:
+            return self._longest
+        return self._chunk if self._coming or self.others(member) else self._piece
 
     # Asking for passes; the caller has the floor.
 
@@ -295,8 +306,8 @@ class Rounds:
         where = self._lanes[lane]
         assert where is not None
         short = [r for r in asked if not r.long]
+        most = self._chunk if short else max(self._chunk, self._piece)
         tokens = rows = read = 0
-        most = self._chunk if short or len(self._members) > 1 else where.batch
         chosen: list[Request] = []
         for request in [*short, *(r for r in asked if r.long)]:
             assert request.part is not None

@@ -139,6 +139,7 @@ class Seats:
         target, draft: the shared caches.
         make_model: makes the draft model over a part of the draft's cache.
         chunk: most tokens of prompts in a pass beside steps of other answers.
+        piece: most tokens of prompts in a pass without any step; None for no limit.
     """
 
     def __init__(
@@ -148,6 +149,7 @@ class Seats:
         make_model: Callable[[SeatCache], DraftModel],
         *,
         chunk: int,
+        piece: int | None = None,
     ) -> None:
         self.crowd = Crowd()
         self.kept = KeptTexts(target, draft)
@@ -155,6 +157,7 @@ class Seats:
             (draft, target),
             cells=target.cells,
             chunk=chunk,
+            piece=piece,
             make_room=lambda lane: self.kept.drop_oldest(),
             observe=self.crowd.passed,
             weigh=self.crowd.weigh,

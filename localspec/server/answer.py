@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Any
 
 from localspec import Chunk, Engine, SamplingParams, Stream
 from localspec.prompting.prompt import Prompt, Tokens
@@ -31,6 +32,8 @@ class Ask:
     logprobs: int | None = None
     prediction: str = ""
     reuse: bool = True
+    messages: Sequence[Mapping[str, Any]] | None = None
+    """What the prompt was made of, where that is a conversation."""
 
 
 async def prepared(engine: Engine, ask: Ask) -> Stream:
@@ -63,14 +66,22 @@ class Answers:
         streams: prepared, not begun.
         gate: where they queue.
         activity: is told what happens.
+        ended: told the numbers of answers that came to their end.
 
     Raises:
         ApiError: the queue is full.
     """
 
-    def __init__(self, streams: Sequence[Stream], gate: Gate, activity: Activity) -> None:
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        gate: Gate,
+        activity: Activity,
+        ended: Callable[[int], object] = lambda number: None,
+    ) -> None:
         self.streams = list(streams)
         self._activity = activity
+        self._told_end = ended
         self._loop = asyncio.get_running_loop()
         self._said: asyncio.Queue[tuple[int, Said]] = asyncio.Queue()
         self._begun = [False] * len(self.streams)
@@ -137,4 +148,5 @@ class Answers:
 
     def _ended(self, number: int, slot: int) -> None:
         seconds = self._activity.ended(slot, self.streams[number])
+        self._told_end(number)
         self._tickets[number].leave(seconds)

@@ -36,22 +36,23 @@ async def model(service: Service, request: Request) -> Response:
 
 
 def _described(host: ModelHost) -> dict[str, Any]:
-    engine = host.engine
+    engine, model = host.engine, host.model
     about = {
         "id": host.name,
         "object": "model",
         "created": host.loaded_at,
         "owned_by": "localspec",
-        "status": {"value": "unloaded" if engine is None else "loaded"},
+        "status": {"value": "unloaded" if model is None else "loaded"},
     }
-    if engine is None:
+    if model is None:
         return about
-    meta = {
-        "n_vocab": engine.model.vocabulary.size,
-        "n_ctx": engine.context_length,
-        "n_ctx_train": engine.model.trained_context,
-        "n_embd": engine.model.width,
-        "size": engine.model.size,
-        "draft": None if engine.draft is None else engine.draft.path.stem,
+    meta: dict[str, Any] = {
+        "n_vocab": model.vocabulary.size,
+        "n_ctx_train": model.trained_context,
+        "n_embd": model.width,
+        "size": model.size,
     }
+    if engine is not None:
+        draft = None if engine.draft is None else engine.draft.path.stem
+        meta |= {"n_ctx": engine.context_length, "draft": draft}
     return {**about, "meta": meta}

@@ -87,7 +87,7 @@ async def turn_of(
         return text, Tokens(engine.prompts.rendered(text))
 
     text, prompt = await asyncio.to_thread(tokens)
-    ask = replace(ask, prompt=prompt)
+    ask = replace(ask, prompt=prompt, messages=messages)
     if tools.tools and (forced or not knows) and ask.grammar is None and ask.json_schema is None:
         ask = replace(ask, json_schema=json.dumps(schema_of_calls(tools)))
     constrained = ask.grammar is not None or ask.json_schema is not None

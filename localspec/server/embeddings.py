@@ -11,9 +11,10 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import Response
 
-from localspec import Engine
 from localspec.errors import NativeError
+from localspec.llama.embedding_model import EmbeddingModel
 from localspec.llama.embeddings import Embedder, Vector
+from localspec.llama.model import Model
 from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.texts import reply
 from localspec.server.service import Service
@@ -49,14 +50,14 @@ class OllamaRequest(Record):
 async def openai(service: Service, request: Request) -> Response:
     """Vectors as OpenAI gives them."""
     wanted = await service.read(request, EmbeddingsRequest)
-    engine = await service.open(wanted.model)
-    if wanted.dimensions not in (None, engine.model.output_width):
+    model = await service.open_model(wanted.model)
+    if wanted.dimensions not in (None, model.output_width):
         raise ApiError(
             400,
-            f"The model's vectors have {engine.model.output_width} numbers. Leave dimensions out.",
+            f"The model's vectors have {model.output_width} numbers. Leave dimensions out.",
             param="dimensions",
         )
-    texts = _tokens(wanted.input, engine)
+    texts = _tokens(wanted.input, model)
     vectors = await _vectors(service, request, texts)
     count = sum(map(len, texts))
     data = [
@@ -70,11 +71,11 @@ async def openai(service: Service, request: Request) -> Response:
 async def llama_cpp(service: Service, request: Request) -> Response:
     """Vectors as llama.cpp's own `/embedding` gives them."""
     wanted = await service.read(request, LlamaRequest)
-    engine = await service.open(wanted.model)
+    model = await service.open_model(wanted.model)
     given = wanted.content if wanted.content is not None else wanted.input
     if given is None:
         raise ApiError(400, "content is missing. Give a text, or several.", param="content")
-    vectors = await _vectors(service, request, _tokens(given, engine))
+    vectors = await _vectors(service, request, _tokens(given, model))
     return reply([{"index": n, "embedding": [one.tolist()]} for n, one in enumerate(vectors)])
 
 
@@ -82,8 +83,8 @@ async def ollama(service: Service, request: Request) -> Response:
     """`/api/embed`."""
     started = time.monotonic()
     wanted = await service.read(request, OllamaRequest)
-    engine = await service.open(wanted.model)
-    texts = _tokens(wanted.input or [], engine)
+    model = await service.open_model(wanted.model)
+    texts = _tokens(wanted.input or [], model)
     vectors = await _vectors(service, request, texts, cut=wanted.truncate is not False)
     return reply(
         {
@@ -99,12 +100,12 @@ async def ollama(service: Service, request: Request) -> Response:
 async def ollama_single(service: Service, request: Request) -> Response:
     """`/api/embeddings`, which takes one text."""
     wanted = await service.read(request, OllamaRequest)
-    engine = await service.open(wanted.model)
-    (vector,) = await _vectors(service, request, _tokens(wanted.prompt, engine), cut=True)
+    model = await service.open_model(wanted.model)
+    (vector,) = await _vectors(service, request, _tokens(wanted.prompt, model), cut=True)
     return reply({"embedding": vector.tolist()})
 
 
-def _tokens(given: Input, engine: Engine) -> list[Sequence[int]]:
+def _tokens(given: Input, model: Model) -> list[Sequence[int]]:
     """The texts as tokens, with what the model wants before them.
 
     Raises:
@@ -120,13 +121,13 @@ def _tokens(given: Input, engine: Engine) -> list[Sequence[int]]:
         found = [one for one in given if not isinstance(one, int)]
     if len(found) > _MOST:
         raise ApiError(400, f"Give at most {_MOST} texts at a time.", param="input")
-    vocabulary = engine.model.vocabulary
+    vocabulary = model.vocabulary
     texts: list[Sequence[int]] = []
     for one in found:
         if isinstance(one, str):
             texts.append(vocabulary.tokenize(one, special=False, add_bos=True))
         else:
-            texts.append(engine.prompts.checked(one))
+            texts.append(vocabulary.checked(one))
     return texts
 
 
@@ -156,7 +157,7 @@ async def _vectors(
     return await in_turn(service, request, work)
 
 
-async def _embedder(service: Service) -> Embedder:
+async def _embedder(service: Service) -> Embedder | EmbeddingModel:
     try:
         return await service.host.embedder()
     except NativeError as error:

@@ -11,19 +11,26 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from localspec import ModelOptions
+from localspec import ModelOptions, Stream
 from localspec.engine import Engine
 from localspec.errors import Cancelled
+from localspec.llama.embedding_model import EmbeddingModel
 from localspec.llama.embeddings import Embedder
+from localspec.llama.model import Model
 from localspec.loading.beside import embedder_beside
 from localspec.server.activity import Activity
+from localspec.server.answer import Ask
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
+from localspec.server.kept_session import KeptSession
 
 logger = logging.getLogger("localspec.server")
 
-Opener = Callable[[Callable[[float], None]], Engine]
-"""Opens the engine; told where to report the loaded fraction."""
+Opened = Engine | EmbeddingModel
+"""What answers, or makes embeddings alone."""
+
+Opener = Callable[[Callable[[float], None]], Opened]
+"""Opens it; told where to report the loaded fraction."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +43,7 @@ class Offer:
         reference: another name it goes by: what the user typed.
         path: its file, where that is known before it is open.
         options: how it is opened.
+        session: the conversation that it goes on with, kept when the server ends.
         needs: bytes of memory that it will take, 0 where nobody can say.
     """
 
@@ -45,6 +53,7 @@ class Offer:
     path: Path | None = None
     options: ModelOptions = field(default_factory=ModelOptions)
     needs: Callable[[], int] = lambda: 0
+    session: KeptSession | None = None
 
 
 class ModelHost:
@@ -77,24 +86,52 @@ class ModelHost:
         self.used = 0.0
         self._max_queue = max_queue
         self._engine: Engine | None = None
-        self._embedder: Embedder | None = None
+        self._embedder: Embedder | EmbeddingModel | None = None
         self._making = asyncio.Lock()
         self._closing = False
         self._thread: threading.Thread | None = None
 
     @property
     def engine(self) -> Engine | None:
-        """The engine, None while it is not open."""
+        """The engine, None while it is not open, or where the model makes embeddings alone."""
         return self._engine
+
+    @property
+    def opened(self) -> Opened | None:
+        """What was opened, None while nothing is."""
+        if self._engine is None and isinstance(self._embedder, EmbeddingModel):
+            return self._embedder
+        return self._engine
+
+    @property
+    def model(self) -> Model | None:
+        """Weights and vocabulary, None while it is not open."""
+        return None if self.opened is None else self.opened.model
 
     def require(self) -> Engine:
         """The engine.
 
         Raises:
-            ApiError: it is not there yet, or never will be.
+            ApiError: it is not there yet, or never will be, or generates no text.
         """
         if self._engine is not None:
             return self._engine
+        self.require_opened()
+        raise ApiError(
+            400,
+            f"{self.name} makes embeddings alone, and no text. Ask it at /v1/embeddings, or start "
+            "the server with a chat model (-m).",
+            param="model",
+        )
+
+    def require_opened(self) -> Model:
+        """The model, whatever it is for.
+
+        Raises:
+            ApiError: it is not there yet, or never will be.
+        """
+        if self.model is not None:
+            return self.model
         if self.error is not None:
             raise ApiError(
                 503, "The model could not be loaded. The server says why where it was started."
@@ -111,19 +148,19 @@ class ModelHost:
         """What clients call the model."""
         if self.offer.name is not None:
             return self.offer.name
-        return "" if self._engine is None else self._engine.model.path.stem
+        return "" if self.model is None else self.model.path.stem
 
     @property
     def path(self) -> Path | None:
         """Its file, None where that is not known yet."""
-        return self.offer.path if self._engine is None else self._engine.model.path
+        return self.offer.path if self.model is None else self.model.path
 
     def goes_by(self, name: str) -> bool:
         """Whether a client that says this means this model."""
         return name in (self.name, self.offer.reference)
 
     async def load(self) -> None:
-        """Open the model; whether that went well is for `engine` and `error` to say."""
+        """Open the model; whether that went well is for `opened` and `error` to say."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
         self.progress, self.error = 0.0, None
 
@@ -150,17 +187,23 @@ class ModelHost:
         if engine is not None:
             await asyncio.to_thread(engine.close)
 
-    async def embedder(self) -> Embedder:
+    def answered(self, ask: Ask, stream: Stream) -> None:
+        """One of its answers came to its end."""
+        if self.offer.session is not None:
+            text = ask.prompt if isinstance(ask.prompt, str) else None
+            self.offer.session.answered(ask.messages or text, stream)
+
+    async def embedder(self) -> Embedder | EmbeddingModel:
         """What makes embeddings of the model, made when it is first asked for.
 
         Raises:
             ApiError: the model is not there.
             NativeError: it cannot make any.
         """
-        engine = self.require()
+        self.require_opened()
         async with self._making:
             if self._embedder is None:
-                options = self.offer.options
+                engine, options = self.require(), self.offer.options
                 self._embedder = await asyncio.to_thread(embedder_beside, engine, options)
             return self._embedder
 
@@ -172,6 +215,8 @@ class ModelHost:
         if self._embedder is not None:
             self._embedder.close()
         if self._engine is not None:
+            if self.offer.session is not None:
+                self.offer.session.keep(self._engine)
             self._engine.close()
 
     def _load(self, tell: Callable[[], None]) -> None:
@@ -181,9 +226,14 @@ class ModelHost:
             self.progress = fraction
 
         try:
-            engine = self.offer.opener(report)
+            opened = self.offer.opener(report)
             self.loaded_at = int(time.time())
-            self._engine = engine
+            if isinstance(opened, EmbeddingModel):
+                self._embedder = opened
+            else:
+                if self.offer.session is not None:
+                    self.offer.session.take_up(opened)
+                self._engine = opened
         except BaseException as error:  # whoever waits for the model has to be told
             self.error = error
         tell()

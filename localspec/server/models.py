@@ -13,9 +13,8 @@ from collections.abc import Callable, Sequence
 
 import psutil
 
-from localspec import Engine
 from localspec.server.failures import ApiError
-from localspec.server.model_host import ModelHost, Offer
+from localspec.server.model_host import ModelHost, Offer, Opened
 from localspec.text import printable
 
 logger = logging.getLogger("localspec.server")
@@ -27,14 +26,14 @@ class Models:
     Args:
         offers: at least one.
         max_queue: answers that may wait for each.
-        loaded: told of every engine that was opened.
+        loaded: told of everything that was opened.
 
     Attributes:
         hosts: of all models, in the order of the offers.
     """
 
     def __init__(
-        self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Engine], None]
+        self, offers: Sequence[Offer], max_queue: int, loaded: Callable[[Opened], None]
     ) -> None:
         self.hosts = [ModelHost(offer, max_queue) for offer in offers]
         self._loaded = loaded
@@ -55,7 +54,7 @@ class Models:
     @property
     def current(self) -> ModelHost:
         """The model that was used last, of those that are loaded; else the first."""
-        there = [host for host in self.hosts if host.engine is not None]
+        there = [host for host in self.hosts if host.opened is not None]
         return max(there, key=lambda host: host.used) if there else self.hosts[0]
 
     def find(self, name: str | None) -> ModelHost:
@@ -89,9 +88,9 @@ class Models:
             ApiError: it is not there yet, or never will be.
         """
         if not self._started:
-            self.hosts[0].require()
+            self.hosts[0].require_opened()
 
-    async def enter(self, host: ModelHost) -> Engine:
+    async def enter(self, host: ModelHost) -> None:
         """Have a model there until `leave`; it is loaded where it is not.
 
         Raises:
@@ -102,15 +101,14 @@ class Models:
         host.users += 1
         host.used = time.monotonic()
         try:
-            if host.engine is None:
+            if host.opened is None:
                 async with self._one_at_a_time:
-                    if host.engine is None:
+                    if host.opened is None:
                         await self._make_room(host)
                         await self._bring(host)
         except BaseException:
             self.leave(host)
             raise
-        return host.require()
 
     def leave(self, host: ModelHost) -> None:
         """A request does not need a model any more."""
@@ -126,14 +124,14 @@ class Models:
         await host.load()
         if host.error is not None:
             raise host.error
-        assert host.engine is not None
-        self._loaded(host.engine)
+        assert host.opened is not None
+        self._loaded(host.opened)
 
     async def _make_room(self, host: ModelHost) -> None:
         """Unload what is in the way of a model, as soon as nobody uses it."""
         need = await asyncio.to_thread(host.offer.needs)
         while True:
-            there = [one for one in self.hosts if one.engine is not None]
+            there = [one for one in self.hosts if one.opened is not None]
             if not there or need <= psutil.virtual_memory().available:
                 return
             idle = [one for one in there if not one.users]

@@ -13,10 +13,10 @@ from types import FrameType
 
 import uvicorn
 
-from localspec import Engine, SamplingParams
+from localspec import SamplingParams
 from localspec.errors import LocalspecError, UsageError
 from localspec.server.app import build
-from localspec.server.model_host import Offer
+from localspec.server.model_host import Offer, Opened
 from localspec.server.models import Models
 from localspec.server.options import ServerOptions
 from localspec.server.protocol import protocol_class
@@ -128,7 +128,7 @@ def serve(
     defaults: SamplingParams,
     *,
     listening: Callable[[str], None],
-    ready: Callable[[Engine], None],
+    ready: Callable[[Opened], None],
 ) -> bool:
     """Answer requests until a signal says to stop.
 
@@ -136,7 +136,7 @@ def serve(
         offers: the models; the first is loaded at once.
         defaults: sampling parameters for what requests do not say.
         listening: told the address, before the model is there.
-        ready: told of every engine that is opened.
+        ready: told of everything that is opened.
 
     Returns:
         Whether all that was being answered came to its end.
@@ -158,7 +158,7 @@ async def _serve(
     offers: Sequence[Offer],
     defaults: SamplingParams,
     listener: socket.socket,
-    ready: Callable[[Engine], None],
+    ready: Callable[[Opened], None],
 ) -> bool:
     common = Common(options, defaults, Models(offers, options.max_queue, ready))
     config = uvicorn.Config(

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from localspec import Engine, SamplingParams, __version__
+from localspec.llama.model import Model
 from localspec.server.activity import Activity, Traffic
 from localspec.server.answer import Answers, Ask, prepared
 from localspec.server.bodies import parse, read_body, validated
@@ -98,15 +99,23 @@ class Service:
         """The engine of the model that a client asks for, which stays until the request is left.
 
         Raises:
-            ApiError: there is no such model, or it is not there yet, or the server is stopping.
+            ApiError: there is no such model, or it is not there yet, or it makes embeddings alone,
+                or the server is stopping.
             LocalspecError: it cannot be loaded.
         """
+        return (await self._enter(name)).require()
+
+    async def open_model(self, name: str | None) -> Model:
+        """The same where it need not generate text."""
+        return (await self._enter(name)).require_opened()
+
+    async def _enter(self, name: str | None) -> ModelHost:
         self._require_open()
         models = self.common.models
         host = models.find(name)
-        engine = await models.enter(host)
+        await models.enter(host)
         self._entered = host
-        return engine
+        return host
 
     def leave(self) -> None:
         """The request is over."""
@@ -173,4 +182,10 @@ class Service:
             for stream in streams:
                 pieces = b"".join(engine.token_bytes(token) for token in stream.context)
                 logger.info("prompt: %s", json.dumps(pieces.decode("utf-8", "replace")))
-        return Answers(streams, self.gate, self.activity)
+        host = self.host
+        return Answers(
+            streams,
+            host.gate,
+            host.activity,
+            lambda number: host.answered(asks[number], streams[number]),
+        )

@@ -54,12 +54,22 @@ def test_kinds_of_text_count_alike() -> None:
 
 
 def test_what_the_model_of_costs_is_off_moves_all_types() -> None:
-    kinds = (TextKind("story", 100, 100, plain=[40.0, 0.5], planned=[40.0, 0.8]),)
+    kinds = (TextKind("story", 100, 100, plain=[40.0, 0.4], planned=[40.0, 0.8]),)
     own, flat = forecasts(_pair(kinds=kinds), _costs(IQ4_NL=FLAT))
-    assert own.plain == pytest.approx(80.0)
+    assert own.plain == pytest.approx(100.0)
     assert own.drafting == pytest.approx(50.0)
-    assert flat.plain == pytest.approx(80.0)
+    assert flat.plain == pytest.approx(100.0)
     assert flat.drafting == pytest.approx(0.5 * 500.0)
+
+
+def test_plain_decoding_says_what_a_plain_pass_takes() -> None:
+    """Not what passes over several tokens take."""
+    kinds = (TextKind("story", 100, 100, plain=[40.0, 0.2]),)
+    own, flat = forecasts(_pair(kinds=kinds), _costs(IQ4_NL=FLAT))
+    assert own.plain == pytest.approx(200.0)
+    assert own.drafting == pytest.approx(200.0)
+    assert flat.plain == pytest.approx(200.0)
+    assert flat.drafting == pytest.approx(9 / (8 * 0.001 + 0.010))
 
 
 def test_without_a_draft_there_is_the_plain_speed() -> None:

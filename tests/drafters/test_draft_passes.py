@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from localspec.decoding.auto_sources import Growing, Prediction, RankedLogits
 from localspec.decoding.distribution import Distribution
-from localspec.decoding.interfaces import Growing, Prediction, RankedLogits
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.interfaces import LookupSource, Plan
+from localspec.decoding.auto_sources import LookupSource
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.planning.acceptance_estimator import logit
@@ -213,6 +214,16 @@ def test_place_behind_imagined_tokens_expects_what_the_place_behind_the_text_wou
         assert found.features[1] == expected.features[1], "the length of the match"
     here, fresh = source.place(session_of(TEXT)), begun(TEXT).place(session_of(TEXT))
     assert (here.match, here.streak) == (fresh.match, fresh.streak)
+
+
+def test_behind_tokens_that_were_expected_the_rest_of_them_is_expected() -> None:
+    source = begun(TEXT)
+    place = source.place(session_of(TEXT))
+    wanted = list(islice(source.expected(place), 6))
+    assert len(wanted) == 6
+    for n, prediction in enumerate(wanted[:-1], 1):
+        place = source.follow(place, prediction.token)
+        assert list(islice(source.expected(place), 6 - n)) == wanted[n:]
 
 
 def test_streak_goes_on_behind_imagined_tokens_that_were_expected() -> None:

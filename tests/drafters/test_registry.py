@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import LookupSource, Prediction
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import LookupSource, Plan, Prediction, Step
+from localspec.decoding.interfaces import Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import BestLossless
@@ -25,6 +26,7 @@ from localspec.errors import UsageError
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.pair_profile import PairProfile
 from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.support.learned import learned
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -47,7 +49,9 @@ for_all = pytest.mark.parametrize("name", REGISTRY)
 
 
 def parts_for(name: str, model: ToyModel = CYCLE) -> Parts:
-    """A draft model only where the registration asks for one."""
+    """A draft model, or something learned, only where the registration asks for it."""
+    if REGISTRY[name].needs_datastore:
+        return Parts(datastore=learned([0, 1, 2] * 20))
     if not REGISTRY[name].needs_model:
         return Parts()
     return Parts(DraftModel(ToyCache(model), model.size))
@@ -146,7 +150,7 @@ def test_sources_with_the_same_parts_share_them(name: str) -> None:
 def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
     registration = REGISTRY[name]
     if not registration.needs_model:
-        assert registration.build(Parts()).native_seconds == 0.0
+        assert registration.build(parts_for(name)).native_seconds == 0.0
         return
     with pytest.raises(UsageError, match=re.escape(f"'{name}' needs a draft model")):
         answer(Drafting(drafter=name), Parts())

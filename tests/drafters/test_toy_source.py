@@ -13,8 +13,9 @@ import pytest
 from localspec import Drafting, Engine, SamplingParams
 from localspec.bench.arms import localspec_arms
 from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import LookupSource, Prediction
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import LookupSource, Plan, Prediction, Step
+from localspec.decoding.interfaces import Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Rows

@@ -285,6 +285,24 @@ def test_no_token_of_one_answer_gets_into_another(parallel: ParallelEngine) -> N
 # What can be asked for.
 
 
+def test_a_late_cancel_does_not_end_the_next_answer(parallel: ParallelEngine) -> None:
+    """Whoever cancels may have looked up the seat before another answer took it."""
+
+    def begun() -> tuple[Stream, Any]:
+        stream = parallel.stream("Once upon a time", max_tokens=COUNT, sampling=GREEDY)
+        next(stream)
+        return stream, stream._holder
+
+    first, late = begun()
+    seat = late.seat
+    first.close()
+    second, place = begun()
+    assert place.seat is seat
+    late.seat = seat
+    parallel.stop(late)
+    assert second.completion().finish_reason == "length"
+
+
 def test_one_at_a_time_is_the_engine_of_always() -> None:
     with localspec.load(options=ModelOptions(context=128), parallel=1) as engine:
         assert type(engine) is Engine

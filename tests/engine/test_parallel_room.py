@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -18,8 +18,10 @@ from localspec import (
     SamplingParams,
     UsageError,
 )
+from localspec.decoding.sampling import Rows
 from localspec.llama import library
 from localspec.llama.context import Context
+from localspec.llama.shared_context import Part, SharedContext
 from localspec.parallel_engine import ParallelEngine
 from localspec.stream import Stream
 from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask
@@ -31,7 +33,8 @@ from tests.support.together import together
 @pytest.fixture(scope="module")
 def parallel() -> Iterator[ParallelEngine]:
     """The embedded pair for four answers at once."""
-    options = ModelOptions(context=2048, threads=library.default_threads(), parallel=4)
+    threads = library.default_threads()
+    options = ModelOptions(context=2048, threads=threads, parallel=4, parallel_chunk=64)
     with localspec.load(options=options) as pair:
         assert isinstance(pair, ParallelEngine)
         make_drafts_cheap(pair)
@@ -272,3 +275,46 @@ def test_logits_beside_an_answer(parallel: ParallelEngine) -> None:
     ]
     found = together(work)
     assert np.abs(np.asarray(found[0]) - alone).max() < 0.3
+
+
+# Prompts.
+
+
+def test_a_short_request_does_not_wait_for_a_long_prompt(
+    parallel: ParallelEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the piece that is being read, two passes with a chunk at most, and for one chunk
+    that was asked for before it came; then its own prompt is read."""
+    decode, passes = SharedContext.decode, [0]
+
+    def counted(self: SharedContext, parts: Sequence[Part], padding: int = 0) -> list[Rows]:
+        if self is parallel._seats.shared[0]:
+            passes.append(sum(len(part.tokens) for part in parts))
+        return decode(self, parts, padding)
+
+    monkeypatch.setattr(SharedContext, "decode", counted)
+    begun, counts = threading.Event(), []
+
+    def long() -> None:
+        parallel.stream(
+            LONG * 3,
+            max_tokens=2,
+            sampling=GREEDY,
+            reuse=False,
+            progress=lambda done, _: begun.set() if done > 128 else None,
+        ).completion()
+        counts.append(len(passes))
+
+    def short() -> None:
+        begun.wait(60)
+        counts.append(len(passes) - 1)  # one may be made already
+        stream = parallel.stream("Once upon a time", max_tokens=2, sampling=GREEDY, reuse=False)
+        next(stream)
+        counts.append(len(passes))
+        stream.completion()
+
+    assert together([long, short]) == [None, None]
+    before, first, end = sorted(counts)
+    assert end - first > 5, "the long prompt went on being read"
+    assert sum(passes[before:first]) <= (2 + 2 + 1) * 64 + 8
+    assert first - before <= 4

@@ -179,12 +179,11 @@ def test_nothing_is_asked_of_llama_cpp_where_nothing_changes(
     context: Context, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     context.want_hidden((0, model.layers))
-
-    def none(*_: object) -> None:
-        raise AssertionError("it is asked again")
-
-    monkeypatch.setattr(hidden, "_function", none)
+    asked: list[object] = []
+    monkeypatch.setattr(hidden, "_function", lambda *what: asked.append(what))
     context.want_hidden((0, model.layers))
+    context.want_hidden((0,))  # the same taps
+    assert asked == []
 
 
 def test_layers_that_there_are_not(context: Context, model: Model) -> None:

@@ -13,8 +13,9 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from localspec.llama.native_context import CacheFull
 from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import CacheFull, Part, SharedContext
+from localspec.llama.shared_context import Part, SharedContext
 from tests.llama.test_grown_trees import NOISE, distance, fresh
 from tests.support import ggufs
 

@@ -50,6 +50,7 @@ class Machine:
         price: of a pass of the draft model over a token, in T(1).
         pace: factor of every pass, by what passes have been made.
         dearer: factor of passes over n > 1 tokens, by n and the passes made.
+        changed: factor of a plain pass behind one of another size.
     """
 
     shape: Sequence[float]
@@ -57,12 +58,14 @@ class Machine:
     price: float = 0.1
     pace: Callable[[int], float] = lambda passes: 1.0
     dearer: Callable[[int, int], float] = lambda n, passes: 1.0
+    changed: float = 1.0
     clock: Clock = field(default_factory=Clock)
     passes: int = 0
+    before: int = 0
 
     @property
     def plain(self) -> float:
-        """Seconds of a plain pass, at present."""
+        """Seconds of a pass of plain decoding, at present."""
         return self.one * self.shape[0] * self.pace(self.passes)
 
     def curve(self, n: int) -> float:
@@ -71,8 +74,9 @@ class Machine:
         return self.one * (self.shape[n - 1] if n <= last else self.shape[-1] * n / last)
 
     def target(self, n: int) -> float:
+        before, self.before = self.before, n
         if n == 1:
-            return self.plain
+            return self.plain * (1.0 if before == 1 else self.changed)
         return self.curve(n) * self.pace(self.passes) * self.dearer(n, self.passes)
 
     def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from localspec.decoding.interfaces import Plan, Prediction
+from localspec.decoding.auto_sources import Prediction
+from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -17,7 +18,7 @@ def expects(token: int, chance: float) -> Prediction:
 
 
 class ListedSource:
-    """Expects the same tokens behind every text; implements `interfaces.LookupSource`.
+    """Expects the same tokens behind every text; implements `auto_sources.LookupSource`.
 
     Attributes:
         asked: how often it was asked for a place.

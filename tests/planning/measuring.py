@@ -32,7 +32,7 @@ SHAPES: Mapping[str, Sequence[float]] = {
 class Steady(CostCurve):
     """A curve that no step changes."""
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         """Nothing to learn."""
 
 

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.driver import drive
-from localspec.decoding.interfaces import Limits, Plan, Prediction, Step
+from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel

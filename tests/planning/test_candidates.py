@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.decoding.interfaces import Prediction
+from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.tree import ROOT
 from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
 from localspec.planning.candidates import LEAST_REACH, Candidates

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from localspec.planning.costs import CostCurve
+from localspec.planning.size_change import SizeChange
 
 TILES = {1: 1.0, 2: 1.8, 3: 2.6, 4: 1.7, 5: 2.5, 6: 3.3, 7: 4.1, 8: 3.1}
 """Made-up milliseconds of a machine whose kernels work in tiles of four."""
@@ -289,6 +290,25 @@ def test_plain_passes_confirm_the_pace() -> None:
     for _ in range(8):
         curve.observe(1, 0, TILES[1])
     assert curve.plain(0) == pytest.approx(TILES[1], rel=0.1)
+
+
+def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
+    """The second tells what the first took longer, which is no plain decoding's."""
+    curve = curve_of(TILES)
+    curve.observe(1, 0, TILES[1])
+    for pair in range(30):
+        curve.observe(4, 0, TILES[4])
+        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
+        assert curve.doubtful == (pair < SizeChange.ENOUGH)
+        curve.observe(1, 0, TILES[1])
+        assert not curve.doubtful
+    for _ in range(20):
+        curve.observe(4, 0, TILES[4])
+        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
+        assert not curve.doubtful
+    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
+    again = CostCurve.from_dict(curve.as_dict())
+    assert again.size_change.factor == curve.size_change.factor > 1.02
 
 
 def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:

@@ -160,6 +160,17 @@ def test_plain_passes_that_get_cheaper_by_themselves_are_found_out(text: str) ->
         assert run.worst <= foreseeable(machine, run) + UNPROVEN * machine.one, at
 
 
+@pytest.mark.parametrize("longer", [1.05, 1.08])
+def test_plain_passes_that_take_longer_behind_drafts_are_no_measure(longer: float) -> None:
+    """Drafts that bring a token each and take nearly two plain passes: by plain passes that stand
+    behind drafted steps they would seem to pay, for as long as the text goes on."""
+    shape = [1.0, *(1.9 + 0.5 * n for n in range(7))]
+    machine = Machine(shape, price=0.02, changed=longer)
+    profile, run = answers(machine, TEXTS["one token"], lengths=(1500,))
+    assert run.worst <= foreseeable(machine, run)
+    assert profile.target.plain(0) == pytest.approx(machine.one, rel=0.005)
+
+
 segments = st.lists(
     st.tuples(st.integers(1, 80), st.sampled_from([1.0, 1.1, 1.4, 2.0, 3.0])),
     min_size=1,

@@ -6,7 +6,9 @@ import pytest
 
 from localspec.llama.shared_context import Part
 from localspec.planning.costs import CostCurve
+from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import PairProfile
+from localspec.planning.plan import AdaptivePlan, Candidate
 from localspec.scheduling.crowd import Crowd
 from localspec.scheduling.members import DRAFT, TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds
@@ -87,6 +89,34 @@ def test_the_more_answers_the_fewer_drafts() -> None:
     assert lengths[0] >= 3
     assert lengths == sorted(lengths, reverse=True)
     assert lengths[-1] == 0
+
+
+def test_who_drafted_beside_others_verifies_at_what_rows_cost_by_then() -> None:
+    """All planned before any of them asked for rows; the last one finds none left that pay."""
+    table = Table(4, {n: 1.0 + 0.05 * n + 0.01 * n * n for n in (1, 2, 4, 8, 16, 24, 32, 64)})
+    views = [table.view(number) for number in range(4)]
+    candidates = [
+        Candidate(n, n - 1, n + 1, "any", None, (), 0.8, 0.8 ** (n + 1), None, False)
+        for n in range(8)
+    ]
+    plans = [view.verification_costs(0, 8) for view in views]
+    counts = []
+    for view, costs, member in zip(views, plans, table.members, strict=True):
+        plan = AdaptivePlan("auto", 8, costs=costs, rate=1.0 / costs.least[1])
+        value = DraftValue(plan)
+        asked = len(value.select(candidates)[0])
+        value.reprice(view.present_costs(costs, 0))
+        counts.append(len(value.select(candidates)[0]))
+        assert counts[-1] <= asked
+        member.request = request(member, 1 + counts[-1])
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] == asked > counts[-1]
+
+
+def test_alone_the_costs_of_the_plan_hold() -> None:
+    table = Table(1)
+    costs = table.view().verification_costs(0, 8)
+    assert table.view().present_costs(costs, 0) is costs
 
 
 def test_rows_that_cost_nothing_are_taken_by_one_only() -> None:

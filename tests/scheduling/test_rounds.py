@@ -10,7 +10,8 @@ import pytest
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
-from localspec.llama.shared_context import CacheFull, Part
+from localspec.llama.native_context import CacheFull
+from localspec.llama.shared_context import Part
 from localspec.scheduling import rounds
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
 from localspec.scheduling.rounds import Rounds

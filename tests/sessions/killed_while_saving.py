@@ -34,28 +34,46 @@ def main(folder: Path, times: int, seed: int) -> None:
             engine.save_session(folder / f"{number}.session", number)
             wanted.append(answer(engine, prompt))
         for number in range(times):
+            begun, told = os.pipe()
             child = os.fork()
             if not child:
-                save_for_ever(engine, path, folder)
+                save_for_ever(engine, path, folder, told)
+            os.close(told)
+            # Some files are complete and another one is begun, however slow the machine is; the
+            # first child of all may be killed over its first file.
+            for _ in range(2 + chance.randrange(3) if number else 1):
+                assert os.read(begun, 1), "the child ended by itself"
             partial = path.with_name(f"{path.name}.{child}.partial")
-            time.sleep(chance.uniform(0.0, 0.04))
-            while number % 5 and not partial.exists():
-                pass  # most of them once a file is being written
-            time.sleep(chance.choice((0.0, chance.uniform(0.0, 0.003))))
+            partly += stopped(child, partial, chance, within=bool(number % 5))
             os.kill(child, signal.SIGKILL)
             os.waitpid(child, 0)
-            partly += partial.exists()
+            os.close(begun)
             look(engine, path, wanted, number)
     print(partly)
 
 
-def save_for_ever(engine: localspec.Engine, path: Path, folder: Path) -> None:
-    """One conversation and the other in turns, each with what the models have read of it."""
+def stopped(child: int, partial: Path, chance: random.Random, *, within: bool) -> bool:
+    """Stop a child at some moment, which is `within` the writing of a file if that is wanted;
+    returns whether it was."""
+    while True:
+        time.sleep(chance.choice((0.0, chance.uniform(0.0, 0.02))))
+        os.kill(child, signal.SIGSTOP)
+        _, status = os.waitpid(child, os.WUNTRACED)
+        assert os.WIFSTOPPED(status), "the child ended by itself"
+        if partial.exists() or not within:
+            return partial.exists()
+        os.kill(child, signal.SIGCONT)
+
+
+def save_for_ever(engine: localspec.Engine, path: Path, folder: Path, told: int) -> None:
+    """One conversation and the other in turns, each with what the models have read of it; `told`
+    gets a byte before each file."""
     while True:
         for number in range(len(PROMPTS)):
             opened = SessionFile(folder / f"{number}.session")
             engine._sessions.states.restore(opened)
             for _ in range(8):
+                os.write(told, b".")
                 engine.save_session(path, number)
 
 
@@ -65,9 +83,9 @@ def look(engine: localspec.Engine, path: Path, wanted: list[str], number: int) -
         context.clear()
     opened = engine.open_session(path)
     assert opened.notices == (), opened.notices
-    if opened.conversation is None:
+    if opened.conversation is None:  # in the middle of the very first one
         assert not path.exists()
-        assert number < 20, "never was a file complete"
+        assert number == 0, "what was complete is gone"
         return
     got = answer(engine, PROMPTS[opened.conversation])
     assert got == wanted[opened.conversation]

@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
+PATIENCE = 1800.0
+"""Seconds until one that hangs fails: no measure of speed, as the machine may do other work."""
 
 
 def test_fifty_kills(tmp_path: Path) -> None:
@@ -15,8 +17,8 @@ def test_fifty_kills(tmp_path: Path) -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert int(done.stdout) >= 10, "hardly any was in the middle of a file: it shows nothing"
+    assert int(done.stdout) >= 40, "four of five are in the middle of a file"

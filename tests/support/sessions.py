@@ -75,7 +75,7 @@ class AgreedCosts(CostCurve):
     divides the seconds of a step by the pace, sees steps that take what was agreed.
     """
 
-    def observe(self, n: int, context: int, seconds: float) -> None:
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
         self.set_pace(seconds / self.seconds(n, context))
 
 

@@ -8,7 +8,7 @@ from contextlib import closing, contextmanager
 from typing import TypeVar
 
 from localspec import Drafting
-from localspec.answer_request import Answer
+from localspec.answering import Answer
 from localspec.decoding.interfaces import Step
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import SamplingParams

@@ -42,8 +42,9 @@ async def slots(service: Service, request: Request) -> Response:
 
 async def metrics(service: Service, request: Request) -> Response:
     """All figures, as Prometheus reads them."""
-    engine = service.engine()
-    lines = [*_llama_cpp(service), *_own(service, engine)]
+    service.require_started()
+    engine = service.host.engine  # a model that makes embeddings alone has none
+    lines = [*_llama_cpp(service), *([] if engine is None else _own(service, engine))]
     return Response("\n".join(lines) + "\n", media_type="text/plain; version=0.0.4")
 
 

@@ -1,0 +1,245 @@
+"""What may be asked of an engine, and the answer that is made of it."""
+
+from __future__ import annotations
+
+import secrets
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from localspec.decoding.acceptance import AcceptanceRule
+from localspec.decoding.interfaces import Step
+from localspec.decoding.random_source import SeededRandom
+from localspec.decoding.rules import acceptance_rule
+from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
+from localspec.decoding.session import Session
+from localspec.decoding.stats import GenerationStats
+from localspec.drafters.composition import require
+from localspec.drafters.heterogeneous import HeterogeneousDraftModel
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
+from localspec.errors import UsageError
+from localspec.prompting.detokenizer import Detokenizer
+from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
+from localspec.prompting.template import Message
+from localspec.stream import Completion, Holder, Stream
+
+if TYPE_CHECKING:
+    from localspec.llama.model import Model
+    from localspec.llama.vocabulary import Vocabulary
+    from localspec.retrieval.datastore import Datastore
+
+
+@dataclass(slots=True, kw_only=True)
+class Answer:
+    """What was asked for, as it is begun."""
+
+    session: Session
+    sampling: SamplingParams
+    drafting: Drafting
+    rule: AcceptanceRule
+    stats: GenerationStats
+    prediction: Sequence[int] = ()
+    reuse: bool = True
+    progress: Callable[[int, int], None] | None
+
+
+class Answering(ABC):
+    """Whatever answers, over one target: it makes a stream of a prompt and what is said with it.
+
+    Attributes:
+        model: the target.
+        vocabulary: where the draft model has another one than the target, how much of it they share
+            and how drafts are made all the same; None where the token ids agree.
+        context_length: tokens that prompt and answer may have together.
+    """
+
+    model: Model
+    _parts: Parts
+    _prompts: PromptBuilder
+    _drafting: Drafting
+    _datastore: Datastore
+
+    @property
+    @abstractmethod
+    def context_length(self) -> int: ...
+
+    @abstractmethod
+    def _check_open(self) -> None:
+        """Raise UsageError where there is nothing left that could answer."""
+
+    @abstractmethod
+    def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
+        """Who lets an answer begin, and what begins it."""
+
+    @property
+    def vocabulary(self) -> str | None:
+        model = self._parts.model
+        return model.summary if isinstance(model, HeterogeneousDraftModel) else None
+
+    def stream(
+        self,
+        prompt: Prompt | Tokens,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+        logprobs: int | None = None,
+        prediction: str = "",
+        reuse: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Stream:
+        """Start an answer; iterate the result for its chunks.
+
+        Args:
+            prompt: chat messages, raw text, or `Tokens`.
+            max_tokens: longest answer; None goes on to the end of the context.
+            stop: one or more strings that end the answer.
+            sampling: how tokens are picked.
+            grammar: GBNF text that the answer has to match.
+            json_schema: a JSON schema that the answer has to match.
+            drafting: how to draft, instead of what the engine was loaded with.
+            overflow: what to do with messages longer than the context: "error", or "drop_oldest"
+                to leave out the oldest turns (never a leading system message, never the last),
+                which `stats.notices` then says.
+            logprobs: tell the target's log-probability of each token in `Chunk.step.logprobs`, and
+                this many of the most probable ones; None for neither.
+            prediction: text that much of the answer may be like (the file that is to be edited,
+                say); the n-gram drafts from it, and the answer stays what it would have been.
+            reuse: whether what was read of earlier prompts may serve; without it all of the prompt
+                is read again, in passes of the same shapes every time, which give the same bits.
+            progress: called with tokens done and tokens to do while the prompt is read.
+
+        Raises:
+            UsageError: an option out of its range, an invalid grammar or schema.
+            ContextOverflow: the prompt leaves no room for an answer.
+        """
+        self._check_open()
+        stops = _checked_stops(stop)
+        if max_tokens is not None and max_tokens < 1:
+            raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
+        sampling = sampling or SamplingParams()
+        drafting = drafting or self._drafting
+        stats = GenerationStats()
+        tokens = self._prompts.tokens(prompt, max_tokens, overflow, stats)
+        seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        session = Session(
+            tokens,
+            Sampler(sampling, self.model.vocabulary.size),
+            SeededRandom(seed),
+            limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
+            ends=self.model.vocabulary.ends,
+            constraint=_constraint_of(self.model.vocabulary, grammar, json_schema),
+            logprobs=logprobs,
+        )
+        predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
+        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
+        stats.notices += self._datastore.refresh()
+        require(drafting, self._parts)
+        stats.prompt_tokens, stats.seed = len(tokens), seed
+        stats.rule, stats.lossless = rule.name, rule.lossless
+        stats.vocabulary = self.vocabulary
+
+        answer = Answer(
+            session=session,
+            sampling=sampling,
+            drafting=drafting,
+            rule=rule,
+            stats=stats,
+            prediction=predicted[: self.context_length],
+            reuse=reuse,
+            progress=progress,
+        )
+        assembler = Detokenizer(self.model.vocabulary.piece, stops)
+        when_full = None
+        if session.limit == self.context_length:
+            when_full = (
+                f"The context of {self.context_length} tokens is full, and the answer ends there. "
+                "Open the model with a longer one (--ctx) to go on."
+            )
+        holder, start = self._holder(answer)
+        return Stream(holder, session, assembler, stats, start, when_full=when_full)
+
+    def chat(
+        self,
+        messages: Sequence[Message],
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+        overflow: str = "error",
+    ) -> Completion:
+        """Answer chat messages; see `stream` for the arguments and errors."""
+        return self.stream(
+            messages,
+            max_tokens=max_tokens,
+            stop=stop,
+            sampling=sampling,
+            grammar=grammar,
+            json_schema=json_schema,
+            drafting=drafting,
+            overflow=overflow,
+        ).completion()
+
+    def generate(
+        self,
+        text: str,
+        *,
+        max_tokens: int | None = None,
+        stop: str | Sequence[str] = (),
+        sampling: SamplingParams | None = None,
+        grammar: str | None = None,
+        json_schema: str | None = None,
+        drafting: Drafting | None = None,
+    ) -> Completion:
+        """Continue raw text, without a chat template; see `stream`."""
+        return self.stream(
+            text,
+            max_tokens=max_tokens,
+            stop=stop,
+            sampling=sampling,
+            grammar=grammar,
+            json_schema=json_schema,
+            drafting=drafting,
+        ).completion()
+
+
+def _constraint_of(
+    vocabulary: Vocabulary, grammar: str | None, json_schema: str | None
+) -> Constraint | None:
+    """What an answer has to match, None where it may be anything.
+
+    Args:
+        grammar: GBNF text.
+        json_schema: a JSON schema.
+
+    Raises:
+        UsageError: both are given, or the one given is invalid.
+    """
+    from localspec.llama.grammar import Grammar
+
+    if grammar is not None and json_schema is not None:
+        raise UsageError("A grammar and a JSON schema exclude each other. Give one of them.")
+    if json_schema is not None:
+        return Grammar.from_json_schema(vocabulary, json_schema)
+    return None if grammar is None else Grammar(vocabulary, grammar)
+
+
+def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:
+    """One or more strings that end an answer.
+
+    Raises:
+        UsageError: one is empty, or no string.
+    """
+    stops = (stop,) if isinstance(stop, str) else tuple(stop)
+    if any(not isinstance(text, str) or not text for text in stops):
+        raise UsageError("A stop string is empty. Leave it out, or give some text.")
+    return stops

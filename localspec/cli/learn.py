@@ -1,0 +1,286 @@
+"""`localspec learn`: texts that drafts are looked up in."""
+
+from __future__ import annotations
+
+import json as json_format
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.output import Console
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from localspec.llama.vocabulary import Vocabulary
+    from localspec.retrieval.learning import VocabularyFacts
+    from localspec.retrieval.manifest import Manifest
+
+EXAMPLES = """\
+Examples:
+  localspec learn ~/code/project -m smollm2
+  localspec learn --history
+  localspec learn --list
+  localspec learn --forget ~/code/project"""
+
+HISTORY = "history"
+"""Under which all conversations are listed and forgotten."""
+
+Paths = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[PATH]...",
+        show_default=False,
+        help="Files, and folders of text and code; what .gitignore names is left out.",
+    ),
+]
+FromHistory = Annotated[
+    bool, typer.Option("--history", help="The conversations of 'localspec chat'.")
+]
+Listing = Annotated[bool, typer.Option("--list", help="Show what was learned.")]
+Forget = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--forget",
+        metavar="NAME",
+        show_default=False,
+        help="Remove what was learned under a name that --list shows, for every vocabulary. "
+        "Repeatable.",
+    ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        *("-m", "--model"),
+        metavar="REF",
+        show_default=False,
+        help="The model whose vocabulary it is for, and every other model that has the same. "
+        "Default the embedded model. (LOCALSPEC_MODEL)",
+    ),
+]
+
+
+def learn(
+    context: typer.Context,
+    paths: Paths = None,
+    history: FromHistory = False,
+    listing: Listing = False,
+    forget: Forget = None,
+    model: Model = None,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Learn texts: answers that repeat them are drafted from there, at no cost.
+
+    What was learned is kept in localspec's data folder, tokens and all, until
+    it is forgotten. Answers stay what they would have been. What was learned
+    under the same path before is replaced.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    modes = [bool(paths or history), listing, bool(forget)]
+    if sum(modes) != 1:
+        raise UsageError(
+            "Say what to learn (PATH or --history), or --list what was, or --forget a NAME: one of "
+            "these."
+        )
+    if listing:
+        return _list(console, json)
+    if forget:
+        return _forget(console, forget, json)
+    return _learn(console, paths or [], history, model, json)
+
+
+def _learn(
+    console: Console, paths: Sequence[Path], history: bool, model: str | None, json: bool
+) -> int:
+    from localspec.retrieval.learning import learn as learn_texts
+    from localspec.retrieval.texts import Skipped, texts_in
+
+    began, skipped = time.perf_counter(), Skipped()
+    for path in paths:
+        if not path.expanduser().exists():
+            raise UsageError(f"There is no file or folder {path}. Check the path.")
+    with _vocabulary(model) as (vocabulary, facts):
+        texts = {
+            str(path.expanduser().resolve()): _tokens(
+                vocabulary, texts_in(path.expanduser(), skipped), console
+            )
+            for path in paths
+        }
+        if history:
+            for name, messages in _conversations():
+                texts[name] = _tokens(vocabulary, iter(messages), console)
+    tokenized = time.perf_counter()
+    count, tokens = sum(map(len, texts.values())), sum(len(t) for k in texts.values() for t in k)
+    note = skipped.sentence()
+    if note:
+        console.notice(note)
+    if not count:
+        raise UsageError("There is no text in it. Give files or folders with UTF-8 text.")
+    console.progress(f"sorting {tokens:,} tokens", at_once=True)
+    manifest = learn_texts(facts, texts)
+    done = time.perf_counter()
+    if json:
+        answer = {
+            "texts": count,
+            "tokens": tokens,
+            "tokenizing_seconds": round(tokenized - began, 3),
+            "sorting_seconds": round(done - tokenized, 3),
+            "datastore_tokens": manifest.tokens,
+        }
+        console.answer(json_format.dumps(answer) + "\n")
+    else:
+        console.say(
+            f"Learned {count:,} texts, {tokens:,} tokens of the vocabulary of {manifest.model}, in "
+            f"{done - began:.1f} s. Every answer of a model that has it looks its drafts up there."
+        )
+    return 0
+
+
+def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> list[Sequence[int]]:
+    """Of each text."""
+    import numpy as np
+
+    found: list[Any] = []
+    total = 0
+    for text in texts:
+        tokens = vocabulary.tokenize(text, special=False, add_bos=False)
+        found.append(np.array(tokens, np.int32))
+        total += len(tokens)
+        console.progress(f"{len(found):,} texts, {total:,} tokens")
+    return found
+
+
+@contextmanager
+def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, VocabularyFacts]]:
+    """Of a model, whose weights stay where they are."""
+    from localspec.gguf.description import require_undamaged
+    from localspec.hub import resolution
+    from localspec.llama.model import Model
+    from localspec.llama.options import ModelOptions
+    from localspec.retrieval.learning import VocabularyFacts
+    from localspec.settings import load_settings
+
+    path = resolution.find(reference or load_settings().model).path
+    require_undamaged(path)
+    with Model(path, ModelOptions(), vocabulary_alone=True) as model:
+        vocabulary = model.vocabulary
+        yield vocabulary, VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, model.name)
+
+
+def _conversations() -> Iterator[tuple[str, list[str]]]:
+    """The names of all conversations, and what was said in them."""
+    from localspec import paths
+    from localspec.errors import HistoryError
+    from localspec.history.history import History
+    from localspec.retrieval.manifest import CONVERSATION
+
+    if not paths.history_file().exists():
+        raise UsageError("There is no history yet. `localspec chat` begins one.")
+    store = History(repair=False)
+    try:
+        if store.trouble is not None:
+            raise HistoryError(store.trouble.text)
+        for summary in store.list(limit=1_000_000):
+            conversation = store.load(summary.id)
+            messages = [m.content for m in conversation.messages.values() if m.content]
+            if messages:
+                yield CONVERSATION + summary.id, messages
+    finally:
+        store.close()
+
+
+def _list(console: Console, json: bool) -> int:
+    from localspec.cli.tables import table
+    from localspec.errors import DatastoreError
+    from localspec.retrieval import manifest as manifests
+    from localspec.text import gigabytes, printable
+
+    stores: list[dict[str, Any]] = []
+    rows: list[tuple[str, ...]] = []
+    for folder in manifests.folders():
+        try:
+            manifest = manifests.read(folder)
+        except DatastoreError as error:
+            console.say(f"localspec: {error}")
+            continue
+        if manifest is None:
+            continue
+        size = sum(path.stat().st_size for path in folder.glob("*.segment"))
+        shown = _summed(manifest)
+        stores.append(
+            {
+                "folder": str(folder),
+                "model": manifest.model,
+                "tokens": manifest.tokens,
+                "bytes": size,
+                "segments": len(manifest.segments),
+                "learned": {name: dict(zip(KEYS, each, strict=True)) for name, each in shown},
+            }
+        )
+        for name, (texts, tokens, when) in shown:
+            share = size * tokens // max(1, manifest.tokens)
+            day = time.strftime("%Y-%m-%d %H:%M", time.localtime(when))
+            model = printable(manifest.model)
+            rows.append(
+                (printable(name, 4096), model, f"{texts:,}", f"{tokens:,}", gigabytes(share), day)
+            )
+    if json:
+        console.answer(json_format.dumps({"datastores": stores}) + "\n")
+    elif rows:
+        header = ("NAME", "VOCABULARY OF", "TEXTS", "TOKENS", "SIZE", "LEARNED")
+        console.answer(table(header, rows, right=("TEXTS", "TOKENS", "SIZE")))
+    else:
+        console.notice("Nothing was learned yet. `localspec learn PATH` learns a folder.")
+    return 0
+
+
+KEYS = ("texts", "tokens", "when")
+
+
+def _summed(manifest: Manifest) -> list[tuple[str, tuple[int, int, float]]]:
+    """What was learned, by name; all conversations in one."""
+    from localspec.retrieval.manifest import CONVERSATION
+
+    found: dict[str, tuple[int, int, float]] = {}
+    for name, each in sorted(manifest.learned.items()):
+        shown = HISTORY if name.startswith(CONVERSATION) else name
+        texts, tokens, when = found.get(shown, (0, 0, 0.0))
+        found[shown] = texts + each.texts, tokens + each.tokens, max(when, each.when)
+    return list(found.items())
+
+
+def _forget(console: Console, names: Sequence[str], json: bool) -> int:
+    from localspec.retrieval import manifest as manifests
+    from localspec.retrieval.learning import forget
+    from localspec.retrieval.manifest import CONVERSATION
+
+    wanted: dict[Path, set[str]] = {}
+    for name in names:
+        meant = {name, str(Path(name).expanduser().resolve())}
+        known = False
+        for folder in manifests.folders():
+            manifest = manifests.read(folder)
+            for each in () if manifest is None else manifest.learned:
+                if each in meant or (name == HISTORY and each.startswith(CONVERSATION)):
+                    wanted.setdefault(folder, set()).add(each)
+                    known = True
+        if not known:
+            raise UsageError(
+                f"Nothing was learned under the name '{name}'. `localspec learn --list` shows all "
+                "names."
+            )
+    for folder, gone in wanted.items():
+        forget(folder, gone)
+    if json:
+        forgotten = sorted({name for gone in wanted.values() for name in gone})
+        console.answer(json_format.dumps({"forgotten": forgotten}) + "\n")
+    else:
+        console.say(f"Forgotten: {', '.join(names)}.")
+    return 0

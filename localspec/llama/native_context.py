@@ -1,0 +1,141 @@
+"""A native context: its cells, its threads, its passes, and the rows that these leave."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.errors import Cancelled, ModelInvalid, NativeError
+from localspec.llama import library
+from localspec.llama.model import Model
+
+_FULL, _ABORTED = 1, 2
+
+# Not a quick one: on a GPU it waits for the pass.
+_logits_address = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
+    ("llama_get_logits", llama_cpp.llama_cpp._lib)
+)
+
+
+class CacheFull(NativeError):
+    """No cells are left for a pass; nothing of it was read."""
+
+
+class NativeContext:
+    """A llama_context. What its cells hold is for others to know.
+
+    Args:
+        model: must outlive it.
+        params: see `localspec.llama.context_params`.
+        stop: the flag that is in them.
+        wanted: what for, in the words of an error.
+
+    Attributes:
+        handle: the llama_context; None once it is closed.
+        memory: its llama_memory_t.
+        cells: tokens that it holds, of all sequences. llama.cpp rounds up to a multiple of 256.
+        batch: most tokens of a pass.
+        snapshots: tokens that a recurrent memory can be cut back by.
+
+    Raises:
+        NativeError: there is no room for it.
+        ModelInvalid: the model has no memory.
+    """
+
+    def __init__(
+        self, model: Model, params: Any, stop: ctypes.Array[ctypes.c_char], wanted: str
+    ) -> None:
+        self._size = model.vocabulary.size
+        self._stop = stop
+        self._most_views = 2 * int(params.n_outputs_max)
+        self._views: dict[tuple[int, int], Rows] = {}
+        library.forget_complaints()
+        self.handle: Any = llama_cpp.llama_init_from_model(model.handle, params)
+        if not self.handle:
+            cause = library.complaint() or "llama.cpp gave no reason"
+            raise NativeError(
+                f"No context of {wanted} can be made for {model.path}: {cause}. "
+                "Ask for a shorter one with --ctx, or another KV type."
+            )
+        self.memory = llama_cpp.llama_get_memory(self.handle)
+        if not self.memory:
+            self.close()
+            raise ModelInvalid(
+                f"{model.path} cannot generate text: it has no memory of a sequence. "
+                "Choose a GGUF of a chat or completion model."
+            )
+        self.cells = int(llama_cpp.llama_n_ctx(self.handle))
+        self.batch = int(llama_cpp.llama_n_batch(self.handle))
+        self.snapshots = int(llama_cpp.llama_n_rs_seq(self.handle))
+
+    def close(self) -> None:
+        """Free it."""
+        if self.handle is not None:
+            llama_cpp.llama_free(self.handle)
+            self.handle = None
+
+    def cancel(self) -> None:
+        """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
+        self._stop[0] = b"\x01"
+
+    def resume(self) -> None:
+        """Take a cancellation back."""
+        self._stop[0] = b"\x00"
+
+    def set_threads(self, count: int) -> None:
+        """Have the passes from now on run on so many threads, prompts' chunks as well."""
+        llama_cpp.llama_set_n_threads(self.handle, count, count)
+
+    def length(self, sequence: int) -> int:
+        """How many tokens a sequence has."""
+        return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1
+
+    def clear(self) -> None:
+        """Empty all cells."""
+        llama_cpp.llama_memory_clear(self.memory, False)
+
+    def decode(self, batch: Any) -> int:
+        """One pass over a llama_batch, whose logits are waited for.
+
+        Returns:
+            Where they are, for `rows`.
+
+        Raises:
+            CacheFull: nothing was read.
+            Cancelled, NativeError: some of the tokens may have been read.
+        """
+        status = llama_cpp.llama_decode(self.handle, batch)
+        if status == 0:
+            return _logits_address(self.handle)  # type: ignore[no-any-return]
+        if status == _ABORTED:
+            raise Cancelled("Stopped on request.")
+        if status == _FULL:
+            raise CacheFull(
+                f"The KV cache of {self.cells} tokens is full. Ask for a longer context "
+                "with --ctx, or shorter answers with --max-tokens."
+            )
+        raise NativeError(
+            f"llama.cpp failed in a pass over {batch.n_tokens} tokens (status {status}): "
+            f"{library.complaint() or 'no reason given'}. Run with -v to see its log."
+        )
+
+    def rows(self, address: int, outputs: int) -> Rows:
+        """The rows of logits that a pass left at an address: float32 [outputs, vocabulary], a view
+        that the next pass overwrites. Views are kept, as making one takes a while."""
+        rows = self._views.get((address, outputs))
+        return self._view(address, outputs) if rows is None else rows
+
+    def _view(self, address: int, outputs: int) -> Rows:
+        if len(self._views) > self._most_views:  # llama.cpp moved its buffer: old views are void
+            self._views.clear()
+        if outputs:
+            pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
+            rows: Rows = np.ctypeslib.as_array(pointer, (outputs, self._size))
+        else:
+            rows = np.empty((0, self._size), np.float32)
+        self._views[address, outputs] = rows
+        return rows

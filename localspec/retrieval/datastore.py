@@ -1,0 +1,187 @@
+"""What was learned for one vocabulary, as drafts are looked up in it. Reading takes no lock."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from localspec.errors import DatastoreError
+from localspec.retrieval import manifest as manifests
+from localspec.retrieval.manifest import Manifest, SegmentRecord
+from localspec.retrieval.segment import Found, Segment, encoded
+
+LONGEST = 32
+"""Tokens of an ending that are looked for: a longer match predicts no better."""
+LOOKED_AT = 48
+"""Occurrences that are looked at, evenly spread where there are more."""
+
+logger = logging.getLogger("localspec.retrieval")
+
+
+@dataclass(frozen=True, slots=True)
+class Occurrences:
+    """Where an ending stands in the text, as far as it is looked at.
+
+    Attributes:
+        length: tokens of the ending.
+        total: how often it stands there.
+        places: segments and positions in them.
+        ahead: tokens behind the ending that all of these places went on with.
+    """
+
+    length: int
+    total: int
+    places: Sequence[tuple[Segment, int]]
+    ahead: int = 0
+
+    def followers(self) -> dict[int, Occurrences]:
+        """By each token that followed, the occurrences that it did; the most frequent first."""
+        groups: dict[bytes, list[tuple[Segment, int]]] = {}
+        ahead = self.ahead + 1
+        for place in self.places:
+            token = place[0].before(place[1], ahead)
+            if token:
+                groups.setdefault(token, []).append(place)
+        share = self.total / len(self.places)
+        length = min(self.length + 1, LONGEST)
+        # The sort is stable: equals come in the order of the suffix array, every time the same.
+        return {
+            int.from_bytes(token, "big"): Occurrences(
+                length, max(1, round(len(group) * share)), group, ahead
+            )
+            for token, group in sorted(groups.items(), key=lambda item: -len(item[1]))
+        }
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A datastore as it is during one answer."""
+
+    segments: Sequence[Segment] = field(default=())
+
+    @cached_property
+    def tokens(self) -> int:
+        """How much was learned."""
+        return sum(segment.count for segment in self.segments)
+
+    def longest(self, ending: Sequence[int]) -> list[Occurrences]:
+        """Where the longest ending of a text stands, and one of about half its tokens, and so on:
+        the longest first. Nothing where the last token occurs nowhere.
+
+        Args:
+            ending: of the text, at least its last LONGEST tokens where it has so many.
+        """
+        if not self.segments or not ending:
+            return []
+        width = self.segments[0].width
+        wanted = encoded([ending[-LONGEST:]], width)[width:].tobytes()
+        found = [(segment, segment.find(wanted)) for segment in self.segments]
+        length = max(place.length for _, place in found)
+        result: list[Occurrences] = []
+        while length:
+            occurrences = _occurrences(found, wanted[: length * width], length)
+            if not result or occurrences.total > result[-1].total:
+                result.append(occurrences)
+            length //= 2
+        return result
+
+
+def _occurrences(
+    found: Sequence[tuple[Segment, Found]], beginning: bytes, length: int
+) -> Occurrences:
+    intervals = [
+        (segment, *segment.interval(place.low, beginning))
+        for segment, place in found
+        if place.length >= length
+    ]
+    total = sum(high - low for _, low, high in intervals)
+    step = max(1.0, total / LOOKED_AT)
+    places: list[tuple[Segment, int]] = []
+    at = 0.0
+    for segment, low, high in intervals:
+        while at < high - low:
+            places.append((segment, segment.position(low + int(at))))
+            at += step
+        at -= high - low
+    return Occurrences(length, total, places)
+
+
+class Datastore:
+    """Opens what was learned for a vocabulary, and again when more was.
+
+    Attributes:
+        now: what there is.
+
+    Args:
+        fingerprint: gives the vocabulary's; asked once there is any datastore at all, as it takes
+            a tenth of a second.
+        size: of the vocabulary; what has higher ids is not proposed.
+    """
+
+    def __init__(self, fingerprint: Callable[[], str], size: int) -> None:
+        self._fingerprint = fingerprint
+        self._name: str | None = None
+        self.size = size
+        self.now = Snapshot()
+        self._seen: tuple[int, int] | None = None
+
+    def refresh(self) -> list[str]:
+        """Look whether anything was learned or forgotten since.
+
+        Returns:
+            What the user should know, sentences; once for each change.
+        """
+        folder = manifests.root()
+        if self._name is None and not folder.is_dir():
+            return []
+        self._name = self._name or self._fingerprint()
+        folder = folder / self._name
+        try:
+            status = (folder / manifests.FILE).stat()
+        except OSError:
+            self._seen, self.now = None, Snapshot()
+            return []
+        seen = status.st_mtime_ns, status.st_ino
+        if seen == self._seen:
+            return []
+        self._seen = seen
+        return self._open(folder)
+
+    def _open(self, folder: Path) -> list[str]:
+        self.now = Snapshot()
+        try:
+            manifest = manifests.read(folder)
+            for _ in range(3):
+                if manifest is None:
+                    return []
+                opened = [_opened(folder, record, manifest) for record in manifest.segments]
+                again = manifests.read(folder)
+                if again == manifest:
+                    break
+                manifest = again  # another process merged segments meanwhile
+        except DatastoreError as error:
+            logger.warning("nothing is looked up: %s", error)
+            return [f"What was learned is not used: {error}"]
+        self.now = Snapshot(tuple(each for each in opened if isinstance(each, Segment)))
+        wrong = [each for each in opened if isinstance(each, str)]
+        return [f"A part of what was learned is left out: {each} {AGAIN}" for each in wrong]
+
+
+def _opened(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
+    """A segment, or a sentence about what is wrong with it."""
+    path = folder / record.file
+    try:
+        return Segment(path, record.count, manifest.width)
+    except FileNotFoundError:
+        return f"{path} is missing."
+    except DatastoreError as error:
+        return str(error)
+
+
+AGAIN = (
+    "`localspec learn --list` says what was learned. Remove the folder of that file and learn it "
+    "again, or go on without."
+)

@@ -1,0 +1,223 @@
+"""Changing a datastore: texts come, go, and are sorted into segments.
+
+Every change is sorted at once, as that takes some milliseconds (a segment of 2¹⁵ tokens) and a
+second per 3 million; the smallest segments are sorted along with it until all others are larger
+than FACTOR times what comes, so that there are some log₄ of the text's length of them, and every
+token is sorted about as often (O'Neil et al. 1996). Files are written before the manifest that
+names them takes the place of the one before, and removed after it: killed in between, a datastore
+is what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from localspec.errors import DatastoreError, UsageError
+from localspec.files import remove_abandoned
+from localspec.retrieval import manifest as manifests
+from localspec.retrieval.manifest import Learned, Manifest, SegmentRecord
+from localspec.retrieval.segment import Bytes, Segment, encoded, width_for
+from localspec.retrieval.sorting import MOST_BYTES, checksum_of, write_segment
+
+FACTOR = 4
+SMALL = 1 << 15
+"""Tokens up to which a segment is sorted again with whatever comes."""
+PATIENCE = 60.0
+"""Seconds to wait for another process that learns."""
+
+Texts = Sequence[Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class VocabularyFacts:
+    """Whose tokens are learned.
+
+    Attributes:
+        fingerprint, size: see `localspec.llama.vocabulary`.
+        model: where it was read from, for people.
+    """
+
+    fingerprint: str
+    size: int
+    model: str
+
+
+def learn(vocabulary: VocabularyFacts, texts: Mapping[str, Texts]) -> Manifest:
+    """Add texts, in place of what was learned under the same names before.
+
+    Args:
+        texts: tokens of each text, by the name under which they are listed and forgotten.
+
+    Returns:
+        What the datastore consists of now.
+
+    Raises:
+        DatastoreError: it is damaged, no room, another process keeps it locked.
+        UsageError: pydivsufsort is not installed.
+    """
+    folder = manifests.root() / vocabulary.fingerprint
+    with _changing(folder):
+        manifest = manifests.read(folder)
+        if manifest is None:
+            width = width_for(vocabulary.size)
+            manifest = Manifest(vocabulary.fingerprint, vocabulary.model, width)
+        new: list[tuple[str, Bytes]] = []
+        learned = {name: each for name, each in manifest.learned.items() if name not in texts}
+        for name, known in texts.items():
+            known = [text for text in known if len(text)]
+            if known:
+                new.append((name, encoded(known, manifest.width)))
+                learned[name] = Learned(len(known), sum(map(len, known)))
+        return _rewritten(folder, manifest, frozenset(texts), new, learned)
+
+
+def forget(folder: Path, names: Iterable[str]) -> Manifest:
+    """Remove what was learned under these names, from the disk too; what is not there is ignored.
+
+    Raises:
+        DatastoreError, UsageError: as `learn`.
+    """
+    with _changing(folder):
+        manifest = manifests.read(folder)
+        if manifest is None:
+            raise DatastoreError(f"There is no datastore in {folder}.")
+        gone = frozenset(names) & manifest.learned.keys()
+        if not gone:
+            return manifest
+        learned = {name: each for name, each in manifest.learned.items() if name not in gone}
+        return _rewritten(folder, manifest, gone, [], learned)
+
+
+def forget_conversations(ids: Iterable[str]) -> None:
+    """Forget what was learned of conversations, for every vocabulary.
+
+    Raises:
+        DatastoreError, UsageError: as `learn`.
+    """
+    names = {manifests.CONVERSATION + id for id in ids}
+    for folder in manifests.folders():
+        manifest = manifests.read(folder)
+        if manifest is not None and names & manifest.learned.keys():
+            forget(folder, names)
+
+
+def _rewritten(
+    folder: Path,
+    manifest: Manifest,
+    gone: frozenset[str],
+    new: list[tuple[str, Bytes]],
+    learned: dict[str, Learned],
+) -> Manifest:
+    """Segments that lose something, or are small beside what comes, are sorted anew with it."""
+    width = manifest.width
+    touched = [s for s in manifest.segments if any(name in gone for name, _ in s.parts)]
+    kept = [s for s in manifest.segments if s not in touched]
+    loose = list(new)
+    for record in touched:
+        loose += [(n, text) for n, text in _parts(folder, record, width) if n not in gone]
+    count = sum(len(text) for _, text in loose) // width
+    while loose and kept:
+        least = min(kept, key=lambda record: record.count)
+        together = count + least.count
+        if least.count > max(FACTOR * count, SMALL) or together * width > MOST_BYTES:
+            break
+        loose += _parts(folder, least, width)
+        kept.remove(least)
+        count = together
+    number = manifest.next
+    for group in _groups(loose, MOST_BYTES):
+        text = np.concatenate([part for _, part in group])
+        file = f"{number:08d}.segment"
+        checksum = write_segment(folder / file, text, width)
+        parts = tuple((name, len(part) // width) for name, part in group)
+        kept.append(SegmentRecord(file, len(text) // width, checksum, parts))
+        number += 1
+    kept.sort(key=lambda record: -record.count)
+    changed = Manifest(
+        manifest.vocabulary, manifest.model, width, tuple(kept), learned, next=number
+    )
+    changed.write(folder)
+    _clean(folder, changed)
+    return changed
+
+
+def _parts(folder: Path, record: SegmentRecord, width: int) -> list[tuple[str, Bytes]]:
+    """What a segment consists of; what is damaged is not carried on."""
+    path = folder / record.file
+    try:
+        if checksum_of(path) != record.checksum:
+            raise DatastoreError(f"{path} is damaged: its checksum is another one.")
+        text = Segment(path, record.count, width).text()
+    except FileNotFoundError:
+        raise DatastoreError(f"{path} is missing. {_repair(folder)}") from None
+    except DatastoreError as error:
+        raise DatastoreError(f"{error} {_repair(folder)}") from None
+    ends = np.cumsum([count for _, count in record.parts[:-1]], dtype=int) * width
+    names = [name for name, _ in record.parts]
+    return list(zip(names, np.split(text, ends), strict=True))
+
+
+def _repair(folder: Path) -> str:
+    return f"Remove the folder {folder}, and learn again."
+
+
+def _groups(parts: Iterable[tuple[str, Bytes]], most: int) -> Iterator[list[tuple[str, Bytes]]]:
+    """Parts that can be sorted together.
+
+    Raises:
+        UsageError: one that is too large.
+    """
+    group: list[tuple[str, Bytes]] = []
+    size = 0
+    for name, part in parts:
+        if len(part) > most:
+            raise UsageError(
+                f"{name} has more text than can be sorted at once. Learn its folders one by one."
+            )
+        if group and size + len(part) > most:
+            yield group
+            group, size = [], 0
+        group.append((name, part))
+        size += len(part)
+    if group:
+        yield group
+
+
+def _clean(folder: Path, manifest: Manifest) -> None:
+    """Remove files that nothing names any more."""
+    remove_abandoned(folder)
+    named = {record.file for record in manifest.segments}
+    for path in folder.glob("*.segment"):
+        if path.name not in named:
+            with suppress(OSError):  # on Windows another process may have it mapped
+                path.unlink()
+
+
+@contextmanager
+def _changing(folder: Path) -> Iterator[None]:
+    """Be the only process that changes a datastore; failures of the disk are told."""
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError:
+        raise UsageError(
+            "Learning needs the package filelock. Install it with pip install 'localspec[learn]'."
+        ) from None
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with FileLock(folder / ".lock", timeout=PATIENCE):
+            yield
+    except Timeout:
+        raise DatastoreError(
+            f"Another localspec is learning in {folder} for a minute now. Try again when it is "
+            "done."
+        ) from None
+    except OSError as error:
+        raise DatastoreError(
+            f"What was learned cannot be written to {folder}: {error.strerror}. Nothing has "
+            "changed. Make room, or check its permissions, and try again."
+        ) from None

@@ -1,0 +1,144 @@
+"""What a datastore consists of: one small file, replaced in one go by every change."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from localspec import paths
+from localspec.errors import DatastoreError
+from localspec.files import write_atomically
+
+FORMAT = 1
+FILE = "manifest.json"
+CONVERSATION = "conversation "
+"""What the names of what was learned of conversations begin with; the id follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentRecord:
+    """A segment.
+
+    Attributes:
+        file: its name.
+        count: tokens, the ends of texts included.
+        checksum: see `sorting.write_segment`.
+        parts: what was learned, in the order in which it stands there: names and counts.
+    """
+
+    file: str
+    count: int
+    checksum: int
+    parts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Learned:
+    """Something that was learned.
+
+    Attributes:
+        texts: files or messages.
+        tokens: of all of them.
+        when: seconds since 1970.
+    """
+
+    texts: int
+    tokens: int
+    when: float = field(default_factory=time.time)
+
+
+@dataclass(slots=True)
+class Manifest:
+    """A datastore's contents.
+
+    Attributes:
+        vocabulary: fingerprint of the tokens.
+        model: the model that the vocabulary was read from, for people.
+        width: bytes of a token.
+        segments: the largest first.
+        learned: by name: a folder or a file with its path, or CONVERSATION and an id.
+        next: number of the next segment's file.
+    """
+
+    vocabulary: str
+    model: str
+    width: int
+    segments: tuple[SegmentRecord, ...] = ()
+    learned: Mapping[str, Learned] = field(default_factory=dict)
+    next: int = 1
+
+    @property
+    def tokens(self) -> int:
+        """Of all segments, the ends of texts included."""
+        return sum(segment.count for segment in self.segments)
+
+    def write(self, folder: Path) -> None:
+        """Take the place of the one before.
+
+        Raises:
+            OSError: no room, no permission …
+        """
+        write_atomically(
+            folder / FILE, json.dumps({"format": FORMAT, **asdict(self)}), private=True
+        )
+
+
+def root() -> Path:
+    """The folder that has one for each vocabulary."""
+    return paths.data_folder() / "retrieval"
+
+
+def folders() -> list[Path]:
+    """Those that hold a datastore."""
+    return sorted(path.parent for path in root().glob(f"*/{FILE}"))
+
+
+def read(folder: Path) -> Manifest | None:
+    """The manifest of a datastore, None where there is none.
+
+    Raises:
+        DatastoreError: it is damaged, of another vocabulary, or cannot be read.
+    """
+    path = folder / FILE
+    advice = f"Remove the folder {folder}, and learn again."
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored.pop("format") != FORMAT:
+            raise DatastoreError(f"{path} was written by another version of localspec. {advice}")
+        segments = tuple(
+            SegmentRecord(
+                str(each["file"]),
+                int(each["count"]),
+                int(each["checksum"]),
+                tuple((str(name), int(count)) for name, count in each["parts"]),
+            )
+            for each in stored["segments"]
+        )
+        learned = {str(name): Learned(**each) for name, each in stored["learned"].items()}
+        manifest = Manifest(
+            str(stored["vocabulary"]),
+            str(stored["model"]),
+            int(stored["width"]),
+            segments,
+            learned,
+            int(stored["next"]),
+        )
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DatastoreError(
+            f"{path} cannot be read: {error.strerror}. Check its permissions."
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise DatastoreError(f"{path} is damaged. {advice}") from None
+    if any("/" in each.file or each.count < 1 for each in segments) or manifest.width not in (2, 3):
+        raise DatastoreError(f"{path} is damaged. {advice}")
+    if manifest.vocabulary != folder.name:
+        raise DatastoreError(
+            f"{folder} holds texts in the tokens of another vocabulary, {manifest.vocabulary}. "
+            f"Name the folder so, or remove it and learn again."
+        )
+    return manifest

@@ -1,0 +1,167 @@
+"""One sorted text on disk: where an ending of some other text stands in it, and how often.
+
+He et al. 2023 (REST), section 3.2, over a suffix array (Manber & Myers 1990) of the text
+*reversed*: the context's end, newest token first, is then the beginning of suffixes, so its longest
+match is found by one binary search and a count is the width of an interval.
+
+The file, all of it little-endian but for the tokens, whose bytes have to sort as their ids do:
+
+    magic                      16 bytes
+    suffix array               int32 [count], in the order of the suffixes' bytes
+    tokens, the newest first   big-endian, `width` bytes each
+
+The tokens stand last so that a slice that is longer than what is left of them ends with the file.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.errors import DatastoreError
+
+MAGIC = b"localspec-text-1"
+Bytes = npt.NDArray[np.uint8]
+Positions = npt.NDArray[np.int32]
+
+
+def width_for(vocabulary: int) -> int:
+    """Bytes of a token: 2 or 3. The highest number is left for where a text ends."""
+    return 2 if vocabulary < 1 << 16 else 3
+
+
+def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) -> Bytes:
+    """Texts as a segment has them: reversed, and nothing that runs from one into the next.
+
+    Returns:
+        uint8 [width × (tokens + texts)].
+    """
+    end = np.array([(1 << 8 * width) - 1])
+    stream = np.concatenate([part for text in texts for part in (np.asarray(text, np.int64), end)])
+    wide = stream[::-1].astype(">u4").view(np.uint8).reshape(-1, 4)
+    return np.ascontiguousarray(wide[:, 4 - width :]).reshape(-1)
+
+
+class Found(NamedTuple):
+    """Where an ending stands in a segment.
+
+    Attributes:
+        low: the place in the suffix array before which everything is smaller.
+        length: tokens of the longest beginning of the (reversed) ending that stands in the text.
+    """
+
+    low: int
+    length: int
+
+
+class Segment:
+    """A segment's file, mapped: what is not looked at takes no memory of the process.
+
+    Nothing that may be wrong with what is in it raises: damage makes proposals that are not
+    accepted. Slices of a mapped file are bytes, whose comparison takes a fifth of numpy's.
+
+    Attributes:
+        count: tokens, the ends of texts included.
+
+    Raises:
+        DatastoreError: the file is none, or not of this size.
+        FileNotFoundError: it is not there.
+    """
+
+    def __init__(self, path: Path, count: int, width: int) -> None:
+        self.path, self.count, self.width = path, count, width
+        self._end = b"\xff" * width
+        size = len(MAGIC) + count * (4 + width)
+        try:
+            with path.open("rb") as file:
+                found = file.seek(0, 2)
+                file.seek(0)
+                if found != size or file.read(len(MAGIC)) != MAGIC:
+                    raise DatastoreError(f"{path} is damaged: {found:,} bytes instead of {size:,}.")
+                self._bytes = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise DatastoreError(f"{path} cannot be read: {error.strerror}.") from None
+        self._base = len(MAGIC) + 4 * count
+        self._order = memoryview(self._bytes)[len(MAGIC) : self._base].cast("i")
+
+    def text(self) -> Bytes:
+        """The tokens' bytes as `encoded` gave them, a copy."""
+        return np.frombuffer(self._bytes[self._base :], np.uint8)
+
+    def find(self, ending: bytes) -> Found:
+        """Where an ending, the newest token first, stands best."""
+        text, order, base, width = self._bytes, self._order, self._base, self.width
+        low, high, size = 0, self.count, len(ending)
+        while low < high:
+            middle = (low + high) >> 1
+            start = base + order[middle] * width
+            if text[start : start + size] < ending:
+                low = middle + 1
+            else:
+                high = middle
+        length = self._shared(low, ending) if low < self.count else 0
+        if low:
+            length = max(length, self._shared(low - 1, ending))
+        return Found(low, length)
+
+    def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
+        """The places around one that `find` gave whose suffixes have a beginning: from, to.
+
+        Looked for outwards in steps that double, as it is mostly narrow.
+        """
+        lower, step = low, 1
+        while lower - step >= 0 and self._begins(lower - step, beginning):
+            lower, step = lower - step, 2 * step
+        least = max(-1, lower - step)  # does not have it
+        while lower - least > 1:
+            middle = (lower + least) >> 1
+            if self._begins(middle, beginning):
+                lower = middle
+            else:
+                least = middle
+        upper, step = low - 1, 1
+        while upper + step < self.count and self._begins(upper + step, beginning):
+            upper, step = upper + step, 2 * step
+        most = min(self.count, upper + step)
+        while most - upper > 1:
+            middle = (most + upper) >> 1
+            if self._begins(middle, beginning):
+                upper = middle
+            else:
+                most = middle
+        return lower, upper + 1
+
+    def position(self, place: int) -> int:
+        """Where the suffix at a place of the suffix array begins, in bytes of the file."""
+        return self._base + self._order[place] * self.width
+
+    def before(self, position: int, count: int) -> bytes:
+        """The token that stands `count` tokens before a position, so followed it in the text; none
+        behind the end of a text."""
+        start = position - count * self.width
+        if start < self._base:
+            return b""
+        token = self._bytes[start : start + self.width]
+        return b"" if token == self._end else token
+
+    def _begins(self, place: int, beginning: bytes) -> bool:
+        start = self._base + self._order[place] * self.width
+        return self._bytes[start : start + len(beginning)] == beginning
+
+    def _shared(self, place: int, ending: bytes) -> int:
+        """Tokens that a suffix and an ending have in common."""
+        start, width = self.position(place), self.width
+        suffix = self._bytes[start : start + len(ending)]
+        if suffix == ending:
+            return len(ending) // width
+        differing = next(
+            (i for i, (a, b) in enumerate(zip(suffix, ending, strict=False)) if a != b), len(suffix)
+        )
+        return differing // width

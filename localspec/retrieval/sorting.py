@@ -1,0 +1,72 @@
+"""Sorting texts into segments, with pydivsufsort.
+
+libdivsufsort sorts bytes. pydivsufsort takes wider integers as well, as 2, 4 or 8 big-endian bytes,
+and drops the suffixes that begin inside of one; here they are 2 or 3 bytes, which sort faster, and
+the dropping is done in pieces, so that it takes no memory worth counting.
+"""
+
+from __future__ import annotations
+
+import zlib
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.files import replacing
+from localspec.retrieval.segment import MAGIC, Bytes
+
+MOST_BYTES = (1 << 31) - 1
+"""That a segment's tokens may have: places are int32."""
+_PIECE = 1 << 22
+
+
+def write_segment(path: Path, text: Bytes, width: int) -> int:
+    """Sort a text and write it as a segment; the file appears when it is whole.
+
+    Args:
+        text: as `segment.encoded` gives it.
+
+    Returns:
+        A checksum of the file.
+
+    Raises:
+        UsageError: pydivsufsort is not installed.
+        OSError: no room, no permission …
+    """
+    order = _sorter().divsufsort(text)
+    checksum = zlib.crc32(MAGIC)
+    with replacing(path, private=True) as partial, partial.open("wb") as file:
+        file.write(MAGIC)
+        for start in range(0, len(order), _PIECE):
+            piece = order[start : start + _PIECE]
+            kept = (piece[piece % width == 0] // width).astype("<i4").data
+            checksum = zlib.crc32(kept, checksum)
+            file.write(kept)
+        checksum = zlib.crc32(text.data, checksum)
+        file.write(text.data)
+    return checksum
+
+
+def _sorter() -> Any:
+    """The library that sorts."""
+    try:
+        import pydivsufsort
+    except ImportError:
+        raise UsageError(
+            "Learning needs the package pydivsufsort. Install it with "
+            "pip install 'localspec[learn]'."
+        ) from None
+    return pydivsufsort
+
+
+def checksum_of(path: Path) -> int:
+    """Of a whole file, as `write_segment` returned it.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    checksum = 0
+    with path.open("rb") as file:
+        while block := file.read(_PIECE):
+            checksum = zlib.crc32(block, checksum)
+    return checksum

@@ -1,0 +1,139 @@
+"""The texts in folders: what a person would call the text and code in them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathspec import GitIgnoreSpec
+
+MOST_BYTES = 8 << 20
+"""A file that is larger is data rather than text."""
+_VERSIONED = (".git", ".hg", ".svn")
+_LOOKED_AT = 8192
+
+
+@dataclass(slots=True)
+class Skipped:
+    """What was left out, by reason: no text, too large, unreadable (paths of those)."""
+
+    binary: int = 0
+    large: int = 0
+    unreadable: list[Path] = field(default_factory=list)
+
+    def sentence(self) -> str | None:
+        """In words, None for nothing."""
+        parts = [
+            f"{count} {what}"
+            for count, what in (
+                (self.binary, "that are no UTF-8 text"),
+                (self.large, f"of more than {MOST_BYTES >> 20} MiB"),
+                (len(self.unreadable), "that cannot be read"),
+            )
+            if count
+        ]
+        return f"Files left out: {', '.join(parts)}." if parts else None
+
+
+def texts_in(path: Path, skipped: Skipped) -> Iterator[str]:
+    """The texts of a file, or of all files in a folder that git would not ignore, by path.
+
+    Links are not followed. `.gitignore` files count from the folder that git works in down, each
+    for what is below it, the deeper before the higher.
+
+    Args:
+        skipped: counts what is left out.
+
+    Raises:
+        UsageError: there is no such path; pathspec is not installed.
+    """
+    if not path.exists():
+        raise UsageError(f"There is no file or folder {path}. Check the path.")
+    for file in files_in(path, skipped):
+        text = _text(file, skipped)
+        if text:
+            yield text
+
+
+def files_in(path: Path, skipped: Skipped) -> Iterator[Path]:
+    """The files that `texts_in` looks into."""
+    if not path.is_dir():
+        yield path
+        return
+    path = path.resolve()
+    ignored = _Ignored(path)
+
+    def failed(error: OSError) -> None:
+        skipped.unreadable.append(Path(error.filename))
+
+    for name, folders, files in os.walk(path, onerror=failed):
+        folder = Path(name)
+        ignored.enter(folder)
+        folders[:] = sorted(
+            each for each in folders if each not in _VERSIONED and not ignored(folder / each, "/")
+        )
+        for each in sorted(files):
+            file = folder / each
+            if file.is_file() and not file.is_symlink() and not ignored(file):
+                yield file
+
+
+class _Ignored:
+    """Whether git would ignore a path."""
+
+    def __init__(self, top: Path) -> None:
+        try:
+            from pathspec import GitIgnoreSpec
+        except ImportError:
+            raise UsageError(
+                "Learning folders needs the package pathspec. Install it with "
+                "pip install 'localspec[learn]'."
+            ) from None
+        self._kind = GitIgnoreSpec
+        self._specs: dict[Path, GitIgnoreSpec] = {}
+        for parent in top.parents:
+            if any((below / ".git").exists() for below in (parent, *parent.parents)):
+                self.enter(parent)
+
+    def enter(self, folder: Path) -> None:
+        """Read what a folder says."""
+        try:
+            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return
+        self._specs[folder] = self._kind.from_lines(lines.splitlines())
+
+    def __call__(self, path: Path, suffix: str = "") -> bool:
+        for parent in path.parents:
+            spec = self._specs.get(parent)
+            if spec is not None:
+                said = spec.check_file(path.relative_to(parent).as_posix() + suffix).include
+                if said is not None:
+                    return said
+        return False
+
+
+def _text(file: Path, skipped: Skipped) -> str:
+    """Of a file; empty where it is none."""
+    try:
+        if file.stat().st_size > MOST_BYTES:
+            skipped.large += 1
+            return ""
+        data = file.read_bytes()
+    except OSError:
+        skipped.unreadable.append(file)
+        return ""
+    if b"\0" in data[:_LOOKED_AT]:
+        skipped.binary += 1
+        return ""
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        skipped.binary += 1
+        return ""

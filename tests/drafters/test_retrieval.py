@@ -1,0 +1,217 @@
+"""Retrieval: it proposes what followed in what was learned, and never changes what is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import LookupSource
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Plan, Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.rules import BestLossless
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.composition import compose, sources
+from localspec.drafters.registry import Parts
+from localspec.drafters.retrieval import RetrievalSource
+from localspec.errors import UsageError
+from localspec.planning.pair_profile import PairProfile
+from localspec.retrieval.datastore import Datastore
+from localspec.retrieval.learning import VocabularyFacts, forget, learn
+from localspec.retrieval.manifest import root
+from tests.decoding.exact import EXACT, gap, generate, texts
+from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.support.learned import learned
+from tests.support.sessions import make_drafts_cheap
+from tests.support.toys import (
+    GREEDY,
+    START,
+    EnumeratingSource,
+    Follows,
+    ToyTarget,
+    enumerate_outcomes,
+    session_of,
+    started,
+)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+
+
+def proposed(datastore: Datastore, text: list[int], *, depth: int, width: int = 1) -> TokenTree:
+    tree = TokenTree()
+    RetrievalSource(datastore).propose(session_of(text, size=100), Plan("r", depth, width), tree)
+    return tree
+
+
+def test_it_copies_what_followed_most_often() -> None:
+    known = learned([1, 2, 3, 4, 5], [9, 1, 2, 7, 8], [6, 1, 2, 3, 4, 6])
+    assert proposed(known, [1, 2], depth=2).tokens == [3, 4]
+    assert proposed(known, [9, 1, 2], depth=4).tokens == [7, 8], "the longest ending first"
+    assert proposed(known, [2], depth=3).tokens == [], "one token is not enough by name"
+    assert proposed(known, [50, 51], depth=3).tokens == []
+
+
+def test_its_tree_goes_where_the_text_went_most() -> None:
+    known = learned([1, 2, 3, 4], [1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7])
+    tree = proposed(known, [1, 2], depth=2, width=3)
+    ends = [node for node in range(len(tree)) if not tree.children(node)]
+    # 5 and 6 follow once each; which of them comes first is not important.
+    assert tree.path_tokens(ends[0]) == [3, 4]
+    assert sorted(tree.path_tokens(node) for node in ends) == [[3, 4], [3, 5], [6, 7]]
+    assert set(tree.sources) == {"retrieval"}
+    assert tree.proposals == [None] * len(tree), "its tokens are chosen, not drawn"
+    assert len(proposed(known, [1, 2], depth=2).children(ROOT)) == 1
+
+
+def test_tokens_that_the_vocabulary_has_not_are_not_proposed() -> None:
+    known = learned([1, 2, 3, 4, 90, 5])
+    known.size = 50
+    assert proposed(known, [1, 2], depth=5).tokens == [3, 4]
+    source = RetrievalSource(known)
+    place = source.place(session_of([1, 2], size=50, params=GREEDY))
+    assert [p.token for p in source.expected(place)] == [3, 4]
+
+
+def test_places_follow_what_is_imagined() -> None:
+    source = RetrievalSource(learned([1, 2, 3, 4, 5], [1, 2, 8, 9]))
+    place = source.place(session_of([1, 2], size=100, params=GREEDY))
+    chain = [p.token for p in islice(source.expected(source.follow(place, 8)), 3)]
+    assert chain == [9]
+    astray = source.follow(source.follow(place, 40), 3)
+    assert [p.token for p in source.expected(astray)] == [4, 5], "it is found again"
+    assert dict(source.others(place, 4)).keys() == {3, 8}
+
+
+def counting(datastore: Datastore, *, shape: str = "flat") -> list[Step]:
+    """The steps of the greedy text 0 1 2 3 …, in which nothing repeats."""
+    size = 220
+    says = Follows({token: (token + 1, 0.9) for token in range(size - 1)}, size)
+    profile, target = profile_of(SHAPES[shape], None), ToyTarget(says, capacity=4 * size)
+    planner, drafter = compose(
+        Drafting(),
+        Parts(datastore=datastore),
+        profile,
+        target.limits,
+        greedy=True,
+        trees=True,
+        cannot=None,
+    )
+    session = session_of([0], size=size, params=GREEDY, count=200)
+    drafter.begin(session.context)
+    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
+    steps = list(drive(session, requests, target))
+    assert session.context == list(range(201))
+    return steps
+
+
+def test_auto_uses_it_where_it_pays() -> None:
+    steps = counting(learned(list(range(50, 100))))
+    inside = [step for step in steps if 55 <= step.context_length < 95]
+    assert len(inside) < 20, "of forty tokens"
+    assert sum(step.sources.count("retrieval") for step in inside) > 25
+
+
+def test_auto_drops_it_where_it_does_not_pay() -> None:
+    """It is always wrong; and where passes cost too much it is not used though it is right."""
+    wrong = learned(*([token, 0] for token in range(200)))
+    steps = counting(wrong)
+    assert sum(step.drafted for step in steps[:30]) > 0, "it was believed at first"
+    assert sum(step.drafted for step in steps[60:]) == 0
+    right = learned(list(range(50, 100)))
+    assert sum(step.drafted for step in counting(right, shape="ruinous")) == 0
+
+
+def test_without_anything_learned_it_takes_no_part_and_says_what_to_do() -> None:
+    for parts in (Parts(), Parts(datastore=Datastore(lambda: "nothing", 10))):
+        assert [source.name for source in sources(parts)[0]] == ["ngram"]
+        with pytest.raises(UsageError, match=r"'retrieval' has nothing .* 'localspec learn PATH"):
+            compose(
+                Drafting(drafter="retrieval"),
+                parts,
+                PairProfile(),
+                ToyTarget(MODEL).limits,
+                greedy=True,
+                trees=True,
+                cannot=None,
+            )
+    source: LookupSource = RetrievalSource(learned([1, 2]))
+    assert isinstance(source, LookupSource)
+
+
+def test_a_profile_that_knows_no_retrieval_is_read() -> None:
+    profile = profile_of(SHAPES["flat"], None)
+    source = RetrievalSource(learned([1, 2]))
+    stored = profile.as_dict()
+    assert "retrieval" not in stored["sources"]
+    again = PairProfile()
+    again.restore(stored)
+    assert again.source(source).estimators["greedy"].predict((1.0, 2.0, 0.0, 0.0, 0.0)) > 0
+    assert "retrieval" in again.as_dict()["sources"]
+    PairProfile().restore(again.as_dict())
+
+
+TEXT = (0, 1, START)
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+
+
+@pytest.mark.parametrize("width", [None, 1, 2])
+def test_sampled_text_is_the_targets(width: int | None) -> None:
+    """All outcomes, enumerated: in `auto`, as a chain and as a tree."""
+    known = learned([0, 0, 1, 2], [0, 0, 2, 1], [1, 2, 0], [2, 2, 2, 1], [1, 0, 0, 1], [2, 1, 1, 0])
+    drafting = Drafting() if width is None else Drafting(drafter="retrieval", width=width)
+    rule, drafted = BestLossless(), 0
+
+    def once(random: EnumeratingSource) -> tuple[int, ...]:
+        nonlocal drafted
+        profile, target = profile_of(SHAPES["flat"], None), ToyTarget(MODEL)
+        planner, drafter = compose(
+            drafting,
+            Parts(datastore=known),
+            profile,
+            target.limits,
+            greedy=False,
+            trees=True,
+            cannot=None,
+        )
+        told = Clockless(planner, profile)
+        text = generate(random, MODEL, drafter, told, rule, prompt=TEXT, count=4, target=target)
+        drafted += sum(tree.sources.count("retrieval") for tree in target.trees)
+        return text
+
+    assert gap(enumerate_outcomes(once), texts(MODEL, TEXT, 4)) < EXACT
+    assert drafted > 10
+
+
+@pytest.fixture
+def taught(engine: Engine) -> Iterator[Engine]:
+    """The engine, with its own greedy answer learned."""
+    greedy, plain = SamplingParams(temperature=0), Drafting(drafter="none")
+    answer = engine.generate("Once upon a time", max_tokens=40, sampling=greedy, drafting=plain)
+    vocabulary = engine.model.vocabulary
+    facts = VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, "tale")
+    text = vocabulary.tokenize(f"Once upon a time{answer.text}", special=False, add_bos=False)
+    learn(facts, {"answer": [text]})
+    yield engine
+    forget(root() / facts.fingerprint, ["answer"])
+    assert engine.learned == 0
+
+
+@pytest.mark.parametrize("drafting", [Drafting(), Drafting(drafter="retrieval", width=2)])
+def test_an_engine_says_the_same_with_it_and_counts_it(taught: Engine, drafting: Drafting) -> None:
+    greedy = SamplingParams(temperature=0)
+    plain = taught.generate(
+        "Once upon a time", max_tokens=40, sampling=greedy, drafting=Drafting(drafter="none")
+    )
+    make_drafts_cheap(taught, draft=0.02)
+    found = taught.generate("Once upon a time", max_tokens=40, sampling=greedy, drafting=drafting)
+    assert found.text == plain.text
+    assert found.stats.by_drafter["retrieval"].accepted > 20
+    assert found.stats.target_passes < 20
+    assert found.stats.notices == plain.stats.notices

@@ -1,0 +1,244 @@
+"""Datastores: what is found is what stands there, and no accident loses or mixes texts."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.errors import DatastoreError
+from localspec.retrieval import learning
+from localspec.retrieval import manifest as manifests
+from localspec.retrieval.datastore import Datastore, Snapshot
+from localspec.retrieval.learning import VocabularyFacts, forget, learn
+from localspec.retrieval.segment import Segment, encoded
+from localspec.retrieval.sorting import write_segment
+from tests.support.toys import examples
+
+FACTS = VocabularyFacts("f" * 24, 1000, "toy")
+known_texts = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=4)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+
+
+def folder() -> Path:
+    return manifests.root() / FACTS.fingerprint
+
+
+def opened() -> Snapshot:
+    datastore = Datastore(lambda: FACTS.fingerprint, FACTS.size)
+    assert datastore.refresh() == []
+    return datastore.now
+
+
+def holds(text: list[int]) -> bool:
+    found = opened().longest(text)
+    return bool(found) and found[0].length == len(text)
+
+
+@examples(150)
+@given(
+    texts=known_texts, ending=st.lists(st.integers(0, 4), max_size=8), width=st.sampled_from([2, 3])
+)
+def test_it_finds_what_counting_finds(
+    texts: list[list[int]], ending: list[int], width: int
+) -> None:
+    path = manifests.root() / f"{width}.segment"
+    stream = encoded(texts, width)
+    write_segment(path, stream, width)
+    snapshot = Snapshot((Segment(path, len(stream) // width, width),))
+    found = snapshot.longest(ending)
+    lengths = [n for n in range(1, len(ending) + 1) if occurrences(texts, ending[-n:])]
+    assert (found[0].length if found else 0) == max(lengths, default=0)
+    for each in found:
+        places = occurrences(texts, ending[-each.length :])
+        assert each.total == len(places)
+        followed = Counter(text[end] for text, end in places if end < len(text))
+        assert {t: f.total for t, f in each.followers().items()} == dict(followed)
+
+
+def occurrences(texts: list[list[int]], wanted: list[int]) -> list[tuple[list[int], int]]:
+    """The texts, and where in them it ends."""
+    n = len(wanted)
+    return [(t, i + n) for t in texts for i in range(len(t) - n + 1) if t[i : i + n] == wanted]
+
+
+def test_many_occurrences_are_looked_at_in_part_and_counted_in_full() -> None:
+    learn(FACTS, {"a": [[1, 2, 3]] * 300 + [[1, 2, 4]] * 100})
+    (found, *_) = opened().longest([1, 2])
+    assert found.total == 400
+    assert len(found.places) < 60
+    shares = {token: each.total for token, each in found.followers().items()}
+    assert shares[3] == pytest.approx(300, abs=10)
+    assert shares[4] == pytest.approx(100, abs=10)
+
+
+def test_what_comes_is_merged_with_what_is_smaller(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(learning, "SMALL", 4)
+    for n in range(40):
+        learn(FACTS, {f"text {n}": [[n, n + 1, n + 2]]})
+    manifest = manifests.read(folder())
+    assert manifest is not None
+    counts = [segment.count for segment in manifest.segments]
+    assert sum(counts) == 40 * 4
+    assert len(counts) <= 4, "about log4 of 160"
+    assert all(holds([n, n + 1, n + 2]) for n in range(40))
+    assert len(list(folder().glob("*.segment"))) == len(counts), "others are removed"
+
+
+def test_what_is_forgotten_is_gone_from_the_disk_and_nothing_else_is() -> None:
+    learn(FACTS, {"keep": [[1, 2, 3]], "drop": [[500, 501, 502], [503]], "stay": [[7, 8, 9]]})
+    forget(folder(), ["drop"])
+    assert holds([1, 2, 3])
+    assert holds([7, 8, 9])
+    assert opened().longest([501]) == []
+    secret = encoded([[501]], 2)[2:].tobytes()
+    assert all(secret not in path.read_bytes() for path in folder().iterdir())
+    forget(folder(), ["keep", "stay"])
+    assert opened().tokens == 0
+    assert list(folder().glob("*.segment")) == []
+
+
+def test_the_same_name_is_replaced() -> None:
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    learn(FACTS, {"a": [[4, 5]]})
+    assert not holds([1, 2, 3])
+    assert holds([4, 5])
+    assert opened().tokens == 3
+
+
+def test_an_open_datastore_sees_what_comes_and_goes() -> None:
+    datastore = Datastore(lambda: FACTS.fingerprint, FACTS.size)
+    assert datastore.refresh() == []
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    datastore.refresh()
+    before = datastore.now
+    assert before.tokens == 4
+    forget(folder(), ["a"])
+    datastore.refresh()
+    assert datastore.now.tokens == 0
+    assert before.longest([1, 2])[0].length == 2, "an answer that goes on has what it began with"
+
+
+# Accidents.
+
+KILLED = """
+import os, sys
+from localspec.retrieval.learning import VocabularyFacts, forget, learn
+from localspec.retrieval import manifest as manifests
+left, events = int(sys.argv[1]), ("open", "os.rename", "os.remove", "os.mkdir")
+facts = VocabularyFacts("f" * 24, 1000, "toy")
+import filelock, numpy, pydivsufsort
+def watch(event, arguments):
+    global left
+    if event in events and str(manifests.root()) in str(arguments[0]):
+        left -= 1
+        if left < 0:
+            os._exit(9)
+sys.addaudithook(watch)
+learn(facts, {"a": [[21, 22, 23]]})
+forget(manifests.root() / facts.fingerprint, ["b"])
+"""
+
+
+def test_killed_at_any_step_it_is_what_it_was_or_what_it_becomes() -> None:
+    """At each opening, renaming and removing of a file in turn."""
+    stages = set()
+    for steps in range(100):
+        learn(FACTS, {"a": [[1, 2, 3]], "b": [[7, 8]]})
+        code = subprocess.run([sys.executable, "-c", KILLED, str(steps)], check=False).returncode
+        stage = holds([1, 2, 3]), holds([21, 22, 23]), holds([7, 8])
+        assert stage in {(True, False, True), (False, True, True), (False, True, False)}
+        stages.add(stage)
+        if code == 0:
+            break
+        assert code == 9
+    assert steps > 8
+    assert len(stages) == 3
+    learn(FACTS, {"c": [[5]]})
+    manifest = manifests.read(folder())
+    assert manifest is not None
+    left = {path.name for path in folder().iterdir()} - {".lock", manifests.FILE}
+    assert left == {segment.file for segment in manifest.segments}
+
+
+@pytest.mark.parametrize("nth", range(2))
+def test_a_full_disk_changes_nothing_and_is_told(monkeypatch: pytest.MonkeyPatch, nth: int) -> None:
+    """With the segment, then with the manifest."""
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    left, rename = nth, Path.replace
+
+    def full(self: Path, target: Path) -> Path:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return rename(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", full)
+        with pytest.raises(DatastoreError, match=r"No space left.*Nothing has changed\. Make room"):
+            learn(FACTS, {"a": [[4, 5]]})
+    assert holds([1, 2, 3])
+    learn(FACTS, {"a": [[4, 5]]})
+    assert holds([4, 5])
+
+
+def test_a_truncated_segment_is_left_out_and_told() -> None:
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    (path,) = folder().glob("*.segment")
+    path.write_bytes(path.read_bytes()[:-1])
+    datastore = Datastore(lambda: FACTS.fingerprint, FACTS.size)
+    (notice,) = datastore.refresh()
+    assert "is damaged" in notice
+    assert "learn it again" in notice
+    assert datastore.now.tokens == 0
+    assert datastore.refresh() == [], "it is told once"
+    with pytest.raises(DatastoreError, match=r"damaged.*Remove the folder .* learn again"):
+        learn(FACTS, {"b": [[4]]})
+    path.unlink()
+    (notice,) = Datastore(lambda: FACTS.fingerprint, FACTS.size).refresh()
+    assert "is missing" in notice
+
+
+def test_damage_inside_a_segment_raises_nothing_and_is_not_carried_on() -> None:
+    learn(FACTS, {"a": [[1, 2, 3, 1, 2, 4]]})
+    (path,) = folder().glob("*.segment")
+    whole = path.read_bytes()
+    for at in range(16, len(whole)):
+        for damage in (0x00, 0x7F, 0xFF):
+            path.write_bytes(whole[:at] + bytes([damage]) + whole[at + 1 :])
+            for each in opened().longest([1, 2]):
+                each.followers()
+    path.write_bytes(whole[:20] + bytes([whole[20] ^ 1]) + whole[21:])
+    with pytest.raises(DatastoreError, match="its checksum is another one"):
+        learn(FACTS, {"b": [[4]]})
+
+
+def test_a_datastore_of_another_vocabulary_is_told() -> None:
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    folder().rename(manifests.root() / ("e" * 24))
+    datastore = Datastore(lambda: "e" * 24, 1000)
+    (notice,) = datastore.refresh()
+    assert "of another vocabulary" in notice
+    assert datastore.now.tokens == 0
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"format": 1}', '{"format": 99}'])
+def test_a_damaged_manifest_is_told(content: str) -> None:
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    (folder() / manifests.FILE).write_text(content)
+    (notice,) = Datastore(lambda: FACTS.fingerprint, FACTS.size).refresh()
+    assert "Remove the folder" in notice
+    with pytest.raises(DatastoreError, match="Remove the folder"):
+        learn(FACTS, {"a": [[1]]})
