@@ -76,6 +76,7 @@ class Subject:
         self.engine = engine
         self._tell = tell
         self._told = ""
+        self.learned = engine.learned  # looks for learned texts, which decide what can draft
 
     def tell(self, text: str) -> None:
         """Say what is going on; raises KeyboardInterrupt to stop."""
@@ -111,7 +112,7 @@ class Subject:
         found = {
             name: Drafting(drafter=name)
             for name, registered in REGISTRY.items()
-            if self.engine.draft is not None or not registered.needs_model
+            if self.parts.lack(registered) is None
         }
         if self.branches:
             for name in ("ngram", "model"):

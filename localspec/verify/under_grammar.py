@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.answer_request import constraint_of
 from localspec.decoding.params import SamplingParams
+from localspec.llama.grammar import Grammar
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome
@@ -94,8 +94,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
 def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
     """Where an answer leaves the grammar; None where it does not. The grammar is asked anew, one
     token after the other, with nothing of the loop."""
-    constraint = constraint_of(subject.engine.model.vocabulary, GRAMMAR, None)
-    assert constraint is not None, "there is a grammar"
+    constraint = Grammar(subject.engine.model.vocabulary, GRAMMAR)
     for at, token in enumerate(tokens):
         if not constraint.allowed(np.array([token], np.int32))[0]:
             return at
