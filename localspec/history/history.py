@@ -23,7 +23,7 @@ from localspec.history.rows import UNTITLED, Header
 from localspec.history.search import SearchHit, search
 from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
-from localspec.retrieval.manifest import root as retrieval_root
+from localspec.retrieval import manifest as learned
 
 __all__ = ["ConversationSummary", "Header", "History", "SearchHit", "Trouble"]
 
@@ -303,7 +303,7 @@ class History:
         return removed
 
     def _unlearn(self, ids: Sequence[str]) -> None:
-        if not retrieval_root().is_dir():
+        if not learned.exist():
             return
         from localspec.retrieval.learning import forget_conversations
 

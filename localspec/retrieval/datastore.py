@@ -134,11 +134,10 @@ class Datastore:
         Returns:
             What the user should know, sentences; once for each change.
         """
-        folder = manifests.root()
-        if self._name is None and not folder.is_dir():
+        if self._name is None and not manifests.exist():
             return []
         self._name = self._name or self._fingerprint()
-        folder = folder / self._name
+        folder = manifests.root() / self._name
         try:
             status = (folder / manifests.FILE).stat()
         except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -89,6 +90,11 @@ class Manifest:
 def root() -> Path:
     """The folder that has one for each vocabulary."""
     return paths.data_folder() / "retrieval"
+
+
+def exist() -> bool:
+    """Whether anything was ever learned; a folder that cannot be looked into counts as none."""
+    return os.path.isdir(root())  # Path.is_dir raises where permission is missing
 
 
 def folders() -> list[Path]:

@@ -308,6 +308,7 @@ class Rounds:
         short = [r for r in asked if not r.long]
         most = self._chunk if short else max(self._chunk, self._piece)
         tokens = rows = read = 0
+        small = False
         chosen: list[Request] = []
         for request in [*short, *(r for r in asked if r.long)]:
             assert request.part is not None
@@ -315,7 +316,10 @@ class Rounds:
             if chosen and (tokens + size > where.batch or rows + outputs > where.rows):
                 continue
             if request.long:
-                if read and read + size > most:
+                # Passes of 64 tokens and more take other kernels, which round otherwise: what is
+                # shorter alone is shorter beside other prompts too, and reads as it does alone.
+                small = small or size < CHUNK
+                if read and read + size > (CHUNK if small else most):
                     continue
                 read += size
             chosen.append(request)

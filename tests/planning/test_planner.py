@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner
@@ -22,6 +25,7 @@ from localspec.planning.plan import AUTO, AdaptivePlan
 from localspec.planning.planner import Fixed, Never
 from tests.decoding.steps import step_of
 from tests.planning.measuring import profile_of
+from tests.support.learned import learned
 from tests.support.toys import ToyCache, session_of, started
 
 COPY = Plan("ngram", depth=8)
@@ -124,14 +128,19 @@ def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
 
 
 @pytest.mark.parametrize("name", REGISTRY)
-def test_drafter_by_name(name: str) -> None:
-    planner, drafter = chosen(Drafting(drafter=name, depth=5, width=2))
+def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    parts = replace(pair(), datastore=learned([1, 2, 3]))
+    planner, drafter = chosen(Drafting(drafter=name, depth=5, width=2), parts)
     plan = planner.plan(session())
     assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
     assert isinstance(drafter, NamedDrafter)
     if REGISTRY[name].needs_model:
         with pytest.raises(UsageError, match="needs a draft model"):
             chosen(Drafting(drafter=name), Parts())
+    if REGISTRY[name].needs_datastore:
+        with pytest.raises(UsageError, match="nothing was learned"):
+            chosen(Drafting(drafter=name), pair())
 
 
 @pytest.mark.parametrize(
