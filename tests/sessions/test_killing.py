@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-PATIENCE = 1800.0
+PATIENCE = 300.0
 """Seconds until one that hangs fails: no measure of speed, as the machine may do other work."""
 
 
