@@ -1,0 +1,289 @@
+"""`localspec distill`: a draft for a model, trained here, from the model's own answers."""
+
+from __future__ import annotations
+
+import json as json_format
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.distill_options import KINDS, QUANTS, RECORDED, RECORDING, TARGET, TRAINING
+from localspec.cli.output import Console
+from localspec.errors import Cancelled, UsageError
+
+if TYPE_CHECKING:
+    from localspec.distill.distilling import Distilled
+    from localspec.distill.request import Request
+    from localspec.distill.training import Progress
+    from localspec.prompting.prompt import Prompt
+
+EXAMPLES = """\
+Examples:
+  localspec distill -m model.gguf prompts.txt
+  localspec distill -m model.gguf --history --text ~/notes
+  localspec distill -m model.gguf --from draft.gguf prompts.jsonl
+  localspec distill -m model.gguf --epochs 8        # on what was recorded
+  localspec distill --list
+  localspec distill --forget model-1a2b3c4d"""
+
+Files = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[PROMPTS]...",
+        show_default=False,
+        help='Files of prompts: one a line, or JSON lines with "prompt", "turns" or "messages".',
+    ),
+]
+
+
+@o.takes(TARGET, RECORDING, TRAINING, RECORDED)
+def distill(
+    context: typer.Context,
+    prompts: Files = None,
+    *,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Train a draft for a model from the model's own answers, on this machine.
+
+    The target answers the prompts, and what it held for likely at every
+    token is kept in localspec's data folder, the answers with it, until it
+    is forgotten. A small model is then trained to hold the same for likely,
+    and '-d auto' finds it from then on. Ctrl+C at any moment: the same
+    command goes on where it was.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    said = {name: value for name, value in context.params.items() if value is not None}
+    listing, forget = bool(said.get("listing")), said.get("forget")
+    if listing and forget:
+        raise UsageError("Give --list or --forget, not both.")
+    if listing:
+        return _list(console, json)
+    if forget:
+        return _forget(console, forget, json)
+    request = _request(console, said, prompts or [])
+    record_only = bool(said.get("record_only"))
+    try:
+        return _run(console, request, record_only, json)
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted. The same command goes on where it was.") from None
+    finally:
+        console.erase_progress()
+
+
+def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> Request:
+    """What the options say.
+
+    Raises:
+        UsageError: values that cannot be meant.
+    """
+    from localspec.distill.request import Request
+
+    kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
+    if kind not in KINDS:
+        raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
+    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
+        if said.get(name, 1) < 1:
+            option = name.replace("_", "-")
+            raise UsageError(f"--{option} is {said[name]}. Give 1 or more.")
+    if quant not in QUANTS:
+        raise UsageError(
+            f"A draft cannot be written as '{quant}'. Choose one of {', '.join(QUANTS)}."
+        )
+    if "begun_from" in said and "shape" in said:
+        raise UsageError("--shape is of a new draft, and --from tunes one. Give one of them.")
+    if kind != "draft" and ("begun_from" in said or "shape" in said):
+        raise UsageError(f"A head ({kind}) has its target's shape. Leave out --shape and --from.")
+    same = ("raw", "answers", "shape", "epochs", "batch", "rate", "seed", "threads", "device")
+    given = {name: said[name] for name in same if name in said}
+    if "out" in said:
+        given["out"] = Path(said["out"]).expanduser()
+    if "max_tokens" in said:
+        given["longest"] = said["max_tokens"]
+    if "tokens" in said:
+        given["most"] = said["tokens"]
+    if "begun_from" in said:
+        given["begun_from"] = _path(console, said["begun_from"], draft=True)
+    return Request(
+        target=_path(console, said.get("model")),
+        prompts=_prompts(files, bool(said.get("history"))),
+        texts=[Path(path).expanduser() for path in said.get("text", ())],
+        made=kind,
+        kind=quant,
+        **given,
+    )
+
+
+def _run(console: Console, request: Request, record_only: bool, json: bool) -> int:
+    from localspec.distill import distilling
+    from localspec.distill.torch_room import torch_package
+    from localspec.distill.training import be_nice
+    from localspec.llama import library
+
+    if not record_only:
+        torch_package()  # before an hour of recording
+    be_nice()
+    library.on_abort(console.last_words)
+    if request.prompts or request.texts:
+        console.progress("opening the target", at_once=True)
+        count, tokens = distilling.record(
+            request, lambda n: console.progress(f"recording: {n:,} tokens"), console.notice
+        )
+        console.erase_progress()
+        if record_only:
+            if json:
+                console.answer(json_format.dumps({"answers": count, "tokens": tokens}) + "\n")
+            else:
+                console.say(f"The trace has {count:,} answers, {tokens:,} tokens.")
+            return 0
+    elif record_only:
+        raise UsageError("There is nothing to record. Give prompts, --history, or --text.")
+    reported: list[int] = []
+
+    def say(progress: Progress) -> None:
+        point = progress.point
+        if point is not None and point.step not in reported and not console.shows_progress:
+            reported.append(point.step)
+            if not json:
+                console.notice(_told(progress))
+        console.progress(_told(progress))
+
+    made = distilling.distill(request, say, console.notice)
+    console.erase_progress()
+    _report(console, made, json)
+    return 0
+
+
+def _told(progress: Progress) -> str:
+    words = [f"step {progress.step:,} of {progress.steps:,}"]
+    if progress.left is not None:
+        words.append(f"{progress.left / 60:.0f} min left")
+    if progress.loss is not None:
+        words.append(f"loss {progress.loss:.3f}")
+    point = progress.point
+    if point is not None:
+        words.append(
+            f"held back: same token {point.agreement:.3f}, accepted {point.acceptance:.3f}"
+        )
+    return " · ".join(words)
+
+
+def _report(console: Console, made: Distilled, json: bool) -> None:
+    first, last = made.curve[0], made.curve[-1]
+    if json:
+        answer = {
+            "path": str(made.path),
+            "parameters": made.making.parameters,
+            "new": made.new,
+            "curve": [asdict(point) for point in made.curve],
+        }
+        console.answer(json_format.dumps(answer) + "\n")
+        return
+    before = "" if first is last else f" (before: {first.agreement:.3f} and {first.acceptance:.3f})"
+    done = "Made" if made.new else "Nothing is left to train:"
+    console.say(
+        f"{done} {made.path}\n{made.making.told}. On held-back answers it says the target's token "
+        f"at {last.agreement:.3f} of the places, and a drawn token is accepted with probability "
+        f"{last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
+    )
+
+
+def _path(console: Console, reference: str | None, *, draft: bool = False) -> Path:
+    """Of a model that is to be read."""
+    from localspec.gguf.description import require_undamaged
+    from localspec.hub import resolution
+    from localspec.paths import EMBEDDED_DRAFT
+    from localspec.settings import load_settings
+
+    if draft:
+        found = resolution.find(reference, embedded=EMBEDDED_DRAFT)
+    else:
+        found = resolution.find(reference or load_settings().model)
+    for notice in found.notices:
+        console.notice(notice)
+    require_undamaged(found.path)
+    return found.path
+
+
+def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
+    from localspec.distill.prompts import read_prompts
+
+    found = [prompt for path in files for prompt in read_prompts(path.expanduser())]
+    if history:
+        from localspec.cli.learn import conversations
+
+        for conversation in conversations():
+            found += [
+                conversation.for_model(upto=message.id)
+                for message in conversation.messages.values()
+                if message.role == "user" and message.content
+            ]
+    return found
+
+
+def _list(console: Console, json: bool) -> int:
+    from localspec.cli.tables import table
+    from localspec.distill import folders
+    from localspec.text import gigabytes, printable
+
+    found = list(folders.recorded())
+    if json:
+        entries = [
+            {
+                "name": one.name,
+                "folder": str(one.folder),
+                "target": one.target,
+                "answers": one.answers,
+                "tokens": one.tokens,
+                "held_back": one.held_back,
+                "bytes": one.size,
+                "drafts": [str(path) for path in one.drafts],
+                "problem": one.problem,
+            }
+            for one in found
+        ]
+        console.answer(json_format.dumps({"recorded": entries}) + "\n")
+        return 0
+    if not found:
+        console.notice(
+            "Nothing was recorded. `localspec distill PROMPTS` records a model's answers."
+        )
+        return 0
+    rows = [
+        (
+            printable(one.name),
+            f"{one.answers:,}",
+            f"{one.tokens:,}",
+            f"{one.held_back:,}",
+            gigabytes(one.size),
+            printable(str(one.folder), 4096),
+        )
+        for one in found
+    ]
+    header = ("NAME", "ANSWERS", "TOKENS", "HELD BACK", "SIZE", "FOLDER")
+    console.answer(table(header, rows, right=("ANSWERS", "TOKENS", "HELD BACK", "SIZE")))
+    for one in found:
+        if one.problem is not None:
+            console.say(f"localspec: {one.problem}")
+        for path in one.drafts:
+            console.notice(f"{one.name}: {printable(str(path), 4096)} was trained on it.")
+    return 0
+
+
+def _forget(console: Console, names: Sequence[str], json: bool) -> int:
+    from localspec.distill import folders
+
+    gone = folders.forget(list(names))
+    if json:
+        console.answer(json_format.dumps({"forgotten": [one.name for one in gone]}) + "\n")
+        return 0
+    console.say(f"Forgotten: {', '.join(one.name for one in gone)}.")
+    for path in (path for one in gone for path in one.drafts):
+        console.notice(f"{path} was trained on it, and stays. Delete the file to be rid of it.")
+    return 0

@@ -1,0 +1,211 @@
+"""From a target and prompts to a draft on the disk: recording, planning, training, writing."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from localspec.distill import folders, training
+from localspec.distill.making import Making, making
+from localspec.distill.prompts import pieces, questions
+from localspec.distill.recording import Question, Recorder
+from localspec.distill.request import Notice, Request
+from localspec.distill.run import Plan, Point, Run
+from localspec.distill.torch_room import device, torch_package
+from localspec.distill.trace import Header, Trace, bytes_of
+from localspec.distill.weights import Trained
+from localspec.errors import LocalspecError, TraceError, UsageError
+from localspec.gguf.reader import read_gguf
+from localspec.identity import content_identity
+from localspec.llama.options import ModelOptions
+from localspec.retrieval.texts import Skipped
+from localspec.text import gigabytes
+
+SEATS = 24
+"""Answers at once: a pass over so many tokens costs a few plain ones."""
+CONTEXT = 640
+"""Tokens of prompt and answer. Longer ones would be few among those that are trained on."""
+PATIENCE = 5.0
+"""Seconds to wait for another process that records answers of the same target."""
+
+
+@dataclass(frozen=True, slots=True)
+class Distilled:
+    """A finished draft.
+
+    Attributes:
+        path: its file.
+        making: what it is.
+        curve: all measurements.
+        new: whether anything was left to be trained.
+    """
+
+    path: Path
+    making: Making
+    curve: tuple[Point, ...]
+    new: bool = True
+
+
+def record(request: Request, say: Callable[[int], None], notice: Notice) -> tuple[int, int]:
+    """Have the target answer what it was not asked before.
+
+    Returns:
+        Answers and tokens that the trace has now.
+
+    Raises:
+        UsageError: no chat template; no such text.
+        TraceError: the trace cannot be written.
+        ModelInvalid, NativeError: see `localspec.llama.model.Model`.
+    """
+    from localspec.llama.model import Model
+    from localspec.llama.shared_context import SharedContext
+    from localspec.prompting.prompt import PromptBuilder
+
+    with ExitStack() as opened:
+        options = ModelOptions(parallel=SEATS, threads=request.threads)
+        model = opened.enter_context(Model(request.target, options))
+        context = min(CONTEXT, model.trained_context)
+        options = replace(options, context=context)
+        vocabulary = model.vocabulary
+        header = Header(
+            request.target.name,
+            content_identity(request.target),
+            vocabulary.fingerprint(),
+            vocabulary.size,
+        )
+        trace = opened.enter_context(_recording(request.target, header))
+        if trace.damaged:
+            notice(f"{trace.damaged} answers in {trace.path} are damaged, and are passed over.")
+        _require_room(trace, request.most)
+        shared = SharedContext(model, options, cells=SEATS)
+        opened.enter_context(closing(shared))
+        skipped = Skipped()
+
+        def everything() -> Iterator[Question]:
+            builder = PromptBuilder(model, context)
+            yield from questions(
+                request.prompts,
+                builder,
+                lambda text: vocabulary.tokenize(text, special=True, add_bos=True),
+                raw=request.raw,
+                answers=request.answers,
+            )
+            begins = (vocabulary.bos,) if vocabulary.adds_bos and vocabulary.bos >= 0 else ()
+            for path in request.texts:
+                yield from pieces(
+                    path,
+                    lambda text: vocabulary.tokenize(text, special=False, add_bos=False),
+                    begins,
+                    skipped,
+                )
+
+        there = trace.tokens(held_back=False) + trace.tokens(held_back=True)
+        recorder = Recorder(shared, header.k, longest=request.longest, seed=request.seed, say=say)
+        most = None if request.most is None else max(0, request.most - there)
+        try:
+            recorder.record(everything(), trace, most)
+        finally:
+            trace.sync()
+        left_out = skipped.sentence()
+        if left_out:
+            notice(left_out)
+        return len(trace), there + recorder.tokens
+
+
+def distill(request: Request, say: training.Say, notice: Notice) -> Distilled:
+    """Train on what was recorded, and write the draft.
+
+    Raises:
+        UsageError: no torch; nothing recorded; a shape that cannot be.
+        TraceError, LocalspecError: no room on the disk or in memory.
+        ModelInvalid: a draft to tune that is no llama model, or of another vocabulary.
+    """
+    torch_package()
+    identity = content_identity(request.target)
+    folder = folders.folder_of(request.target, identity)
+    target = read_gguf(request.target)
+    try:
+        trace = Trace(folder / folders.TRACE)
+    except FileNotFoundError:
+        raise UsageError(
+            f"Nothing was recorded of {request.target.name} yet. Give prompts (files with a prompt "
+            "a line, or JSONL), --history, or --text."
+        ) from None
+    with trace:
+        made = making(request, target, trace.header.vocabulary, notice)
+        training.require_memory(made.shape, made.parameters, request.batch)
+        plan = _plan(request, made, trace)
+        run = Run.opened(folder, plan)
+        drafts = folders.drafts_of(request.target, identity)
+        path = request.out or drafts / f"{request.target.stem}-{made.label}-{plan.asked[:6]}.gguf"
+        if run.finished_with(plan) and path.exists():
+            return Distilled(path, made, tuple(run.curve()), new=False)
+        run = run.begun(plan)
+        values, point = training.train(run, trace, made.begun, made.learner, say)
+        made.write(path, values, Trained(identity, point.acceptance, path.stem))
+        run.finish()
+    return Distilled(path, made, tuple(run.curve()))
+
+
+def _plan(request: Request, made: Making, trace: Trace) -> Plan:
+    longest = min(CONTEXT, made.shape.context)
+    return Plan(
+        kind=request.made,
+        begun_from=content_identity(request.begun_from) if request.begun_from else "",
+        shape=asdict(made.shape),
+        records=len(trace),
+        steps=training.plan_steps(trace, request.batch, longest, request.epochs, request.seed),
+        epochs=request.epochs,
+        tokens=request.batch,
+        rate=request.learning_rate,
+        hard=request.hard,
+        seed=request.seed,
+        threads=request.threads,
+        device=device(request.device).type,
+        longest=longest,
+    )
+
+
+def _require_room(trace: Trace, most: int | None) -> None:
+    """A full disk is told of before an hour's work."""
+    needed = bytes_of(trace.header, 0, most or 10_000)
+    free = shutil.disk_usage(trace.path.parent).free
+    if needed > free:
+        raise TraceError(
+            f"Recording takes about {gigabytes(needed)}, and {trace.path.parent} has "
+            f"{gigabytes(free)}. Make room, ask for fewer --tokens, or set LOCALSPEC_HOME to a "
+            "folder that has it."
+        )
+
+
+@contextmanager
+def _recording(target: Path, header: Header) -> Iterator[Trace]:
+    """The target's trace, with this process alone to write it."""
+    try:
+        from filelock import FileLock, Timeout
+    except ImportError:
+        raise UsageError(
+            "Recording needs the package filelock. Install it with pip install 'localspec[train]'."
+        ) from None
+    folder = folders.folder_of(target, header.identity)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with (
+            FileLock(folder / ".lock", timeout=PATIENCE),
+            Trace(folder / folders.TRACE, header) as t,
+        ):
+            yield t
+    except Timeout:
+        raise TraceError(
+            f"Another localspec records answers of {target.name}. Try again when it is done."
+        ) from None
+    except LocalspecError:
+        raise
+    except OSError as error:
+        raise TraceError(
+            f"Nothing can be kept in {folder}: {error.strerror or error}. Make room, or check its "
+            "permissions, and run the command again."
+        ) from None

@@ -1,0 +1,140 @@
+"""Heads that read a target's hidden states, in numpy: what they begin with, and their files.
+
+The layouts are those of docs/heads.md.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.distill import weights
+from localspec.distill.shape import Shape
+from localspec.distill.weights import F32, FLOAT, STRING, U32, Trained, Weights
+from localspec.gguf.file import Array, GGUFFile
+from localspec.pairing.trained import TARGET
+
+HEADS = 4
+"""Of Medusa: deeper ones are right so seldom that they are not worth their weights."""
+_ARRAY, _I32 = 9, 5  # GGUF's value types
+OWN, NORMS = ("attn_q", "attn_k", "attn_v"), ("attn_norm", "ffn_norm")
+
+
+def target_layers(layers: int) -> tuple[int, int, int]:
+    """Whose inputs an EAGLE-3 head reads: early, in the middle, late."""
+    if layers >= 8:
+        return 2, layers // 2, layers - 3
+    return min(1, layers - 1), layers // 2, layers - 1
+
+
+def initial_medusa(target: Weights, shape: Shape, heads: int = HEADS) -> Weights:
+    """Heads that say, all of them, what the target itself says: a block of zeros adds nothing
+    (Cai et al. 2024, section 2.1.1)."""
+    width = shape.width
+    made: Weights = {"medusa.output.weight": _output(target, shape).copy()}
+    for head in range(heads):
+        made[f"medusa.{head}.blk.0.weight"] = np.zeros((width, width), np.float32)
+        made[f"medusa.{head}.blk.0.bias"] = np.zeros(width, np.float32)
+    return made
+
+
+def initial_eagle(target: Weights, shape: Shape, seed: int) -> Weights:
+    """A head that begins as the target's last layer, which reads the last of the three states; of
+    the token beside it, it sees little yet."""
+    random = np.random.Generator(np.random.PCG64(seed))
+    width, last = shape.width, f"blk.{shape.layers - 1}"
+    zeros = np.zeros((width, width), np.float32)
+    made: Weights = {
+        "fc.weight": np.concatenate([zeros, zeros, np.eye(width, dtype=np.float32)], 1),
+        "output_norm.weight": target["output_norm.weight"].copy(),
+        "blk.0.attn_norm_2.weight": target[f"{last}.attn_norm.weight"].copy(),
+        "blk.0.attn_norm.weight": np.ones(width, np.float32),
+        "blk.0.ffn_norm.weight": target[f"{last}.ffn_norm.weight"].copy(),
+    }
+    for name in OWN:
+        values = target[f"{last}.{name}.weight"]
+        beside = random.standard_normal(values.shape) * (0.1 * values.std())
+        made[f"blk.0.{name}.weight"] = np.concatenate([beside.astype(np.float32), values], 1)
+    for name in ("attn_output", "ffn_gate", "ffn_up", "ffn_down"):
+        made[f"blk.0.{name}.weight"] = target[f"{last}.{name}.weight"].copy()
+    return made
+
+
+def _output(target: Weights, shape: Shape) -> npt.NDArray[np.float32]:
+    return target["token_embd.weight" if shape.tied else "output.weight"]
+
+
+def write_medusa(
+    path: Path,
+    made: Mapping[str, npt.NDArray[np.float32]],
+    shape: Shape,
+    trained: Trained,
+    vocabulary: str,
+) -> None:
+    """A file of Medusa heads.
+
+    Args:
+        vocabulary: the target's fingerprint.
+
+    Raises:
+        LocalspecError: the disk refuses.
+    """
+    heads = sum(name.endswith(".blk.0.weight") for name in made)
+    own: list[tuple[str, int, Any]] = [
+        ("general.architecture", STRING, "medusa"),
+        ("general.name", STRING, trained.name),
+        (TARGET, STRING, trained.target),
+        ("medusa.embedding_length", U32, shape.width),
+        ("medusa.vocab_size", U32, shape.vocabulary),
+        ("medusa.head_count", U32, heads),
+        ("medusa.block_count", U32, 1),
+        ("medusa.target_vocabulary", STRING, vocabulary),
+    ]
+    kinds = {name: weights.F16 if made[name].ndim > 1 else F32 for name in made}
+    weights.write_file(path, own, made, kinds)
+
+
+def write_eagle(
+    path: Path,
+    made: Mapping[str, npt.NDArray[np.float32]],
+    shape: Shape,
+    layers: tuple[int, ...],
+    target: GGUFFile,
+    trained: Trained,
+    kind: str = weights.Q8_0,
+) -> None:
+    """A file of an EAGLE-3 head, which llama.cpp computes; embeddings and output are the target's.
+
+    Args:
+        shape: the target's.
+
+    Raises:
+        LocalspecError: the disk refuses.
+    """
+    own: list[tuple[str, int, Any]] = [
+        ("general.architecture", STRING, "eagle3"),
+        ("general.name", STRING, trained.name),
+        (TARGET, STRING, trained.target),
+        ("eagle3.target_layers", _ARRAY, Array(struct.pack("<3i", *layers), _I32, 3)),
+        ("eagle3.target_hidden_size", U32, shape.width),
+        ("eagle3.block_count", U32, 1),
+        ("eagle3.embedding_length", U32, shape.width),
+        ("eagle3.context_length", U32, shape.context),
+        ("eagle3.feed_forward_length", U32, shape.feed_forward),
+        ("eagle3.attention.head_count", U32, shape.heads),
+        ("eagle3.attention.head_count_kv", U32, shape.kv_heads),
+        ("eagle3.attention.key_length", U32, shape.head_width),
+        ("eagle3.attention.value_length", U32, shape.head_width),
+        ("eagle3.attention.layer_norm_rms_epsilon", FLOAT, shape.epsilon),
+        ("eagle3.rope.dimension_count", U32, shape.rotated),
+        ("eagle3.rope.freq_base", FLOAT, shape.base),
+        ("eagle3.vocab_size", U32, shape.vocabulary),
+    ]
+    own += weights.tokenizer_of(target)
+    kinds = {name: kind if made[name].ndim > 1 else F32 for name in made}
+    weights.write_file(path, own, made, kinds)

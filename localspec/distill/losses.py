@@ -1,0 +1,127 @@
+"""What a draft is trained on, and how it is measured: distances from the target's distribution p.
+
+Zhou et al. 2023 (DistillSpec): the draft's q is drawn to p itself, not to one token. Of p the
+likeliest tokens are known, and what is left for all others together, which counts as one class
+more.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from localspec.distill.torch_room import torch_package
+
+Tensor = Any
+LEAST = 1e-6
+"""Of q for all other tokens, so that its logarithm stays finite."""
+PIECE = 1 << 24
+"""Logits at once, of all vocabularies and lengths: 64 MiB, and as much for their gradients."""
+
+
+@dataclass(slots=True)
+class Measured:
+    """Sums over tokens.
+
+    Attributes:
+        tokens: how many.
+        loss: nats, as trained on.
+        agreed: at how many p and q have the same likeliest token: what greedy drafts are right by.
+        overlap: Σ min(p, q), the chance that a token drawn from q is accepted (Leviathan et al.
+            2023, section 3), over the likeliest tokens alone: the truth is a little higher.
+    """
+
+    tokens: int = 0
+    loss: float = 0.0
+    agreed: int = 0
+    overlap: float = 0.0
+
+    def add(self, other: Measured) -> None:
+        """Count what was measured elsewhere, too."""
+        self.tokens += other.tokens
+        self.loss += other.loss
+        self.agreed += other.agreed
+        self.overlap += other.overlap
+
+    @property
+    def mean_loss(self) -> float:
+        return self.loss / max(1, self.tokens)
+
+    @property
+    def agreement(self) -> float:
+        return self.agreed / max(1, self.tokens)
+
+    @property
+    def acceptance(self) -> float:
+        return self.overlap / max(1, self.tokens)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the target held for likely at n places.
+
+    Attributes:
+        said: int [n], the token that follows.
+        ids: int [n, k]; log_p: [n, k]; rest: [n]; as in a trace.
+    """
+
+    said: Tensor
+    ids: Tensor
+    log_p: Tensor
+    rest: Tensor
+
+
+def distance(logits: Tensor, wanted: Wanted, hard: float) -> tuple[Tensor, Measured]:
+    """KL(p ‖ q), and `hard` times the cross entropy of what was said: the sum over n places.
+
+    Args:
+        logits: [n, vocabulary], of the draft.
+    """
+    torch = torch_package()
+    total = torch.logsumexp(logits, -1, keepdim=True)
+    log_q = logits.gather(1, wanted.ids) - total
+    p = wanted.log_p.exp()
+    other = (1.0 - log_q.exp().sum(-1)).clamp_min(LEAST)
+    rest = wanted.rest.clamp_min(0.0)
+    entropy = (p * wanted.log_p).sum(-1) + torch.special.xlogy(rest, rest)
+    kl = entropy - (p * log_q).sum(-1) - rest * other.log()
+    said = total[:, 0] - logits.gather(1, wanted.said[:, None])[:, 0]
+    loss = (kl + hard * said).sum()
+    with torch.no_grad():
+        measured = Measured(
+            len(logits),
+            float(loss),
+            int((logits.argmax(-1) == wanted.ids[:, 0]).sum()),
+            float(torch.minimum(p, log_q.exp()).sum()),
+        )
+    return loss, measured
+
+
+def in_pieces(
+    states: Tensor, matrix: Tensor, wanted: Wanted, hard: float, *, backward: bool
+) -> tuple[Tensor | None, Measured]:
+    """The same of states that are yet to meet the output matrix, some at a time: the logits of a
+    batch for a vocabulary of 250,000 would take gigabytes.
+
+    Args:
+        states: [n, width].
+        matrix: [vocabulary, width]; its gradient is added to where `backward`.
+
+    Returns:
+        The gradient of the mean loss by the states (None without `backward`), and what was
+        measured.
+    """
+    torch = torch_package()
+    count, size = len(states), max(1, PIECE // len(matrix))
+    measured, gradients = Measured(), []
+    for start in range(0, count, size):
+        here = slice(start, start + size)
+        piece = states[here].detach().requires_grad_(backward)
+        part = Wanted(*(getattr(wanted, name)[here] for name in ("said", "ids", "log_p", "rest")))
+        with torch.set_grad_enabled(backward):
+            loss, found = distance(piece @ matrix.T, part, hard)
+            if backward:
+                (loss / count).backward()
+                gradients.append(piece.grad)
+        measured.add(found)
+    return (torch.cat(gradients) if backward else None), measured

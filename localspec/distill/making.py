@@ -1,0 +1,150 @@
+"""What of each kind of draft differs: the weights it begins with, what trains it, its file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.distill import heads, shape, weights
+from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
+from localspec.distill.request import CURVE, DRAFT, EAGLE3, Notice, Request
+from localspec.distill.shape import Shape
+from localspec.distill.training import MakesLearner
+from localspec.distill.weights import Trained, Weights
+from localspec.errors import ModelInvalid
+from localspec.gguf.file import GGUFFile
+from localspec.llama.options import ModelOptions
+
+CALIBRATION = 1.4
+"""Seconds for what passes of the target cost."""
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """How one draft is made.
+
+    Attributes:
+        shape: of the draft; of a head, its target's.
+        parameters: weights that are trained.
+        label: for the file's name.
+        told: what it is, in words.
+        begun: gives the weights that it begins with.
+        learner: see `training.train`.
+        write: writes the file.
+    """
+
+    shape: Shape
+    parameters: int
+    label: str
+    told: str
+    begun: Callable[[], Weights]
+    learner: MakesLearner
+    write: Callable[[Path, Weights, Trained], None]
+
+
+def making(request: Request, target: GGUFFile, vocabulary: str, notice: Notice) -> Making:
+    """What was asked for.
+
+    Args:
+        vocabulary: the target's fingerprint.
+
+    Raises:
+        UsageError: a shape that cannot be.
+        ModelInvalid: a draft to tune that is no llama model, or of another vocabulary; a head for a
+            target that is no llama model.
+    """
+    if request.made == DRAFT:
+        return _draft(request, target, notice)
+    found, values = weights.read(request.target)
+    if request.made == EAGLE3:
+        layers = heads.target_layers(found.layers)
+        return _head(
+            found,
+            heads.initial_eagle(values, found, request.seed),
+            EAGLE3,
+            lambda put: EagleLearner(found, found, _put(values, put), layers),
+            lambda path, made, trained: heads.write_eagle(
+                path, made, found, layers, target, trained, request.kind
+            ),
+        )
+    return _head(
+        found,
+        heads.initial_medusa(values, found),
+        request.made,
+        lambda put: MedusaLearner(found, _put(values, put), heads.HEADS),
+        lambda path, made, trained: heads.write_medusa(path, made, found, trained, vocabulary),
+    )
+
+
+def _head(
+    found: Shape,
+    begun: Weights,
+    label: str,
+    learner: MakesLearner,
+    write: Callable[[Path, Weights, Trained], None],
+) -> Making:
+    parameters = sum(values.size for values in begun.values())
+    told = f"{label}, {parameters / 1e6:.1f} M parameters"
+    return Making(found, parameters, label, told, lambda: begun, learner, write)
+
+
+def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
+    return {name: put(each) for name, each in values.items()}
+
+
+def _draft(request: Request, target: GGUFFile, notice: Notice) -> Making:
+    found, begun = _beginning(request, target, notice)
+    return Making(
+        found,
+        found.parameters,
+        f"draft-{found.width}x{found.layers}",
+        found.told(),
+        begun,
+        lambda _: DraftLearner(found),
+        lambda path, made, trained: weights.write(path, found, made, target, trained, request.kind),
+    )
+
+
+def _beginning(
+    request: Request, target: GGUFFile, notice: Notice
+) -> tuple[Shape, Callable[[], Weights]]:
+    """A draft's shape, and what gives its first weights."""
+    facts = weights.target_facts(target)
+    if request.begun_from is not None:
+        found, values = weights.read(request.begun_from)
+        if found.vocabulary != facts.vocabulary:
+            raise ModelInvalid(
+                f"{request.begun_from} has {found.vocabulary:,} tokens and {request.target.name} "
+                f"{facts.vocabulary:,}. Choose a draft of the target's vocabulary, or leave out "
+                "--from to make one."
+            )
+        return found, lambda: values
+    if request.shape is not None:
+        found = shape.parse(request.shape, facts)
+    else:
+        found, promise = shape.choose(facts, _measured(request))
+        if not promise.pays:
+            notice(
+                f"No shape promises much: the best, {found.told()}, about {promise.speed_up:.2f} "
+                "times the speed, as a pass of this model costs little beside a draft's, or one "
+                "over several tokens costs many plain ones. It is trained all the same."
+            )
+    return found, lambda: weights.initial(found, request.target, request.seed)
+
+
+def _measured(request: Request) -> list[float]:
+    """T(n) ÷ T(1) of the target here and now."""
+    from localspec.llama.context import Context
+    from localspec.llama.model import Model
+    from localspec.planning.calibration import calibrate
+    from localspec.planning.costs import CostCurve
+
+    options = ModelOptions(context=256, threads=request.threads)
+    with Model(request.target, options) as model, closing(Context(model, options)) as context:
+        curve = CostCurve()
+        calibrate(context, curve, CALIBRATION)
+    plain = curve.seconds(1, 0)
+    return [curve.seconds(n, 0) / plain for n in range(1, CURVE + 1)]

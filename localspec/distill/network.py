@@ -1,0 +1,115 @@
+"""A llama model in PyTorch, as a function of its weights by their GGUF names.
+
+Touvron et al. 2023, with RoPE of GGUF's type NORM: neighbouring pairs are rotated, as llama.cpp
+does for this architecture. Weights are float32; activations are [batch, tokens, width].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from localspec.distill.shape import Shape
+from localspec.distill.torch_room import torch_package
+
+Tensor = Any
+"""A torch.Tensor: torch is not imported for its types."""
+
+
+def states(weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor) -> Tensor:
+    """What the output matrix is to read after every token.
+
+    Args:
+        tokens: int [batch, tokens]; padding stands at the end, where nothing before sees it.
+
+    Returns:
+        [batch, tokens, width], behind the output norm.
+    """
+    return layer_inputs(weights, shape, tokens)[1]
+
+
+def layer_inputs(
+    weights: Mapping[str, Tensor], shape: Shape, tokens: Tensor
+) -> tuple[list[Tensor], Tensor]:
+    """What goes into each layer, and what `states` gives."""
+    torch = torch_package()
+    x = torch.nn.functional.embedding(tokens, weights["token_embd.weight"])
+    turns = rotations(shape, tokens.shape[1], x.device)
+    inputs = []
+    for layer in range(shape.layers):
+        inputs.append(x)
+        x = block(weights, shape, x, turns, f"blk.{layer}")
+    return inputs, norm(x, weights["output_norm.weight"], shape.epsilon)
+
+
+def output_matrix(weights: Mapping[str, Tensor], shape: Shape) -> Tensor:
+    """[vocabulary, width]: logits are states times its transpose."""
+    return weights["token_embd.weight" if shape.tied else "output.weight"]
+
+
+def block(
+    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
+) -> Tensor:
+    """One layer."""
+    normed = norm(x, weights[f"{at}.attn_norm.weight"], shape.epsilon)
+    x = x + attention(weights, shape, normed, turns, at)
+    return x + feed_forward(weights, norm(x, weights[f"{at}.ffn_norm.weight"], shape.epsilon), at)
+
+
+def attention(
+    weights: Mapping[str, Tensor], shape: Shape, x: Tensor, turns: tuple[Tensor, Tensor], at: str
+) -> Tensor:
+    """Causal, with as many heads for keys and values as the shape has."""
+    functional = torch_package().nn.functional
+    batch, tokens, _ = x.shape
+
+    def heads(name: str, count: int) -> Tensor:
+        found = functional.linear(x, weights[f"{at}.{name}.weight"])
+        return found.view(batch, tokens, count, shape.head_width).transpose(1, 2)
+
+    queries = _rotated(heads("attn_q", shape.heads), turns)
+    keys = _rotated(heads("attn_k", shape.kv_heads), turns)
+    values = heads("attn_v", shape.kv_heads)
+    if shape.kv_heads != shape.heads:
+        keys, values = (
+            each.repeat_interleave(shape.heads // shape.kv_heads, 1) for each in (keys, values)
+        )
+    mixed = functional.scaled_dot_product_attention(queries, keys, values, is_causal=True)
+    mixed = mixed.transpose(1, 2).reshape(batch, tokens, shape.heads * shape.head_width)
+    return functional.linear(mixed, weights[f"{at}.attn_output.weight"])
+
+
+def feed_forward(weights: Mapping[str, Tensor], x: Tensor, at: str) -> Tensor:
+    """SwiGLU."""
+    functional = torch_package().nn.functional
+    gate = functional.silu(functional.linear(x, weights[f"{at}.ffn_gate.weight"]))
+    up = functional.linear(x, weights[f"{at}.ffn_up.weight"])
+    return functional.linear(gate * up, weights[f"{at}.ffn_down.weight"])
+
+
+def norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """RMSNorm."""
+    torch = torch_package()
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + epsilon) * weight
+
+
+def rotations(shape: Shape, tokens: int, device: Any) -> tuple[Tensor, Tensor]:
+    """Cosines and sines of RoPE's angles, [tokens, rotated ÷ 2] each."""
+    torch = torch_package()
+    pairs = torch.arange(0, shape.rotated, 2, dtype=torch.float32, device=device)
+    angles = torch.outer(
+        torch.arange(tokens, dtype=torch.float32, device=device),
+        shape.base ** (-pairs / shape.rotated),
+    )
+    return angles.cos(), angles.sin()
+
+
+def _rotated(x: Tensor, turns: tuple[Tensor, Tensor]) -> Tensor:
+    """Queries or keys [batch, heads, tokens, head width] at their positions."""
+    torch = torch_package()
+    cosines, sines = turns
+    count = 2 * cosines.shape[1]
+    even, odd = x[..., 0:count:2], x[..., 1:count:2]
+    turned = torch.stack((even * cosines - odd * sines, even * sines + odd * cosines), -1)
+    turned = turned.flatten(-2)
+    return turned if count == x.shape[-1] else torch.cat((turned, x[..., count:]), -1)

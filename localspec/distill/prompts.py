@@ -1,0 +1,104 @@
+"""What a target is asked: prompts of files and conversations, and texts that it only reads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from localspec.distill.recording import Question
+from localspec.errors import UsageError
+from localspec.prompting.prompt import Prompt, PromptBuilder
+from localspec.retrieval.texts import Skipped, texts_in
+from localspec.text import decoded
+
+PIECE = 256
+"""Tokens of a text that are read together."""
+LEAST = 16
+"""Tokens; a shorter rest of a text says little."""
+_SHAPE = '{"prompt": "…"}, {"turns": ["…"]} or {"messages": [{"role": "user", "content": "…"}]}'
+
+
+def read_prompts(path: Path) -> Iterator[Prompt]:
+    """Of a file: JSON lines, or a prompt a line. A text is what a user says; `messages` is a chat.
+
+    Raises:
+        UsageError: it cannot be read, or has none.
+    """
+    try:
+        lines = decoded(path.read_bytes(), str(path)).splitlines()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
+    found = 0
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            found += 1
+            yield _entry(line, path, number) if path.suffix == ".jsonl" else line
+    if not found:
+        raise UsageError(f"{path} holds no prompts. Write one a line, or JSON lines: {_SHAPE}.")
+
+
+def _entry(line: str, path: Path, number: int) -> Prompt:
+    try:
+        entry = json.loads(line)
+        for name in ("prompt", "messages", "turns"):
+            value = entry.get(name)
+            if name == "prompt" and isinstance(value, str) and value:
+                return value
+            if name == "turns" and isinstance(value, list) and value:
+                return str(value[0])
+            if name == "messages" and isinstance(value, list) and value:
+                return [{"role": str(m["role"]), "content": str(m["content"])} for m in value]
+    except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
+        pass
+    raise UsageError(f"{path}, line {number} is no prompt. Write {_SHAPE}.")
+
+
+def questions(
+    prompts: Sequence[Prompt],
+    builder: PromptBuilder,
+    tokenize: Callable[[str], list[int]],
+    *,
+    raw: bool,
+    answers: int,
+) -> Iterator[Question]:
+    """Every prompt as often as it is to be answered: all of them once, then all once more.
+
+    Args:
+        tokenize: raw text, its control tokens and a BOS included.
+        raw: take text as it is, without the chat template.
+
+    Raises:
+        UsageError: the target has no chat template, or it refuses messages.
+    """
+    for turn in range(answers):
+        for prompt in prompts:
+            if isinstance(prompt, str) and raw:
+                tokens = tokenize(prompt)
+            else:
+                chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
+                tokens = builder.rendered(builder.text(chat))
+            if tokens:
+                yield Question(tuple(tokens), turn)
+
+
+def pieces(
+    path: Path, tokenize: Callable[[str], list[int]], begins: Sequence[int], skipped: Skipped
+) -> Iterator[Question]:
+    """The texts of a file or folder, to be read a piece at a time.
+
+    Args:
+        tokenize: text, without control tokens.
+        begins: what every piece stands behind: a BOS, where the model has one.
+
+    Raises:
+        UsageError: there is no such path.
+    """
+    for text in texts_in(path, skipped):
+        tokens = tokenize(text)
+        for start in range(0, len(tokens), PIECE):
+            piece = tokens[start : start + PIECE]
+            before = tuple(begins) or (piece[0],)
+            given = tuple(piece if begins else piece[1:])
+            if len(given) >= LEAST:
+                yield Question(before, 0, given)

@@ -1,0 +1,252 @@
+"""Letting a target answer, many prompts in one pass, and keeping what it held for likely.
+
+The passes are localspec's own, of the file as it is quantized, so what a draft is trained on is
+what it will be verified by.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.decoding.sampling import Rows
+from localspec.distill.trace import Record
+from localspec.llama.shared_context import Part, SharedContext
+
+HELD_BACK_SHARE = 0.05
+"""Of the prompts, by their hash, so that it is the same ones however often is recorded."""
+TEMPERATURES = (0.0, 0.7, 1.0)
+"""In turns: what people run is greedy or warm, and a draft serves both."""
+
+Array = npt.NDArray[Any]
+
+
+class Sink(Protocol):
+    """Where answers go: a trace."""
+
+    keys: set[bytes]
+
+    def append(self, record: Record) -> None:
+        """Keep one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A prompt to be answered.
+
+    Attributes:
+        tokens: at least one.
+        turn: counts the answers to the same prompt.
+        given: what is said to it, where a text is only to be read; else the target says it.
+    """
+
+    tokens: tuple[int, ...]
+    turn: int = 0
+    given: tuple[int, ...] = ()
+
+    @property
+    def digest(self) -> bytes:
+        """Of the prompt."""
+        return hashlib.sha256(np.asarray(self.tokens, "<i4").tobytes()).digest()
+
+    @property
+    def key(self) -> bytes:
+        """Of this answer."""
+        told = self.digest + self.turn.to_bytes(4, "little")
+        return hashlib.sha256(told + np.asarray(self.given, "<i4").tobytes()).digest()[:16]
+
+    @property
+    def held_back(self) -> bool:
+        """Whether it is kept from training. All answers to a prompt are, or none; of a text, what
+        it begins with decides."""
+        shown = self.digest if not self.given else self.key
+        return shown[0] < HELD_BACK_SHARE * 256
+
+
+def likeliest(rows: Rows, k: int) -> tuple[Array, Array, Array]:
+    """The likeliest tokens of distributions.
+
+    Args:
+        rows: logits [n, vocabulary].
+
+    Returns:
+        ids [n, k], falling; their log p [n, k]; what is left of p for all others [n].
+    """
+    log_p = log_softmax(rows)
+    k = min(k, rows.shape[1])
+    ids = np.argpartition(log_p, -k, axis=1)[:, -k:]
+    found = np.take_along_axis(log_p, ids, 1)
+    order = np.argsort(-found, axis=1, kind="stable")
+    ids, found = np.take_along_axis(ids, order, 1), np.take_along_axis(found, order, 1)
+    return ids, found, np.maximum(0.0, 1.0 - np.exp(found).sum(1))
+
+
+def log_softmax(rows: Rows) -> Rows:
+    """Natural logarithms of p, float32 [n, vocabulary], of logits."""
+    shifted = rows - rows.max(1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(1, keepdims=True)), np.float32)
+
+
+def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
+    """A token of one row of logits."""
+    if not temperature:
+        return int(rows.argmax())
+    p = np.exp((rows - rows.max()) / temperature, dtype=np.float64)
+    return int(min(np.searchsorted(np.cumsum(p), random.random() * p.sum()), len(rows) - 1))
+
+
+@dataclass(slots=True)
+class _Answer:
+    """One that is being given, in a seat."""
+
+    question: Question
+    sequence: int
+    temperature: float
+    random: np.random.Generator
+    said: list[int] = field(default_factory=list)
+    read: int = 0  # tokens of the prompt, and of a given text, that were read
+    rows: list[tuple[Array, Array, Array]] = field(default_factory=list)
+
+
+class Recorder:
+    """Answers many prompts at once.
+
+    Args:
+        context: over the target; it has as many seats as answers are given at once.
+        k: likeliest tokens to keep.
+        longest: tokens of an answer at most.
+        seed: of what is drawn.
+        say: called with tokens recorded so far, after each answer.
+    """
+
+    def __init__(
+        self,
+        context: SharedContext,
+        k: int,
+        *,
+        longest: int,
+        seed: int = 0,
+        temperatures: Sequence[float] = TEMPERATURES,
+        say: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        self._context, self._k, self._longest = context, k, longest
+        self._seed, self._temperatures, self._say = seed, temperatures, say
+        self.tokens = 0
+
+    def record(self, questions: Iterable[Question], sink: Sink, most: int | None = None) -> None:
+        """Have them answered; those whose key is there already are passed over.
+
+        Args:
+            most: tokens after which nothing new is begun.
+
+        Raises:
+            TraceError: it cannot be written; what was written stays.
+            NativeError, Cancelled: as `SharedContext`.
+        """
+        waiting = self._due(questions, sink, most)
+        seats = [self._context.lot(i).first for i in range(self._context.answers)]
+        at_work: list[_Answer] = []
+        while True:
+            while seats and (question := next(waiting, None)) is not None:
+                at_work.append(self._begun(question, seats.pop()))
+            if not at_work:
+                return
+            self._pass(at_work)
+            for answer in [one for one in at_work if self._over(one)]:
+                at_work.remove(answer)
+                self._context.drop(answer.sequence)
+                seats.append(answer.sequence)
+                sink.append(_record(answer))
+                self.tokens += len(answer.said)
+                self._say(self.tokens)
+
+    def _due(
+        self, questions: Iterable[Question], sink: Sink, most: int | None
+    ) -> Iterator[Question]:
+        begun: set[bytes] = set()
+        for question in questions:
+            if most is not None and self.tokens >= most:
+                return
+            room = self._context.capacity - len(question.tokens) - len(question.given)
+            if room < 1 or question.key in sink.keys or question.key in begun:
+                continue
+            begun.add(question.key)
+            yield question
+
+    def _begun(self, question: Question, sequence: int) -> _Answer:
+        seed = np.random.SeedSequence([self._seed, *question.key])
+        which = (question.digest[1] + question.turn) % len(self._temperatures)
+        random = np.random.Generator(np.random.PCG64(seed))
+        return _Answer(question, sequence, self._temperatures[which], random)
+
+    def _pass(self, at_work: list[_Answer]) -> None:
+        """One pass: a token of each answer, and as much of prompts as there is room for."""
+        context = self._context
+        room, rows = context.batch - len(at_work), context.rows - len(at_work)
+        parts, whose = [], []
+        for answer in at_work:
+            part = self._part(answer, 1 + max(0, room), 1 + max(0, rows))
+            room, rows = room - len(part.tokens) + 1, rows - max(0, part.outputs - 1)
+            parts.append(part)
+            whose.append(answer)
+        found = context.decode(parts)
+        giving = [(answer, rows) for answer, rows in zip(whose, found, strict=True) if len(rows)]
+        if not giving:
+            return
+        stacked = np.concatenate([rows for _, rows in giving])
+        ids, log_p, rest = likeliest(stacked, self._k)
+        start = 0
+        for answer, logits in giving:
+            here = slice(start, start + len(logits))
+            start += len(logits)
+            answer.rows.append((ids[here], log_p[here], rest[here]))
+            if not answer.question.given:
+                answer.said.append(drawn(logits[-1], answer.temperature, answer.random))
+
+    def _part(self, answer: _Answer, room: int, rows: int) -> Part:
+        """What an answer brings to the next pass; there is room for a token and a row at least."""
+        question = answer.question
+        text = question.tokens + question.given[:-1]
+        ids = ((answer.sequence,),)
+        if answer.read >= len(text):  # it goes on by itself
+            at = len(question.tokens) + len(answer.said) - 1
+            return Part((answer.said[-1],), (at,), ids, 1)
+        start, prompt = answer.read, len(question.tokens)
+        end = min(len(text), start + room)
+        if question.given:
+            end = min(end, max(start, prompt - 1) + rows)
+        answer.read = end
+        outputs = max(0, end - max(start, prompt - 1))
+        return Part(text[start:end], range(start, end), ids, outputs)
+
+    def _over(self, answer: _Answer) -> bool:
+        question, said = answer.question, answer.said
+        if question.given:
+            if answer.read < len(question.tokens) + len(question.given) - 1:
+                return False
+            answer.said = list(question.given)
+            return True
+        if not said:
+            return False
+        full = len(question.tokens) + len(said) >= self._context.capacity
+        return full or len(said) >= self._longest or self._context.model.vocabulary.ends(said[-1])
+
+
+def _record(answer: _Answer) -> Record:
+    ids, log_p, rest = (np.concatenate(each) for each in zip(*answer.rows, strict=True))
+    return Record(
+        answer.question.key,
+        np.asarray(answer.question.tokens, np.int64),
+        np.asarray(answer.said, np.int64),
+        ids,
+        log_p,
+        rest,
+        answer.question.held_back,
+        bool(answer.question.given),
+    )

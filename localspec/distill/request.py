@@ -1,0 +1,68 @@
+"""What `localspec distill` is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.distill.weights import Q8_0
+from localspec.prompting.prompt import Prompt
+
+DRAFT, EAGLE3, MEDUSA = "draft", "eagle3", "medusa"
+KINDS = (DRAFT, EAGLE3, MEDUSA)
+CURVE = 9
+"""Sizes of passes that a shape is chosen by."""
+RATES = {DRAFT: 1.5e-3, EAGLE3: 5e-4, MEDUSA: 1e-3}
+TUNED = 5e-4
+"""Learning rates, and that for a draft which knows its words already."""
+
+Notice = Callable[[str], None]
+"""Takes a sentence for the user."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is asked for.
+
+    Attributes:
+        target: the model's file.
+        made: one of KINDS.
+        prompts: to be answered; `texts` are files and folders to be read.
+        raw: take text prompts as they are, without the chat template.
+        answers, longest: answers to each prompt, and tokens of each.
+        most: tokens after which nothing more is recorded.
+        begun_from: a draft to tune, None for a new one.
+        shape: of a new one, "192x3x512"; None chooses.
+        epochs, batch, rate, hard, seed, threads, device: see `run.Plan`; `rate` None takes what
+            suits.
+        kind: how the matrices are written, "Q8_0" or "F16".
+        out: where, None for the folder in which `-d auto` looks.
+    """
+
+    target: Path
+    made: str = DRAFT
+    prompts: Sequence[Prompt] = ()
+    texts: Sequence[Path] = ()
+    raw: bool = False
+    answers: int = 1
+    longest: int = 256
+    most: int | None = None
+    begun_from: Path | None = None
+    shape: str | None = None
+    epochs: int = 4
+    batch: int = 2048
+    rate: float | None = None
+    hard: float = 0.1
+    seed: int = 0
+    threads: int = 1
+    device: str = "auto"
+    kind: str = Q8_0
+    out: Path | None = None
+
+    @property
+    def learning_rate(self) -> float:
+        """The one that was given, else what suits."""
+        if self.rate is not None:
+            return self.rate
+        return TUNED if self.begun_from is not None else RATES[self.made]

@@ -1,0 +1,226 @@
+"""One training as it lies on the disk: what it is to do, how far it is, what was seen on the way.
+
+    run.json          the plan: fixed with the first step, so that whoever goes on does the same
+    checkpoint.npz    step, weights, and the optimizer's two means of each; replaced as a whole
+    curve.jsonl       a line for each measurement
+
+All that a step depends on is in plan, checkpoint and trace. So a training that is killed goes on
+from its last checkpoint and ends with the weights of one that never was.
+"""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.errors import TraceError
+from localspec.files import remove_abandoned, replacing, write_atomically
+from localspec.identity import fingerprint
+
+PLAN, CHECKPOINT, CURVE, DONE = "run.json", "checkpoint.npz", "curve.jsonl", "done"
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything that the outcome depends on, but for the trace itself.
+
+    Attributes:
+        kind: "draft" …
+        begun_from: `localspec.identity.content_identity` of the draft that is tuned, or empty.
+        shape: of the draft, as `dataclasses.asdict` says it.
+        records: how many of the trace's answers count; it may have grown since.
+        steps: of all epochs.
+        epochs, tokens, rate, hard, seed: how often all answers are seen; tokens of a step; the
+            highest learning rate; the share of the cross entropy in the loss; of order and weights.
+        threads, device: sums are added in another order on others, so the last bits are others.
+        longest: tokens of prompt and answer; the prompt loses its beginning.
+    """
+
+    kind: str
+    begun_from: str
+    shape: dict[str, Any]
+    records: int
+    steps: int
+    epochs: int
+    tokens: int
+    rate: float
+    hard: float
+    seed: int
+    threads: int
+    device: str
+    longest: int
+
+    @property
+    def asked(self) -> str:
+        """A name for what was asked for, hexadecimal: without what the trace decides."""
+        facts = asdict(self)
+        del facts["records"], facts["steps"]
+        return fingerprint(facts)[:12]
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """Where a training is.
+
+    Attributes:
+        step: steps that were done.
+        seconds: they took.
+        weights, first, second: by name; the optimizer's means of gradients and of their squares.
+    """
+
+    step: int
+    seconds: float
+    weights: Mapping[str, Array]
+    first: Mapping[str, Array]
+    second: Mapping[str, Array]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One measurement.
+
+    Attributes:
+        step, tokens, seconds: so far; tokens are those of answers, each time they are seen.
+        loss: of training since the point before, nats a token; None before the first step.
+        held_loss, agreement, acceptance: on held-back answers; see `localspec.distill.losses`.
+    """
+
+    step: int
+    tokens: int
+    seconds: float
+    loss: float | None
+    held_loss: float
+    agreement: float
+    acceptance: float
+
+
+class Run:
+    """The folder of one training.
+
+    Attributes:
+        folder: where.
+        plan: what it does.
+    """
+
+    def __init__(self, folder: Path, plan: Plan) -> None:
+        self.folder, self.plan = folder, plan
+
+    @classmethod
+    def opened(cls, parent: Path, plan: Plan) -> Run:
+        """The one of the same request that is there, with the plan that it was begun with; else one
+        of this plan. Nothing is written yet."""
+        folder = parent / f"run-{plan.asked}"
+        known = _read_plan(folder / PLAN)
+        return cls(folder, plan if known is None else known)
+
+    def finished_with(self, plan: Plan) -> bool:
+        """Whether all that this plan asks for was done."""
+        return (self.folder / DONE).exists() and self.plan == plan
+
+    def begun(self, plan: Plan) -> Run:
+        """The same, where it is not finished, to go on with; else anew, with this plan.
+
+        Raises:
+            TraceError: the disk refuses.
+        """
+        with _written(self.folder):
+            if (self.folder / PLAN).exists() and not (self.folder / DONE).exists():
+                remove_abandoned(self.folder)
+                return self
+            run = Run(self.folder, plan)
+            for name in (CHECKPOINT, CURVE, PLAN, DONE):
+                (self.folder / name).unlink(missing_ok=True)
+            write_atomically(self.folder / PLAN, json.dumps(asdict(plan)), private=True)
+        return run
+
+    def state(self) -> State | None:
+        """The last checkpoint; None where there is none yet, or it is damaged."""
+        found: dict[str, dict[str, Array]] = {"weights": {}, "first": {}, "second": {}}
+        try:
+            with (
+                (self.folder / CHECKPOINT).open("rb") as file,
+                np.load(file, allow_pickle=False) as stored,
+            ):
+                for name in stored.files:
+                    part, _, tensor = name.partition("/")
+                    if tensor:
+                        found[part][tensor] = stored[name]
+                return State(int(stored["step"]), float(stored["seconds"]), **found)
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, zipfile.BadZipFile, EOFError):
+            return None
+
+    def keep(self, state: State) -> None:
+        """Replace the checkpoint.
+
+        Raises:
+            TraceError: the disk is full, or refuses; the one before stays.
+        """
+        arrays: dict[str, Array] = {
+            f"{part}/{name}": values
+            for part in ("weights", "first", "second")
+            for name, values in getattr(state, part).items()
+        }
+        numbers = {"step": np.int64(state.step), "seconds": np.float64(state.seconds)}
+        path = self.folder / CHECKPOINT
+        with (
+            _written(self.folder),
+            replacing(path, private=True) as partial,
+            partial.open("wb") as file,
+        ):
+            np.savez(file, **numbers, **arrays)  # type: ignore[arg-type]
+
+    def note(self, point: Point) -> None:
+        """Add to the curve."""
+        with _written(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(asdict(point)) + "\n")
+
+    def curve(self) -> list[Point]:
+        """All measurements; of those that a resumed training repeated, the last."""
+        found: dict[int, Point] = {}
+        try:
+            lines = (self.folder / CURVE).read_text(encoding="utf-8").splitlines()
+        except OSError:
+            return []
+        for line in lines:
+            try:
+                point = Point(**json.loads(line))
+            except (ValueError, TypeError):
+                continue  # a process was killed over it
+            found[point.step] = point
+        return [found[step] for step in sorted(found)]
+
+    def finish(self) -> None:
+        """Say that there is nothing left to do; what only going on needs is removed."""
+        with _written(self.folder):
+            (self.folder / DONE).touch()
+            (self.folder / CHECKPOINT).unlink(missing_ok=True)
+
+
+def _read_plan(path: Path) -> Plan | None:
+    try:
+        return Plan(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+@contextmanager
+def _written(folder: Path) -> Iterator[None]:
+    """Turns failures of the disk into a sentence."""
+    try:
+        yield
+    except OSError as error:
+        raise TraceError(
+            f"The training cannot be kept in {folder}: {error.strerror or error}. The last "
+            "checkpoint stays. Make room, and run the same command again to go on."
+        ) from None

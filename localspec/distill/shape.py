@@ -1,0 +1,182 @@
+"""The shape of a draft: of one that is there, or chosen for a target from what its passes cost."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from localspec.errors import UsageError
+from localspec.pairing.forecast import Forecast, best
+from localspec.text import printable
+
+LAYERS = (1, 2, 3, 4, 6, 8)
+PARTS = (1.0, 0.75, 0.5, 1 / 3, 0.25)
+"""Widths to try, in parts of the target's."""
+BYTES = 34 / 32
+"""Of a weight, in Q8_0."""
+BLOCK = 32
+"""Weights that are quantized together: every width is a multiple."""
+_SHAPE = re.compile(r"(\d{1,5})x(\d{1,3})x(\d{1,6})", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Of a model of llama architecture.
+
+    Attributes:
+        vocabulary: tokens.
+        width, layers, feed_forward, heads, kv_heads, head_width: see llama's keys of those names.
+        rotated: numbers of a head that RoPE rotates.
+        base: RoPE's frequency base.
+        epsilon: of the norms.
+        context: tokens that it is trained on.
+        tied: whether the embeddings are the output matrix as well.
+    """
+
+    vocabulary: int
+    width: int
+    layers: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    rotated: int
+    base: float = 10000.0
+    epsilon: float = 1e-5
+    context: int = 2048
+    tied: bool = True
+
+    def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
+        """Names and shapes, as numpy has them: a matrix [out, in]."""
+        yield "token_embd.weight", (self.vocabulary, self.width)
+        queries, keys = self.heads * self.head_width, self.kv_heads * self.head_width
+        for layer in range(self.layers):
+            for name, shape in (
+                ("attn_norm", (self.width,)),
+                ("attn_q", (queries, self.width)),
+                ("attn_k", (keys, self.width)),
+                ("attn_v", (keys, self.width)),
+                ("attn_output", (self.width, queries)),
+                ("ffn_norm", (self.width,)),
+                ("ffn_gate", (self.feed_forward, self.width)),
+                ("ffn_up", (self.feed_forward, self.width)),
+                ("ffn_down", (self.width, self.feed_forward)),
+            ):
+                yield f"blk.{layer}.{name}.weight", shape
+        yield "output_norm.weight", (self.width,)
+        if not self.tied:
+            yield "output.weight", (self.vocabulary, self.width)
+
+    @property
+    def parameters(self) -> int:
+        """All weights."""
+        return sum(prod(shape) for _, shape in self.tensors())
+
+    def told(self) -> str:
+        """In words."""
+        return (
+            f"{self.width} wide, {self.layers} layers, feed-forward {self.feed_forward}, "
+            f"{self.parameters / 1e6:.1f} M parameters"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a shape is chosen for.
+
+    Attributes:
+        vocabulary, width, feed_forward, heads, kv_heads, head_width: the target's.
+        bytes: that one of its passes reads.
+        parameters: all of its weights.
+    """
+
+    vocabulary: int
+    width: int
+    feed_forward: int
+    heads: int
+    kv_heads: int
+    head_width: int
+    bytes: int
+    parameters: int
+
+
+def parse(text: str, target: Target) -> Shape:
+    """What "192x3x512" means: width x layers x feed-forward.
+
+    Raises:
+        UsageError: nothing, or widths that cannot be.
+    """
+    found = _SHAPE.fullmatch(text)
+    if found is None:
+        raise UsageError(
+            f"'{printable(text)}' is no shape. Write width x layers x feed-forward, as 192x3x512."
+        )
+    width, layers, feed_forward = (int(part) for part in found.groups())
+    step = max(BLOCK, target.head_width)
+    if not width or width % step or not layers or not feed_forward or feed_forward % BLOCK:
+        raise UsageError(
+            f"A draft of {width}x{layers}x{feed_forward} cannot be. Give a width that is a "
+            f"multiple of {step} (a head of the target), and a feed-forward width that is one of "
+            f"{BLOCK}."
+        )
+    return _of(target, width, layers, feed_forward)
+
+
+def choose(target: Target, curve: Sequence[float]) -> tuple[Shape, Forecast]:
+    """The shape that promises most, and what it promises: before it is trained, how often it will
+    be right is a guess from how many weights it has besides its embeddings.
+
+    Args:
+        curve: T(n) ÷ T(1) of the target, measured, from n = 1 on.
+    """
+    found = [(shape, _promise(shape, target, curve)) for shape in _candidates(target)]
+    # Of equals the smaller: it is trained sooner.
+    return max(found, key=lambda each: (round(each[1].speed_up, 3), -each[0].parameters))
+
+
+def _candidates(target: Target) -> Iterator[Shape]:
+    step = max(BLOCK, target.head_width)
+    widths = {max(step, round(target.width * part / step) * step) for part in PARTS}
+    for width in sorted(widths):
+        ratio = target.feed_forward / target.width
+        feed_forward = max(BLOCK, round(width * ratio / BLOCK) * BLOCK)
+        for layers in LAYERS:
+            yield _of(target, width, layers, feed_forward)
+
+
+def _of(target: Target, width: int, layers: int, feed_forward: int) -> Shape:
+    heads = max(1, width // target.head_width)
+    # As many query heads to a key as the target has, where that comes out even.
+    share = max(1, target.heads // max(1, target.kv_heads))
+    kv_heads = heads // share if heads % share == 0 else heads
+    return Shape(
+        target.vocabulary,
+        width,
+        layers,
+        feed_forward,
+        heads,
+        kv_heads,
+        target.head_width,
+        target.head_width,
+    )
+
+
+def _promise(shape: Shape, target: Target, curve: Sequence[float]) -> Forecast:
+    cost = 1.1 * shape.parameters * BYTES / max(1, target.bytes) + 0.01
+    body = shape.parameters - shape.vocabulary * shape.width
+    whole = max(1, target.parameters - target.vocabulary * target.width)
+    return best(cost, guess(body / whole), curve)
+
+
+def guess(share: float) -> float:
+    """How often a draft with that share of the target's weights, trained on its answers, is likely
+    to be right: between what two were seen to reach (docs/distill.md)."""
+    return max(0.2, min(0.9, 0.85 + 0.12 * _log10(share)))
+
+
+def _log10(share: float) -> float:
+    from math import log10
+
+    return log10(max(1e-4, min(1.0, share)))

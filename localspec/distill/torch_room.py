@@ -1,0 +1,55 @@
+"""PyTorch, where it is installed: imported by nothing else, and only when something is trained."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from localspec.errors import UsageError
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+def torch_package() -> Any:
+    """The package torch.
+
+    Raises:
+        UsageError: it is not installed, or cannot be loaded.
+    """
+    try:
+        return import_module("torch")
+    except ImportError as error:
+        why = "which is not installed"
+        if getattr(error, "name", "torch") != "torch":
+            why = f"which cannot be loaded ({error})"
+        raise UsageError(
+            f"Drafts are trained with PyTorch, {why}. Install it with: "
+            "pip install 'localspec[train]'"
+        ) from None
+
+
+def device(wanted: str) -> Any:
+    """Where to train.
+
+    Args:
+        wanted: one of DEVICES; "auto" takes what is fastest of those that are there.
+
+    Raises:
+        UsageError: there is none of that kind.
+    """
+    torch = torch_package()
+    there = {
+        "cpu": True,
+        "cuda": torch.cuda.is_available(),
+        "mps": torch.backends.mps.is_available(),
+    }
+    if wanted == "auto":
+        wanted = next(name for name in ("cuda", "mps", "cpu") if there[name])
+    if wanted not in there:
+        raise UsageError(f"There is no device '{wanted}'. Choose one of {', '.join(DEVICES)}.")
+    if not there[wanted]:
+        raise UsageError(
+            f"PyTorch finds no device '{wanted}' here. Take --device cpu, or install a PyTorch "
+            "that was built for it."
+        )
+    return torch.device(wanted)

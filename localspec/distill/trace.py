@@ -1,0 +1,294 @@
+"""What a target said, and what it held for likely at every token: a file that only grows.
+
+    magic                     16 bytes
+    header                    u32 length, then JSON: see `Header`
+    records, one an answer    u32 length, u32 CRC-32 of what follows, then
+
+        facts        flags u8, key 16 bytes, prompt tokens u32, answer tokens u32
+        tokens       [prompt + answer]  u16, or u32 where the vocabulary is larger
+        ids          [answer, k]        the same; the likeliest tokens, falling
+        log p        [answer, k]        float16, natural logarithms of p at temperature 1
+        rest         [answer]           float16, what p leaves for all other tokens
+
+All little-endian. Row i of an answer is the distribution that its token i was drawn from (or, in
+a text that was given, stands against). A record is written with one call behind the others, so a
+process that is killed leaves at most a piece of one at the end: it is not read, and overwritten.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.errors import TraceError
+from localspec.files import write_atomically
+
+MAGIC = b"localspec-trace1"
+TOP_K = 32
+HELD_BACK, GIVEN = 1, 2
+"""Flags: kept from training, to measure with; a text that was given, not an answer."""
+_LENGTHS, _FACTS = struct.Struct("<II"), struct.Struct("<B16sII")
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """Whose answers they are.
+
+    Attributes:
+        target: the file's name, for people.
+        identity: see `localspec.identity.content_identity`.
+        vocabulary: its fingerprint.
+        size: its tokens.
+        k: likeliest tokens that are kept of each distribution.
+    """
+
+    target: str
+    identity: str
+    vocabulary: str
+    size: int
+    k: int = TOP_K
+
+    @property
+    def kind(self) -> np.dtype[Any]:
+        """Of token ids in the file."""
+        return np.dtype("<u2" if self.size <= 1 << 16 else "<u4")
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One answer.
+
+    Attributes:
+        key: of prompt and turn, so that nothing is asked twice.
+        prompt, answer: token ids.
+        ids: int [answer, k].
+        log_p: float32 [answer, k].
+        rest: float32 [answer].
+        held_back, given: see HELD_BACK, GIVEN.
+    """
+
+    key: bytes
+    prompt: Array
+    answer: Array
+    ids: Array
+    log_p: Array
+    rest: Array
+    held_back: bool
+    given: bool = False
+
+
+class Trace:
+    """An open trace. Close it, or use it as a context manager; records are read when asked for.
+
+    Attributes:
+        header: whose it is.
+        keys: of all records.
+        damaged: records whose checksum is wrong; they are passed over.
+
+    Args:
+        path: made where it is not there and `header` is given.
+        header: what it has to be of; None takes what is there and opens it for reading.
+
+    Raises:
+        TraceError: it is not a trace, or another target's, or cannot be read or written.
+        FileNotFoundError: there is none, and no header.
+    """
+
+    def __init__(self, path: Path, header: Header | None = None) -> None:
+        self.path = path
+        self.damaged = 0
+        self.keys: set[bytes] = set()
+        self._places: list[tuple[int, int, int, int, int]] = []
+        try:
+            if header is not None and not path.exists():
+                _begin(path, header)
+            self._file: BinaryIO = path.open("rb" if header is None else "r+b")
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise _unwritten(path, error) from None
+        try:
+            self.header = self._read_header()
+            if header is not None and self.header != header:
+                raise TraceError(
+                    f"{path} has the answers of another model ({self.header.target}). Remove it "
+                    "with localspec distill --forget, or name another trace."
+                )
+            self._end = self._scan()
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __enter__(self) -> Trace:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def close(self) -> None:
+        """Give the file back."""
+        self._file.close()
+
+    def tokens(self, *, held_back: bool) -> int:
+        """Of all answers of one part."""
+        return sum(n for _, _, n, _, flags in self._places if bool(flags & HELD_BACK) == held_back)
+
+    def numbers(self, *, held_back: bool) -> list[int]:
+        """Records of one part."""
+        flagged = enumerate(place[4] for place in self._places)
+        return [i for i, flags in flagged if bool(flags & HELD_BACK) == held_back]
+
+    def lengths(self, number: int) -> tuple[int, int]:
+        """Prompt and answer tokens of a record."""
+        _, prompt, answer, _, _ = self._places[number]
+        return prompt, answer
+
+    def record(self, number: int) -> Record:
+        """One of them.
+
+        Raises:
+            TraceError: it cannot be read.
+        """
+        at, prompt, answer, length, flags = self._places[number]
+        try:
+            self._file.seek(at)
+            body = self._file.read(length)
+        except OSError as error:
+            raise TraceError(f"{self.path} cannot be read: {error.strerror}.") from None
+        return _decoded(body, self.header, prompt, answer, flags)
+
+    def records(self, *, held_back: bool) -> Iterator[Record]:
+        """All of one part, in their order."""
+        return (self.record(number) for number in self.numbers(held_back=held_back))
+
+    def append(self, record: Record) -> None:
+        """Write one behind the others.
+
+        Raises:
+            TraceError: the disk is full, or refuses; what was there stays.
+        """
+        flags = HELD_BACK * record.held_back | GIVEN * record.given
+        body = _encoded(record, self.header, flags)
+        data = _LENGTHS.pack(len(body), zlib.crc32(body)) + body
+        try:
+            self._file.seek(self._end)
+            self._file.write(data)
+            self._file.flush()
+        except OSError as error:
+            raise _unwritten(self.path, error) from None
+        counts = len(record.prompt), len(record.answer)
+        self._places.append((self._end + _LENGTHS.size, *counts, len(body), flags))
+        self._end += len(data)
+        self.keys.add(record.key)
+
+    def sync(self) -> None:
+        """Have the disk keep what was appended."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _unwritten(self.path, error) from None
+
+    def _read_header(self) -> Header:
+        head = self._file.read(len(MAGIC) + 4)
+        if head[: len(MAGIC)] != MAGIC or len(head) < len(MAGIC) + 4:
+            raise TraceError(f"{self.path} is no trace of localspec distill. Name another file.")
+        (length,) = struct.unpack("<I", head[-4:])
+        try:
+            return Header(**json.loads(self._file.read(length)))
+        except (ValueError, TypeError):
+            raise TraceError(
+                f"{self.path} is damaged: its header cannot be read. Remove it, and record again."
+            ) from None
+
+    def _scan(self) -> int:
+        """Find the records; returns where the next one is to stand."""
+        at = self._file.tell()
+        whole = os.fstat(self._file.fileno()).st_size
+        while at + _LENGTHS.size <= whole:
+            self._file.seek(at)
+            length, checksum = _LENGTHS.unpack(self._file.read(_LENGTHS.size))
+            if length < _FACTS.size or at + _LENGTHS.size + length > whole:
+                break
+            body = self._file.read(length)
+            if zlib.crc32(body) == checksum:
+                flags, key, prompt, answer = _FACTS.unpack_from(body)
+                self._places.append((at + _LENGTHS.size, prompt, answer, length, flags))
+                self.keys.add(key)
+            else:
+                self.damaged += 1
+            at += _LENGTHS.size + length
+        return at
+
+
+def bytes_of(header: Header, prompt: int, answer: int) -> int:
+    """What an answer takes on the disk."""
+    width = header.kind.itemsize
+    body = _FACTS.size + width * (prompt + answer) + answer * (header.k * (width + 2) + 2)
+    return _LENGTHS.size + body
+
+
+def _begin(path: Path, header: Header) -> None:
+    told = json.dumps(asdict(header)).encode()
+    write_atomically(path, MAGIC + struct.pack("<I", len(told)) + told, private=True)
+
+
+def _encoded(record: Record, header: Header, flags: int) -> bytes:
+    kind = header.kind
+    tokens = np.concatenate([record.prompt, record.answer])
+    return b"".join(
+        (
+            _FACTS.pack(flags, record.key, len(record.prompt), len(record.answer)),
+            tokens.astype(kind).tobytes(),
+            record.ids.astype(kind).tobytes(),
+            record.log_p.astype("<f2").tobytes(),
+            record.rest.astype("<f2").tobytes(),
+        )
+    )
+
+
+def _decoded(body: bytes, header: Header, prompt: int, answer: int, flags: int) -> Record:
+    _, key, _, _ = _FACTS.unpack_from(body)
+    at = _FACTS.size
+
+    def read(kind: np.dtype[Any], count: int) -> Array:
+        nonlocal at
+        found = np.frombuffer(body, kind, count, at)
+        at += found.nbytes
+        return found
+
+    half = np.dtype("<f2")
+    tokens = read(header.kind, prompt + answer).astype(np.int64)
+    ids = read(header.kind, answer * header.k).astype(np.int64).reshape(answer, header.k)
+    log_p = read(half, answer * header.k).astype(np.float32).reshape(answer, header.k)
+    rest = read(half, answer).astype(np.float32)
+    return Record(
+        key,
+        tokens[:prompt],
+        tokens[prompt:],
+        ids,
+        log_p,
+        rest,
+        bool(flags & HELD_BACK),
+        bool(flags & GIVEN),
+    )
+
+
+def _unwritten(path: Path, error: OSError) -> TraceError:
+    return TraceError(
+        f"The trace {path} cannot be written: {error.strerror or error}. What it had before stays. "
+        "Make room, or set LOCALSPEC_HOME to a folder that has it, and run the command again."
+    )

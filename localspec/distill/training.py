@@ -1,0 +1,325 @@
+"""Training a draft: the loop, which can be left at any moment and gone on with."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import psutil
+
+from localspec.distill import batches, losses, torch_room
+from localspec.distill.learners import Batch, Learner
+from localspec.distill.losses import Measured, Wanted
+from localspec.distill.run import Plan, Point, Run, State
+from localspec.distill.shape import Shape
+from localspec.distill.trace import Record, Trace
+from localspec.distill.weights import Weights
+from localspec.errors import LocalspecError, UsageError
+from localspec.text import gigabytes
+
+BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
+WARM_UP, LAST = 0.03, 0.1
+"""Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
+MEASURED = 6000
+"""Tokens of held-back answers that are looked at; a share of 0.6 is then known to ± 0.013."""
+POINTS = 24
+"""Measurements in a training, besides the first."""
+PAUSE, SHARE = 30.0, 50.0
+"""Seconds between checkpoints, and at least so many times what writing one takes."""
+Tensor = Any
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far it is.
+
+    Attributes:
+        step, steps: done, and in all.
+        left: seconds, None while it is not known.
+        loss: nats a token, lately.
+        point: the last measurement.
+    """
+
+    step: int
+    steps: int
+    left: float | None
+    loss: float | None
+    point: Point | None
+
+
+Say = Callable[[Progress], None]
+MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
+
+
+def memory_needed(shape: Shape, parameters: int, tokens: int) -> int:
+    """Bytes, about: weights, gradients and two means; what a step keeps for going back.
+
+    Args:
+        shape: of the draft; of a head, its target's.
+        parameters: weights that are trained.
+    """
+    state = 16 * parameters + 4 * (shape.parameters if parameters != shape.parameters else 0)
+    kept = 4 * tokens * shape.layers * (10 * shape.width + 4 * shape.feed_forward)
+    return state + kept + 4 * 4 * losses.PIECE
+
+
+def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
+    """Return unless it would not fit: the system would end the process.
+
+    Raises:
+        LocalspecError: it would not.
+    """
+    needed, free = memory_needed(shape, parameters, tokens), psutil.virtual_memory().available
+    if needed > free:
+        raise LocalspecError(
+            f"Training this draft takes about {gigabytes(needed)} of memory, and {gigabytes(free)} "
+            "are free. Take a smaller --shape or --batch, or close other programs."
+        )
+
+
+def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
+    """Steps of all epochs over what a trace has now.
+
+    Raises:
+        UsageError: too little was recorded.
+    """
+    lengths = _lengths(trace, trace.numbers(held_back=False), longest)
+    if not lengths or not trace.numbers(held_back=True):
+        raise UsageError(
+            f"Only {len(trace)} answers were recorded, too few to train on and measure with. Give "
+            "more prompts (files with a prompt a line, or JSONL), --history, or --text."
+        )
+    return sum(len(batches.epoch(lengths, plan_tokens, seed, n)) for n in range(epochs))
+
+
+def train(
+    run: Run, trace: Trace, begun: Callable[[], Weights], learner: MakesLearner, say: Say
+) -> tuple[Weights, Point]:
+    """Do what is left of a run.
+
+    Args:
+        begun: gives the weights that it begins with.
+        learner: gives what is trained, from a function that puts arrays where it is trained.
+
+    Returns:
+        The weights, and what was measured of them.
+
+    Raises:
+        UsageError: no torch, no such device.
+        TraceError: the disk refuses; the last checkpoint stays.
+    """
+    return _Training(run, trace, begun, learner, say).finished()
+
+
+class _Training:
+    def __init__(
+        self,
+        run: Run,
+        trace: Trace,
+        begun: Callable[[], Weights],
+        learner: MakesLearner,
+        say: Say,
+    ) -> None:
+        self._torch = torch = torch_room.torch_package()
+        self._run, self._trace, self._say, plan = run, trace, say, run.plan
+        self._plan: Plan = plan
+        self._device = torch_room.device(plan.device)
+        torch.set_num_threads(plan.threads)
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        self._learner = learner(self._tensor)
+        known = run.state()
+        weights = begun() if known is None else known.weights
+        self._weights = {name: self._tensor(values) for name, values in weights.items()}
+        for tensor in self._weights.values():
+            tensor.requires_grad_(True)
+        first, second = ({}, {}) if known is None else (known.first, known.second)
+        self._first = {n: self._like(n, first) for n in self._weights}
+        self._second = {n: self._like(n, second) for n in self._weights}
+        self._step, self._before = (0, 0.0) if known is None else (known.step, known.seconds)
+        self._began = perf_counter()
+        self._point = next(iter(reversed(run.curve())), None)
+        numbers = [n for n in trace.numbers(held_back=False) if n < plan.records]
+        self._numbers, self._lengths = numbers, _lengths(trace, numbers, plan.longest)
+        self._held = self._measured_with()
+
+    def finished(self) -> tuple[Weights, Point]:
+        plan, recent, kept = self._plan, Measured(), perf_counter()
+        every = max(1, plan.steps // POINTS)
+        cost, seen, done_here = 0.0, 0, 0
+        for number in range(plan.epochs):
+            for batch in batches.epoch(self._lengths, plan.tokens, plan.seed, number):
+                if seen == self._step == 0 and self._point is None:
+                    self._measure(0, None)
+                seen += 1
+                if seen <= self._step:
+                    continue
+                recent.add(self._do(seen, [self._numbers[i] for i in batch]))
+                self._step, done_here = seen, done_here + 1
+                if seen % every == 0 or seen == plan.steps:
+                    self._measure(seen, recent.mean_loss)
+                    recent = Measured()
+                if perf_counter() - kept > max(PAUSE, SHARE * cost):
+                    before = perf_counter()
+                    self._keep()
+                    kept = perf_counter()
+                    cost = kept - before
+                left = (perf_counter() - self._began) / done_here * (plan.steps - seen)
+                loss = recent.mean_loss if recent.tokens else None
+                self._say(Progress(seen, plan.steps, left, loss, self._point))
+        self._keep()
+        point = self._measure(self._step, None) if self._point is None else self._point
+        return self._numpy(self._weights), point
+
+    def _do(self, step: int, numbers: Sequence[int]) -> Measured:
+        torch = self._torch
+        batch = self._batch([self._trace.record(n) for n in numbers])
+        measured = Measured()
+        states, gradients = [], []
+        for output in self._learner.outputs(self._weights, batch):
+            gradient, found = losses.in_pieces(
+                output.states, output.matrix, output.wanted, self._plan.hard, backward=True
+            )
+            measured.add(found)
+            states.append(output.states)
+            gradients.append(gradient)
+        torch.autograd.backward(states, gradients)
+        with torch.no_grad():
+            self._adam(step)
+        return measured
+
+    def _adam(self, step: int) -> None:
+        """AdamW (Loshchilov & Hutter 2019), the gradient cut to length 1."""
+        torch, rate = self._torch, self._rate(step)
+        gradients = [tensor.grad for tensor in self._weights.values()]
+        length = torch.sqrt(sum((g * g).sum() for g in gradients))
+        scale = torch.clamp(CLIP / (length + 1e-6), max=1.0)
+        for name, tensor in self._weights.items():
+            gradient = tensor.grad * scale
+            first, second = self._first[name], self._second[name]
+            first.lerp_(gradient, 1.0 - BETAS[0])
+            second.mul_(BETAS[1]).addcmul_(gradient, gradient, value=1.0 - BETAS[1])
+            mean = first / (1.0 - BETAS[0] ** step)
+            root = (second / (1.0 - BETAS[1] ** step)).sqrt_().add_(EPSILON)
+            if tensor.dim() > 1:
+                tensor.mul_(1.0 - rate * DECAY)
+            tensor.addcdiv_(mean, root, value=-rate)
+            tensor.grad = None
+
+    def _rate(self, step: int) -> float:
+        """It rises, and falls like a cosine."""
+        plan = self._plan
+        warm = max(1, round(WARM_UP * plan.steps))
+        if step <= warm:
+            return plan.rate * step / warm
+        way = (step - warm) / max(1, plan.steps - warm)
+        return plan.rate * (LAST + (1.0 - LAST) * 0.5 * (1.0 + math.cos(math.pi * way)))
+
+    def _measure(self, step: int, loss: float | None) -> Point:
+        """On held-back answers; the weights stay."""
+        found = Measured()
+        with self._torch.no_grad():
+            for batch in self._held:
+                for output in self._learner.outputs(self._weights, batch):
+                    _, measured = losses.in_pieces(
+                        output.states, output.matrix, output.wanted, self._plan.hard, backward=False
+                    )
+                    found.add(measured)
+        self._point = point = Point(
+            step,
+            self._tokens(step),
+            round(self._seconds, 1),
+            None if loss is None else round(loss, 4),
+            round(found.mean_loss, 4),
+            round(found.agreement, 4),
+            round(found.acceptance, 4),
+        )
+        self._run.note(point)
+        return point
+
+    def _tokens(self, step: int) -> int:
+        """Of answers, about: those of a whole training by the steps' share."""
+        whole = sum(self._trace.lengths(n)[1] for n in self._numbers) * self._plan.epochs
+        return round(whole * step / max(1, self._plan.steps))
+
+    @property
+    def _seconds(self) -> float:
+        return self._before + perf_counter() - self._began
+
+    def _keep(self) -> None:
+        tensors = (self._weights, self._first, self._second)
+        weights, first, second = (self._numpy(each) for each in tensors)
+        self._run.keep(State(self._step, self._seconds, weights, first, second))
+
+    def _measured_with(self) -> list[Batch]:
+        """Held-back answers in batches, the same ones every time."""
+        numbers = [n for n in self._trace.numbers(held_back=True) if n < self._plan.records]
+        found: list[int] = []
+        count = 0
+        for number in numbers:
+            if count >= MEASURED:
+                break
+            found.append(number)
+            count += self._trace.lengths(number)[1]
+        lengths = _lengths(self._trace, found, self._plan.longest)
+        groups = batches.epoch(lengths, self._plan.tokens, 0, 0)
+        return [self._batch([self._trace.record(found[i]) for i in group]) for group in groups]
+
+    def _batch(self, records: Sequence[Record]) -> Batch:
+        cut = [_inputs(record, self._plan.longest) for record in records]
+        longest = max(len(tokens) for tokens, _ in cut)
+        tokens = np.zeros((len(cut), longest), np.int64)
+        places = []
+        for row, (text, start) in enumerate(cut):
+            tokens[row, : len(text)] = text
+            places.append(row * longest + np.arange(start, len(text)))
+        counts = [len(each) for each in places]
+        pairs = list(zip(records, counts, strict=True))
+        wanted = Wanted(
+            self._tensor(np.concatenate([r.answer[:n] for r, n in pairs])),
+            self._tensor(np.concatenate([r.ids[:n] for r, n in pairs])),
+            self._tensor(np.concatenate([r.log_p[:n] for r, n in pairs])),
+            self._tensor(np.concatenate([r.rest[:n] for r, n in pairs])),
+        )
+        left = np.concatenate([np.arange(n)[::-1] for n in counts])
+        where = self._tensor(np.concatenate(places))
+        return Batch(self._tensor(tokens), where, self._tensor(left), wanted)
+
+    def _tensor(self, values: Array) -> Tensor:
+        return self._torch.from_numpy(np.array(values)).to(self._device)
+
+    def _like(self, name: str, known: Mapping[str, Array]) -> Tensor:
+        if name in known:
+            return self._tensor(known[name])
+        return self._torch.zeros_like(self._weights[name], requires_grad=False)
+
+    def _numpy(self, tensors: Mapping[str, Tensor]) -> Weights:
+        return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
+
+
+def _inputs(record: Record, longest: int) -> tuple[Array, int]:
+    """What the draft reads of an answer, and the place from which on it is asked."""
+    text = np.concatenate([record.prompt, record.answer[:-1]])
+    start = len(record.prompt) - 1
+    if len(text) > longest:
+        # The prompt loses its beginning, but keeps a token; then the answer its end.
+        gone = min(start, len(text) - longest)
+        text, start = text[gone : gone + longest], start - gone
+    return text, start
+
+
+def _lengths(trace: Trace, numbers: Sequence[int], longest: int) -> list[int]:
+    return [min(longest, sum(trace.lengths(n)) - 1) for n in numbers]
+
+
+def be_nice() -> None:
+    """Let other programs go first: a training has hours."""
+    with suppress(AttributeError, OSError):
+        os.nice(19 - os.nice(0))

@@ -1,0 +1,261 @@
+"""A llama model's weights in numpy: read from a GGUF, made up, written as a GGUF."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.bench.scaled_gguf import LlamaFile, gguf_package
+from localspec.distill.shape import BLOCK, Shape, Target
+from localspec.errors import LocalspecError, ModelInvalid
+from localspec.files import replacing
+from localspec.gguf.file import GGUFFile, Value
+from localspec.gguf.writer import NewTensor, write_gguf
+from localspec.pairing.forecast import active_bytes
+from localspec.pairing.trained import ACCEPTANCE, TARGET
+
+Weights = dict[str, npt.NDArray[np.float32]]
+"""By their names in a GGUF, shaped as `Shape.tensors` says."""
+STRING, U32, FLOAT = 8, 4, 6
+"""GGUF's value types."""
+Q8_0, F16, F32 = "Q8_0", "F16", "F32"
+
+
+@dataclass(frozen=True, slots=True)
+class Trained:
+    """What a finished draft says of itself.
+
+    Attributes:
+        target: `localspec.identity.content_identity` of whose answers it was trained on.
+        acceptance: Σ min(p, q), the mean over answers that were held back.
+        name: what it is called.
+    """
+
+    target: str
+    acceptance: float
+    name: str
+
+
+def shape_of(file: LlamaFile) -> Shape:
+    """Of a llama model.
+
+    Raises:
+        ModelInvalid: it has more to it than a plain llama model.
+    """
+    width, heads = file.number("embedding_length"), file.number("attention.head_count")
+    head_width = file.number("attention.key_length", width // heads)
+    shape = Shape(
+        len(file.fields["tokenizer.ggml.tokens"].data),
+        width,
+        file.number("block_count"),
+        file.number("feed_forward_length"),
+        heads,
+        file.number("attention.head_count_kv", heads),
+        head_width,
+        file.number("rope.dimension_count", head_width),
+        float(file.number("rope.freq_base", 10000)),
+        float(file.number("attention.layer_norm_rms_epsilon")),
+        file.number("context_length", 2048),
+        "output.weight" not in file.tensors,
+    )
+    names = [name for name, _ in shape.tensors()]
+    file.require(names)
+    file.require_no_others_than(names)
+    return shape
+
+
+def read(path: Path) -> tuple[Shape, Weights]:
+    """A llama model's, quantized weights as what they stand for.
+
+    Raises:
+        ModelInvalid: not a plain llama model.
+        UsageError: gguf is not installed.
+    """
+    file = LlamaFile(path, "trained")
+    shape = shape_of(file)
+    found: Weights = {}
+    for name, expected in shape.tensors():
+        values = file.values(name)
+        if values is None or values.shape != expected:
+            raise ModelInvalid(
+                f"{path} has a tensor {name} of another shape than its metadata say. It cannot be "
+                "trained."
+            )
+        found[name] = np.array(values, np.float32)
+    return shape, found
+
+
+def target_facts(file: GGUFFile) -> Target:
+    """What a shape is chosen by, of a target of any architecture."""
+    tokens = file.array("tokenizer.ggml.tokens")
+    width = file.own_integer("embedding_length")
+    if tokens is None or width is None:
+        raise ModelInvalid(
+            f"{file.path} does not tell its vocabulary and width. It cannot be distilled."
+        )
+    heads = file.own_integer("attention.head_count") or max(1, width // 64)
+    head_width = file.own_integer("attention.key_length") or width // heads
+    if head_width % BLOCK and BLOCK % head_width:
+        head_width = 64
+    return Target(
+        len(tokens),
+        width,
+        file.own_integer("feed_forward_length") or 4 * width,
+        heads,
+        file.own_integer("attention.head_count_kv") or heads,
+        head_width,
+        active_bytes(file),
+        file.n_parameters,
+    )
+
+
+def initial(shape: Shape, target: Path | None, seed: int) -> Weights:
+    """Weights to begin with. What the target's file has in that shape is taken from there: its
+    embeddings (else what is left of them in so many directions), its norms, and of its layers some
+    that lie evenly apart. The rest is drawn.
+
+    Args:
+        target: a llama model of any quantization; None, or another architecture, draws everything.
+    """
+    random = np.random.Generator(np.random.PCG64(seed))
+    source = _readable(target)
+    there = 0 if source is None else int(source.number("block_count"))
+    taken = np.linspace(0, max(0, there - 1), shape.layers).round().astype(int)
+    found: Weights = {}
+    for name, wanted in shape.tensors():
+        scale = 1.0 / np.sqrt(wanted[-1])
+        drawn = np.asarray(random.standard_normal(wanted) * scale, np.float32)
+        if len(wanted) == 1:
+            drawn = np.ones(wanted, np.float32)
+        elif name.endswith(("attn_output.weight", "ffn_down.weight")):
+            drawn /= np.float32(np.sqrt(2 * shape.layers))
+        values = None
+        if source is not None and there:
+            other = name
+            if name.startswith("blk."):
+                layer, rest = name.removeprefix("blk.").split(".", 1)
+                other = f"blk.{taken[int(layer)]}.{rest}"
+            values = source.values(other)
+            if values is not None and values.shape != wanted:
+                values = _embedded(values, wanted) if name == "token_embd.weight" else None
+        found[name] = drawn if values is None else np.array(values, np.float32)
+    return found
+
+
+def _readable(path: Path | None) -> LlamaFile | None:
+    if path is None:
+        return None
+    try:
+        return LlamaFile(path, "trained")
+    except ModelInvalid:
+        return None
+
+
+def _embedded(values: npt.NDArray[Any], wanted: tuple[int, ...]) -> npt.NDArray[Any] | None:
+    """Embeddings in fewer dimensions: those in which they differ most."""
+    if values.shape[0] != wanted[0] or values.shape[1] < wanted[1]:
+        return None
+    values = np.asarray(values, np.float32)
+    _, directions = np.linalg.eigh(values.T @ values)
+    return np.asarray(values @ directions[:, ::-1][:, : wanted[1]])
+
+
+def write(
+    path: Path,
+    shape: Shape,
+    weights: Mapping[str, npt.NDArray[np.float32]],
+    target: GGUFFile,
+    trained: Trained,
+    kind: str = Q8_0,
+) -> None:
+    """A GGUF of llama architecture with the target's tokenizer; it appears when it is complete.
+
+    Args:
+        kind: of the matrices, "Q8_0" or "F16".
+
+    Raises:
+        LocalspecError: the disk is full, or refuses.
+        UsageError: gguf is not installed.
+    """
+    made = {name: weights[name] for name, _ in shape.tensors()}
+    kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
+    write_file(path, [*_facts(shape, trained), *tokenizer_of(target)], made, kinds)
+
+
+Fact = tuple[str, int, Value]
+"""A key of the metadata, GGUF's type of its value, and that."""
+
+
+def write_file(
+    path: Path,
+    facts: Sequence[Fact],
+    made: Mapping[str, npt.NDArray[np.float32]],
+    kinds: Mapping[str, str],
+) -> None:
+    """A GGUF, which appears when it is complete.
+
+    Args:
+        kinds: of each tensor; one whose rows are no whole blocks of Q8_0 is written in F16.
+
+    Raises:
+        LocalspecError: the disk is full, or refuses.
+    """
+    tensors = []
+    for name, kind in kinds.items():
+        values = np.ascontiguousarray(made[name], np.float32)
+        kept = F16 if kind == Q8_0 and values.shape[-1] % BLOCK else kind
+        tensors.append(NewTensor(name, values.shape[::-1], kept, _bytes(values, kept)))
+    metadata = {key: value for key, _, value in facts}
+    try:
+        with replacing(path) as partial:
+            write_gguf(partial, metadata, {key: kind for key, kind, _ in facts}, tensors)
+    except OSError as error:
+        raise LocalspecError(
+            f"{path} could not be written: {error.strerror or error}. What was trained is kept: "
+            "free some space, and run the same command again."
+        ) from None
+
+
+def tokenizer_of(target: GGUFFile) -> list[Fact]:
+    """All that a target says of its tokens."""
+    return [
+        (key, target.kinds[key], value)
+        for key, value in target.metadata.items()
+        if key.startswith("tokenizer.")
+    ]
+
+
+def _bytes(values: npt.NDArray[np.float32], kind: str) -> bytes:
+    if kind == F32:
+        return values.tobytes()
+    if kind == F16:
+        return values.astype("<f2").tobytes()
+    gguf = gguf_package()
+    packed: npt.NDArray[np.uint8] = gguf.quants.quantize(values, gguf.GGMLQuantizationType[kind])
+    return packed.tobytes()
+
+
+def _facts(shape: Shape, trained: Trained) -> list[Fact]:
+    return [
+        ("general.architecture", STRING, "llama"),
+        ("general.name", STRING, trained.name),
+        (TARGET, STRING, trained.target),
+        (ACCEPTANCE, FLOAT, trained.acceptance),
+        ("llama.vocab_size", U32, shape.vocabulary),
+        ("llama.context_length", U32, shape.context),
+        ("llama.embedding_length", U32, shape.width),
+        ("llama.block_count", U32, shape.layers),
+        ("llama.feed_forward_length", U32, shape.feed_forward),
+        ("llama.attention.head_count", U32, shape.heads),
+        ("llama.attention.head_count_kv", U32, shape.kv_heads),
+        ("llama.attention.key_length", U32, shape.head_width),
+        ("llama.attention.value_length", U32, shape.head_width),
+        ("llama.attention.layer_norm_rms_epsilon", FLOAT, shape.epsilon),
+        ("llama.rope.dimension_count", U32, shape.rotated),
+        ("llama.rope.freq_base", FLOAT, shape.base),
+    ]

@@ -1,0 +1,137 @@
+"""`localspec distill`: what is recorded and forgotten, and what is said where it cannot be done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+import pytest
+
+from localspec.chat.conversation import ASSISTANT, USER, Conversation
+from localspec.history.history import History
+from tests.cli.conftest import Cli
+
+PROMPTS = "Tell me a story about a fox.\nTell me a story about a house.\nTell me about the sun.\n"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(os, "nice", lambda _: 0)  # this process runs other tests afterwards
+    (tmp_path / "prompts.txt").write_text(PROMPTS)
+    return tmp_path / "home"
+
+
+def recorded(cli: Cli, tmp_path: Path, *more: str) -> dict[str, int]:
+    asked = ("distill", str(tmp_path / "prompts.txt"), "--record-only", "-n", "8", "--json")
+    result = cli(*asked, *more)
+    assert result.code == 0, result.err
+    return result.json  # type: ignore[no-any-return]
+
+
+def test_recorded_shown_and_forgotten(cli: Cli, home: Path, tmp_path: Path) -> None:
+    assert "Nothing was recorded" in cli("distill", "--list").err
+    first = recorded(cli, tmp_path)
+    assert first["answers"] == 3
+    assert recorded(cli, tmp_path) == first  # nothing is asked twice
+    assert recorded(cli, tmp_path, "--answers", "2")["answers"] == 6
+    (shown,) = cli("distill", "--list", "--json").json["recorded"]
+    assert (shown["answers"], shown["target"]) == (6, "tale-13m-q8_0.gguf")
+    assert Path(shown["folder"]).is_relative_to(home)
+    assert shown["bytes"] == sum(p.stat().st_size for p in Path(shown["folder"]).rglob("*"))
+    listed = cli("distill", "--list").out
+    assert shown["name"] in listed
+    assert shown["folder"] in listed
+    refused = cli("distill", "--forget", shown["name"], "--forget", "other")
+    assert refused.sentence() == (
+        "Nothing was recorded under the name 'other'. localspec distill --list shows all names."
+    )
+    assert cli("distill", "--forget", shown["name"]).code == 0
+    assert not Path(shown["folder"]).exists()
+    assert cli("distill", "--list", "--json").json == {"recorded": []}
+
+
+def test_what_only_its_owner_may_read(cli: Cli, tmp_path: Path) -> None:
+    recorded(cli, tmp_path)
+    (shown,) = cli("distill", "--list", "--json").json["recorded"]
+    folder = Path(shown["folder"])
+    assert folder.stat().st_mode & 0o077 == 0
+    assert (folder / "trace").stat().st_mode & 0o077 == 0
+
+
+def test_texts_are_read(cli: Cli, tmp_path: Path) -> None:
+    (tmp_path / "text.md").write_text("The fox ran to the house, and it was a cold day. " * 8)
+    result = cli("distill", "--text", str(tmp_path / "text.md"), "--record-only", "--json")
+    assert result.json["answers"] == 1
+    assert result.json["tokens"] > 50
+
+
+def test_without_pytorch(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    result = cli("distill", str(tmp_path / "prompts.txt"))
+    assert result.code == 2
+    assert result.sentence() == (
+        "Drafts are trained with PyTorch, which is not installed. Install it with: "
+        "pip install 'localspec[train]'"
+    )
+    assert cli("distill", "--list", "--json").json == {"recorded": []}  # it was said before
+
+
+def test_a_target_without_a_chat_template(cli: Cli, plain_model: Path, tmp_path: Path) -> None:
+    asked = ("distill", "-m", str(plain_model), str(tmp_path / "prompts.txt"), "--record-only")
+    result = cli(*asked)
+    assert result.code == 2
+    assert "has no chat template" in result.sentence()
+    assert "--raw" in result.sentence()
+    assert cli(*asked, "--raw", "-n", "4", "-q").code == 0
+
+
+def test_a_full_disk(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    usage = namedtuple("usage", "total used free")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage(100, 100, 0))
+    result = cli("distill", str(tmp_path / "prompts.txt"), "--record-only")
+    assert result.code == 1
+    assert "Make room" in result.sentence()
+
+
+def test_a_folder_that_cannot_be_made(cli: Cli, home: Path, tmp_path: Path) -> None:
+    home.write_text("a file in the way")
+    result = cli("distill", str(tmp_path / "prompts.txt"), "--record-only")
+    assert result.code == 1
+    assert "Nothing can be kept in" in result.sentence()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--list", "--forget", "x"), "Give --list or --forget, not both."),
+        (("--as", "oracle"), "There is no kind of draft 'oracle'. Choose one of"),
+        (("--epochs", "0"), "--epochs is 0. Give 1 or more."),
+        (("--tokens", "-1"), "--tokens is -1. Give 1 or more."),
+        (("--quant", "Q4_0"), "A draft cannot be written as 'Q4_0'."),
+        (("--from", "demo", "--shape", "32x1x32"), "Give one of them."),
+        (("--record-only",), "There is nothing to record."),
+        (("nowhere.txt", "--record-only"), "nowhere.txt cannot be read"),
+        (("--text", "nowhere", "--record-only"), "There is no file or folder nowhere."),
+        (("--history", "--record-only"), "There is no history yet."),
+    ],
+)
+def test_what_cannot_be_meant(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    result = cli("distill", *arguments)
+    assert result.code == 2
+    assert said in result.sentence()
+
+
+def test_the_history_is_asked_again(cli: Cli) -> None:
+    conversation = Conversation()
+    store = History()
+    store.save(conversation)
+    said = (USER, "Tell me about a fox."), (ASSISTANT, "There was a fox."), (USER, "And then?")
+    for role, text in said:
+        store.write(conversation.add(role, text), conversation.id)
+    store.close()
+    result = cli("distill", "--history", "--record-only", "-n", "4", "--json")
+    assert result.json["answers"] == 2

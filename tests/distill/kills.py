@@ -1,0 +1,81 @@
+"""Killing a training at random moments: what is left of it in the end?"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from localspec.distill import folders
+from localspec.distill.trace import Header
+from localspec.identity import content_identity
+from tests.distill.traces import trace_of
+from tests.support.ggufs import tiny_llama
+
+ANSWERS = 64
+
+
+def prepared(home: Path) -> Path:
+    """A target, and a trace of it under LOCALSPEC_HOME; returns the target."""
+    target = tiny_llama(home / "target.gguf", dim=32, heads=1, layers=1, ff=64)
+    identity = content_identity(target)
+    header = Header(target.name, identity, "f" * 24, 8192, 4)
+    before = os.environ.get("LOCALSPEC_HOME")
+    os.environ["LOCALSPEC_HOME"] = str(home)
+    try:
+        trace_of(folders.folder_of(target, identity) / folders.TRACE, ANSWERS, header)
+    finally:
+        if before is None:
+            del os.environ["LOCALSPEC_HOME"]
+        else:
+            os.environ["LOCALSPEC_HOME"] = before
+    return target
+
+
+def trained(
+    home: Path, target: Path, out: Path, kills: int, seed: int, epochs: int = 2
+) -> tuple[bytes, list[int]]:
+    """Train to the end, killed so often before: some steps after it begins, and up to a twentieth
+    of a second later, which may be in the middle of a checkpoint.
+
+    Returns:
+        The file, and the step that each process was seen at last.
+    """
+    chance, seen = random.Random(seed), []
+    for turn in range(kills + 1):
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "tests.distill.training_child",
+                str(target),
+                str(out),
+                str(epochs),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"LOCALSPEC_HOME": str(home), "OMP_NUM_THREADS": "1"},
+            cwd=Path(__file__).parents[2],
+        )
+        assert process.stdout is not None
+        assert process.stderr is not None
+        step, after = -1, chance.randint(0, 3)
+        with process.stdout, process.stderr:
+            for line in process.stdout:
+                step = int(line.split()[0])
+                after -= 1
+                if turn < kills and after < 0:
+                    time.sleep(chance.random() * 0.05)
+                    process.kill()
+                    break
+            told = process.stderr.read()
+        code = process.wait()
+        seen.append(step)
+        if turn < kills and not out.exists():
+            continue
+        assert code == 0 or (turn < kills and out.exists()), told
+    return out.read_bytes(), seen

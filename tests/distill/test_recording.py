@@ -1,0 +1,180 @@
+"""Recording: the rows of an answer are the target's own, whatever else was in the passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec import ModelOptions
+from localspec.distill.prompts import pieces, questions, read_prompts
+from localspec.distill.recording import Question, Recorder, drawn, likeliest, log_softmax
+from localspec.distill.trace import Header, Record, Trace
+from localspec.errors import UsageError
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.shared_context import SharedContext
+from localspec.prompting.prompt import PromptBuilder
+from localspec.retrieval.texts import Skipped
+
+K = 8
+OPTIONS = ModelOptions(context=96, threads=1, parallel=4)
+PROMPTS = ["Once upon a time", "The fox", "Tell me why.", "A long day", "One", "In the house", "Is"]
+
+
+@pytest.fixture(scope="module")
+def model(target_path: Path) -> Iterator[Model]:
+    with Model(target_path, OPTIONS) as opened:
+        yield opened
+
+
+@pytest.fixture
+def trace(model: Model, tmp_path: Path) -> Iterator[Trace]:
+    with Trace(
+        tmp_path / "t", Header("tale", "0" * 16, "f" * 24, model.vocabulary.size, K)
+    ) as made:
+        yield made
+
+
+def asked(model: Model) -> list[Question]:
+    tokens = [model.vocabulary.tokenize(text, special=True, add_bos=True) for text in PROMPTS]
+    return [Question(tuple(each)) for each in tokens]
+
+
+def recorded(
+    model: Model, trace: Trace, wanted: list[Question], most: int | None = None, **how: object
+) -> int:
+    with closing(SharedContext(model, OPTIONS, cells=4)) as context:
+        recorder = Recorder(context, K, longest=12, **how)  # type: ignore[arg-type]
+        recorder.record(wanted, trace, most)
+        return recorder.tokens
+
+
+def alone(model: Model, record: Record) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Log probabilities for an answer, read by itself in another cache."""
+    with closing(Context(model, ModelOptions(context=96, threads=1))) as context:
+        text = [int(t) for t in [*record.prompt, *record.answer[:-1]]]
+        return log_softmax(np.array(context.extend(text, len(record.answer))))
+
+
+def test_rows_are_those_of_the_answer_alone(model: Model, trace: Trace) -> None:
+    recorded(model, trace, asked(model), temperatures=(0.0, 1.0))
+    assert len(trace) == len(PROMPTS)
+    ended = 0
+    for number in range(len(trace)):
+        record = trace.record(number)
+        log_p = alone(model, record)
+        likely = np.take_along_axis(log_p, record.ids, 1)
+        assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
+        assert (
+            np.abs(
+                1 - np.exp(log_p)[np.arange(len(log_p))[:, None], record.ids].sum(1) - record.rest
+            ).max()
+            < 0.01
+        )
+        assert (np.diff(record.log_p, axis=1) <= 0).all()
+        ends = model.vocabulary.ends(int(record.answer[-1]))
+        assert ends or len(record.answer) == 12
+        assert not any(model.vocabulary.ends(int(t)) for t in record.answer[:-1])
+        ended += ends
+    assert ended < len(trace)
+
+
+def test_greedy_answers_say_the_likeliest(model: Model, trace: Trace) -> None:
+    recorded(model, trace, asked(model), temperatures=(0.0,))
+    for number in range(len(trace)):
+        record = trace.record(number)
+        assert (record.ids[:, 0] == record.answer).all()
+
+
+def test_nothing_is_asked_twice(model: Model, trace: Trace) -> None:
+    wanted = asked(model)
+    first = recorded(model, trace, wanted[:3])
+    assert first > 0
+    kept = [trace.record(n).answer.tolist() for n in range(3)]
+    recorded(model, trace, [*wanted, *wanted])
+    assert len(trace) == len(wanted)
+    assert [trace.record(n).answer.tolist() for n in range(3)] == kept
+    assert recorded(model, trace, wanted) == 0
+    again = Question(wanted[0].tokens, turn=1)
+    assert recorded(model, trace, [again]) > 0
+
+
+def test_it_stops_where_there_is_enough(model: Model, trace: Trace) -> None:
+    tokens = recorded(model, trace, asked(model), most=1)
+    assert len(trace) == OPTIONS.parallel  # what was begun is finished
+    assert tokens == trace.tokens(held_back=False) + trace.tokens(held_back=True)
+
+
+def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(
+        "The fox ran to the house. It was a cold day, and he was sad. " * 3
+    )
+    vocabulary = model.vocabulary
+
+    def tokenize(text: str) -> list[int]:
+        return vocabulary.tokenize(text, special=False, add_bos=False)
+
+    wanted = list(pieces(tmp_path / "a.txt", tokenize, (vocabulary.bos,), Skipped()))
+    given = [token for question in wanted for token in question.given]
+    assert given == tokenize((tmp_path / "a.txt").read_text())
+    recorded(model, trace, wanted)
+    record = trace.record(0)
+    assert record.given
+    assert tuple(record.answer) == wanted[0].given
+    likely = np.take_along_axis(alone(model, record), record.ids, 1)
+    assert np.abs(np.exp(likely) - np.exp(record.log_p)).max() < 0.03
+
+
+def test_all_answers_to_a_prompt_are_held_back_or_none() -> None:
+    prompts = [tuple(range(n, n + 5)) for n in range(2000)]
+    held = [Question(prompt).held_back for prompt in prompts]
+    assert 0.03 < sum(held) / len(held) < 0.07
+    for prompt, each in zip(prompts[:200], held, strict=False):
+        assert Question(prompt, turn=3).held_back == each
+    assert len({Question(prompt, turn).key for prompt in prompts for turn in range(2)}) == 4000
+
+
+def test_likeliest_is_sorting() -> None:
+    random = np.random.Generator(np.random.PCG64(1))
+    rows = random.normal(size=(5, 50)).astype(np.float32) * 3
+    ids, log_p, rest = likeliest(rows, 6)
+    p = np.exp(rows) / np.exp(rows).sum(1, keepdims=True)
+    order = np.argsort(-p, axis=1)[:, :6]
+    assert (ids == order).all()
+    assert np.allclose(np.exp(log_p), np.take_along_axis(p, order, 1), atol=1e-6)
+    assert np.allclose(rest, 1 - np.exp(log_p).sum(1), atol=1e-6)
+
+
+def test_what_is_drawn_is_drawn_from_p() -> None:
+    row = np.log(np.array([0.1, 0.2, 0.7], np.float32))
+    random = np.random.Generator(np.random.PCG64(2))
+    counts = np.bincount([drawn(row, 1.0, random) for _ in range(4000)], minlength=3) / 4000
+    assert np.abs(counts - [0.1, 0.2, 0.7]).max() < 0.03
+    assert drawn(row, 0.0, random) == 2
+
+
+def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
+    (tmp_path / "p.txt").write_text("One?\n\nTwo?\n")
+    (tmp_path / "p.jsonl").write_text(
+        '{"prompt": "A"}\n{"turns": ["B", "b"]}\n{"messages": [{"role": "user", "content": "C"}]}\n'
+    )
+    assert list(read_prompts(tmp_path / "p.txt")) == ["One?", "Two?"]
+    found = list(read_prompts(tmp_path / "p.jsonl"))
+    assert found == ["A", "B", [{"role": "user", "content": "C"}]]
+    builder = PromptBuilder(model, 96)
+    one, two = questions(["A"], builder, lambda _: [1, 2], raw=False, answers=2)
+    assert (one.tokens, one.turn, two.turn) == (two.tokens, 0, 1)
+    said = b"".join(model.vocabulary.piece(t, special=True) for t in one.tokens)
+    assert b"<|user|>A<|end|><|assistant|>" in said
+    assert next(questions(["A"], builder, lambda _: [1, 2], raw=True, answers=1)).tokens == (1, 2)
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"prompt": 1}', '{"messages": [1]}', "{}"])
+def test_prompts_that_are_none(tmp_path: Path, line: str) -> None:
+    (tmp_path / "p.jsonl").write_text(line)
+    with pytest.raises(UsageError, match=r"p\.jsonl, line 1 is no prompt\. Write "):
+        list(read_prompts(tmp_path / "p.jsonl"))

@@ -1,0 +1,121 @@
+"""The bookkeeping of a training: a plan that holds, checkpoints that are whole or not there."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.distill.batches import epoch
+from localspec.distill.run import CHECKPOINT, CURVE, Plan, Point, Run, State
+from localspec.errors import TraceError
+
+PLAN = Plan(
+    kind="draft",
+    begun_from="",
+    shape={"width": 8},
+    records=10,
+    steps=6,
+    epochs=2,
+    tokens=64,
+    rate=1e-3,
+    hard=0.1,
+    seed=0,
+    threads=1,
+    device="cpu",
+    longest=32,
+)
+STATE = State(
+    3,
+    1.5,
+    {"a": np.arange(4, dtype=np.float32)},
+    {"a": np.ones(4, np.float32)},
+    {"a": np.zeros(4, np.float32)},
+)
+POINT = Point(0, 0, 0.1, None, 2.0, 0.25, 0.5)
+
+
+def test_going_on_holds_to_the_plan(tmp_path: Path) -> None:
+    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    run.keep(STATE)
+    grown = replace(PLAN, records=20, steps=12)  # more was recorded meanwhile
+    again = Run.opened(tmp_path, grown).begun(grown)
+    assert again.plan == PLAN
+    found = again.state()
+    assert found is not None
+    assert (found.step, found.seconds) == (3, 1.5)
+    assert np.array_equal(found.weights["a"], STATE.weights["a"])
+    assert np.array_equal(found.first["a"], STATE.first["a"])
+
+
+def test_another_request_is_another_run(tmp_path: Path) -> None:
+    Run.opened(tmp_path, PLAN).begun(PLAN).keep(STATE)
+    other = replace(PLAN, seed=1)
+    assert Run.opened(tmp_path, other).begun(other).state() is None
+
+
+def test_what_is_finished_is_not_done_again_unless_there_is_more(tmp_path: Path) -> None:
+    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    run.note(POINT)
+    assert not Run.opened(tmp_path, PLAN).finished_with(PLAN)
+    run.finish()
+    assert Run.opened(tmp_path, PLAN).finished_with(PLAN)
+    grown = replace(PLAN, records=20)
+    run = Run.opened(tmp_path, grown)
+    assert not run.finished_with(grown)
+    run = run.begun(grown)
+    assert (run.plan, run.curve(), run.state()) == (grown, [], None)
+
+
+@pytest.mark.parametrize("keep", [0, 10, -30])
+def test_a_damaged_checkpoint_counts_as_none(tmp_path: Path, keep: int) -> None:
+    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    run.keep(STATE)
+    path = run.folder / CHECKPOINT
+    path.write_bytes(path.read_bytes()[:keep])
+    assert run.state() is None
+
+
+def test_a_disk_that_refuses_keeps_the_checkpoint_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    run.keep(STATE)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(TraceError, match=r"No space left.*same command again"):
+        run.keep(replace(STATE, step=4))
+    found = run.state()
+    assert found is not None
+    assert found.step == 3
+    assert [path.name for path in run.folder.iterdir() if "partial" in path.name] == []
+
+
+def test_the_curve_survives_a_torn_line_and_repeated_steps(tmp_path: Path) -> None:
+    run = Run.opened(tmp_path, PLAN).begun(PLAN)
+    points = [POINT, replace(POINT, step=2), replace(POINT, step=2, loss=1.0)]
+    for point in points:
+        run.note(point)
+    with (run.folder / CURVE).open("a") as file:
+        file.write('{"step": 3, "tok')
+    assert run.curve() == [POINT, points[2]]
+
+
+def test_an_epoch_has_every_answer_once_in_batches_that_fit() -> None:
+    random = np.random.Generator(np.random.PCG64(0))
+    lengths = [int(n) for n in random.integers(1, 90, 500)]
+    first, second = (epoch(lengths, 256, 7, n) for n in range(2))
+    for found in (first, second):
+        assert sorted(i for batch in found for i in batch) == list(range(500))
+        padded = [max(lengths[i] for i in batch) * len(batch) for batch in found]
+        assert max(padded) <= 256
+        assert sum(lengths) > 0.85 * sum(padded)  # little of it is padding
+    assert first != second
+    assert first == epoch(lengths, 256, 7, 0)
+    assert first != epoch(lengths, 256, 8, 0)
+    assert epoch([300, 5], 256, 0, 0) in ([[0], [1]], [[1], [0]])

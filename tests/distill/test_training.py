@@ -1,0 +1,225 @@
+"""Training: the network is llama.cpp's, the loss is what the paper says, and kills change nothing.
+
+All of it needs PyTorch, which the extra `dev` does not bring: it takes gigabytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec import ModelOptions
+from localspec.distill import heads, losses, network, training, weights
+from localspec.distill.distilling import distill
+from localspec.distill.learners import Batch, MedusaLearner
+from localspec.distill.losses import Wanted
+from localspec.distill.recording import likeliest, log_softmax
+from localspec.distill.request import Request
+from localspec.distill.shape import Shape
+from localspec.errors import LocalspecError
+from localspec.gguf.reader import read_gguf
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.pairing.trained import acceptance
+from tests.distill import kills
+
+torch = pytest.importorskip(
+    "torch", reason="PyTorch is not installed: pip install 'localspec[train]'"
+)
+OPTIONS = ModelOptions(context=64, threads=1)
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+    torch.use_deterministic_algorithms(False)
+
+
+def wanted(logits: Any, k: int) -> Wanted:
+    ids, log_p, rest = likeliest(np.asarray(logits, np.float32), k)
+    said = ids[:, 0].copy()
+    return Wanted(*(torch.from_numpy(np.array(each)) for each in (said, ids, log_p, rest)))
+
+
+@pytest.mark.parametrize("which", ["target_path", "draft_path"])
+def test_the_network_says_what_llama_cpp_says(
+    which: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    """Of a file in F16, as llama.cpp rounds what meets quantized weights."""
+    source = request.getfixturevalue(which)
+    shape, values = weights.read(source)
+    path = tmp_path / "f16.gguf"
+    told = weights.Trained("", 0.0, "f16")
+    weights.write(path, shape, values, read_gguf(source), told, weights.F16)
+    tokens = [0, 300, 5, 77, 1200, 8, 15, 4000, 23, 42]
+    with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+        theirs = np.array(context.extend(tokens, len(tokens)))
+    given = {name: torch.from_numpy(value) for name, value in values.items()}
+    with torch.no_grad():
+        states = network.states(given, shape, torch.tensor([tokens, tokens[::-1]]))
+        ours = (states[0] @ network.output_matrix(given, shape).T).numpy()
+    assert np.abs(log_softmax(ours) - log_softmax(theirs)).max() < 0.1
+    assert np.abs(ours - theirs).mean() < 0.01
+
+
+def test_padding_changes_nothing(draft_path: Path) -> None:
+    shape, values = weights.read(draft_path)
+    given = {name: torch.from_numpy(value) for name, value in values.items()}
+    with torch.no_grad():
+        alone = network.states(given, shape, torch.tensor([[5, 6, 7]]))
+        padded = network.states(given, shape, torch.tensor([[5, 6, 7, 0, 0], [9, 9, 9, 9, 9]]))
+    assert torch.allclose(alone[0], padded[0, :3], atol=1e-5)
+
+
+def test_the_loss_is_the_divergence_over_classes() -> None:
+    """Against numpy in 64 bits, over the k likeliest tokens and one class for all others."""
+    random = np.random.Generator(np.random.PCG64(0))
+    target = random.normal(size=(6, 30)) * 2
+    draft = random.normal(size=(6, 30)) * 2
+    asked = wanted(target, 5)
+    loss, found = losses.distance(torch.from_numpy(draft.astype(np.float32)), asked, 0.25)
+    p, q = (np.exp(x) / np.exp(x).sum(1, keepdims=True) for x in (target, draft))
+    expected = overlap = 0.0
+    for row in range(6):
+        ids = asked.ids[row].numpy()
+        classes = [np.append(each[row, ids], 1 - each[row, ids].sum()) for each in (p, q)]
+        expected += (classes[0] * np.log(classes[0] / classes[1])).sum()
+        expected -= 0.25 * np.log(q[row, ids[0]])
+        overlap += np.minimum(p[row, ids], q[row, ids]).sum()
+    assert float(loss) == pytest.approx(expected, rel=1e-3)
+    assert found.overlap == pytest.approx(overlap, rel=1e-4)
+    assert found.agreed == (p.argmax(1) == q.argmax(1)).sum()
+    same, zero = losses.distance(torch.from_numpy(target.astype(np.float32)), asked, 0.0)
+    assert float(same) == pytest.approx(0.0, abs=1e-3)
+    assert zero.agreement == 1.0
+
+
+def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.Generator(np.random.PCG64(1))
+    states = torch.from_numpy(random.normal(size=(11, 8)).astype(np.float32))
+    found = []
+    for piece in (1 << 24, 30 * 4):  # all at once, and four places at a time
+        monkeypatch.setattr(losses, "PIECE", piece)
+        matrix = torch.from_numpy(
+            np.random.Generator(np.random.PCG64(2)).normal(size=(30, 8)).astype(np.float32)
+        ).requires_grad_(True)
+        asked = wanted(np.random.Generator(np.random.PCG64(3)).normal(size=(11, 30)), 4)
+        gradient, measured = losses.in_pieces(states, matrix, asked, 0.1, backward=True)
+        found.append((gradient, matrix.grad, measured.loss))
+    for one, other in zip(found[0][:2], found[1][:2], strict=True):
+        assert torch.allclose(one, other, atol=1e-6)
+    assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
+
+
+def test_a_draft_learns_and_nothing_is_done_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    target = kills.prepared(tmp_path)
+    request = Request(target=target, shape="32x1x64", epochs=8, batch=128, rate=1e-2, device="cpu")
+    steps = []
+    made = distill(request, lambda progress: steps.append(progress.step), print)
+    first, last = made.curve[0], made.curve[-1]
+    assert (first.step, last.step) == (0, len(steps))
+    assert last.held_loss < 0.75 * first.held_loss
+    assert last.acceptance > first.acceptance + 0.05
+    with Model(made.path, OPTIONS) as draft, Model(target, OPTIONS) as opened:
+        assert opened.vocabulary.difference(draft.vocabulary) is None
+    written = made.path.stat().st_mtime_ns
+    again = distill(request, lambda _: pytest.fail("it was trained again"), print)
+    assert (again.new, again.path.stat().st_mtime_ns) == (False, written)
+    tuned = distill(
+        replace(request, shape=None, begun_from=made.path, rate=1e-4), lambda _: None, print
+    )
+    assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
+
+
+def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
+    """`python -m tools.distill_kills` does it twenty times."""
+    target = kills.prepared(tmp_path)
+    whole, steps = kills.trained(tmp_path, target, tmp_path / "whole" / "d.gguf", 0, 0)
+    assert steps[0] > 10
+    # The folder of a finished run begins anew.
+    torn, seen = kills.trained(tmp_path, target, tmp_path / "torn" / "d.gguf", 3, 1)
+    assert len(seen) == 4
+    assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
+    assert torn == whole
+
+
+def test_too_little_memory_is_told() -> None:
+    shape = Shape(250_000, 8192, 8, 32768, 64, 64, 128, 128)
+    with pytest.raises(LocalspecError, match=r"takes about .* of memory.*smaller --shape"):
+        training.require_memory(shape, shape.parameters, 2048)
+
+
+def test_a_vocabulary_of_250000_is_trained_within_its_memory(tmp_path: Path) -> None:
+    shape = Shape(250_000, 32, 1, 64, 1, 1, 32, 32)
+    assert training.memory_needed(shape, shape.parameters, 2048) < 1 << 30
+    count = losses.PIECE // shape.vocabulary
+    assert 8 < count < 200  # places whose logits are there at once
+
+
+def test_devices_that_are_not_there() -> None:
+    from localspec.distill.torch_room import device
+
+    assert device("cpu").type == "cpu"
+    for name in ("cuda", "mps"):
+        there = torch.cuda.is_available() if name == "cuda" else torch.backends.mps.is_available()
+        if not there:
+            with pytest.raises(LocalspecError, match=f"no device '{name}'.*--device cpu"):
+                device(name)
+    with pytest.raises(LocalspecError, match="no device 'abacus'"):
+        device("abacus")
+
+
+@pytest.mark.parametrize("kind", ["eagle3", "medusa"])
+def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    target = kills.prepared(tmp_path)
+    request = Request(target=target, made=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
+    made = distill(request, lambda _: None, print)
+    assert made.curve[-1].held_loss < 0.8 * made.curve[0].held_loss
+    file = read_gguf(made.path)
+    assert file.architecture == kind
+    assert acceptance(read_gguf(target), file) is None  # it is none that `-d auto` could compare
+
+
+def test_an_eagle_head_reads_what_llama_cpp_gives_it(target_path: Path) -> None:
+    """The inputs of layers, against those that llama.cpp hands out."""
+    shape, values = weights.read(target_path)
+    tokens, layers = [0, 300, 5, 77, 1200, 8], heads.target_layers(shape.layers)
+    with Model(target_path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+        context.want_hidden((*layers, shape.layers))
+        context.extend(tokens, len(tokens))
+        theirs = context.hidden(len(tokens))
+    given = {name: torch.from_numpy(value) for name, value in values.items()}
+    with torch.no_grad():
+        inputs, last = network.layer_inputs(given, shape, torch.tensor([tokens]))
+    for layer in layers:
+        assert np.corrcoef(inputs[layer][0].numpy().ravel(), theirs[layer].ravel())[0, 1] > 0.999
+    assert np.corrcoef(last[0].numpy().ravel(), theirs[shape.layers].ravel())[0, 1] > 0.999
+
+
+def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None:
+    shape, values = weights.read(target_path)
+    given = {name: torch.from_numpy(value) for name, value in values.items()}
+    made = {n: torch.from_numpy(v) for n, v in heads.initial_medusa(values, shape, 2).items()}
+    tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
+    asked = wanted(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
+    batch = Batch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)
+    with torch.no_grad():
+        found = MedusaLearner(shape, given, 2).outputs(made, batch)
+        last = network.states(given, shape, tokens)[0]
+    for head, output in enumerate(found):
+        count = 4 - (head + 1)
+        assert torch.allclose(output.states, last[1 : 1 + count], atol=1e-5)
+        assert (output.wanted.said == asked.said[head + 1 :]).all()

@@ -1,0 +1,133 @@
+"""Drafts as files: llama.cpp opens them, and they are their target's."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec import ModelOptions, paths
+from localspec.distill import weights
+from localspec.distill.shape import parse
+from localspec.distill.weights import Trained
+from localspec.errors import LocalspecError, ModelInvalid
+from localspec.gguf.reader import read_gguf
+from localspec.hub.local import local_models
+from localspec.hub.places import drafts_folder
+from localspec.identity import content_identity
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.loading.draft import choose_draft
+from localspec.pairing.drafts import candidates
+from localspec.pairing.trained import acceptance
+from tests.support.ggufs import tiny_llama
+
+OPTIONS = ModelOptions(context=64, threads=1)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def small(target: Path, path: Path, right: float, *, text: str = "128x1x96") -> Path:
+    """A draft for a target, its weights drawn."""
+    file = read_gguf(target)
+    shape = parse(text, weights.target_facts(file))
+    made = weights.initial(shape, target, 0)
+    weights.write(path, shape, made, file, Trained(content_identity(target), right, path.stem))
+    return path
+
+
+def logits(path: Path, tokens: list[int]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    with Model(path, OPTIONS) as model, closing(Context(model, OPTIONS)) as context:
+        return np.array(context.extend(tokens, len(tokens)))
+
+
+def test_llama_cpp_opens_what_is_written(target_path: Path, tmp_path: Path) -> None:
+    path = small(target_path, tmp_path / "d.gguf", 0.5)
+    with Model(target_path, OPTIONS) as target, Model(path, OPTIONS) as draft:
+        assert target.vocabulary.difference(draft.vocabulary) is None
+        assert target.vocabulary.fingerprint() == draft.vocabulary.fingerprint()
+        assert target.vocabulary.ends(target.vocabulary.eos)
+        assert (draft.layers, draft.width) == (1, 128)
+    assert np.isfinite(logits(path, [5, 6, 7])).all()
+    types = {tensor.type for tensor in read_gguf(path).tensors}
+    assert types == {"Q8_0", "F32"}
+
+
+def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path) -> None:
+    shape, values = weights.read(draft_path)
+    target = read_gguf(draft_path)
+    for kind, far in (("Q8_0", 1e-3), ("F16", 0.3)):
+        path = tmp_path / f"{kind}.gguf"
+        weights.write(path, shape, values, target, Trained("x", 0.5, "copy"), kind)
+        tokens = [50, 60, 70, 80]
+        assert np.abs(logits(path, tokens) - logits(draft_path, tokens)).max() < far
+
+
+def test_a_draft_of_the_targets_width_begins_with_its_layers(target_path: Path) -> None:
+    shape, there = weights.read(target_path)
+    facts = weights.target_facts(read_gguf(target_path))
+    made = weights.initial(parse("384x2x1024", facts), target_path, 0)
+    for name, other in (
+        ("token_embd", "token_embd"),
+        ("blk.0.attn_q", "blk.0.attn_q"),
+        ("blk.1.ffn_up", f"blk.{shape.layers - 1}.ffn_up"),
+        ("output_norm", "output_norm"),
+    ):
+        assert np.array_equal(made[f"{name}.weight"], there[f"{other}.weight"]), name
+
+
+def test_a_narrower_one_begins_with_what_tells_words_apart(target_path: Path) -> None:
+    _, there = weights.read(target_path)
+    facts = weights.target_facts(read_gguf(target_path))
+    narrow = weights.initial(parse("192x1x512", facts), target_path, 0)["token_embd.weight"]
+    whole = there["token_embd.weight"]
+    # The best that so many dimensions can keep (Eckart & Young 1936).
+    singular = np.linalg.svd(whole, compute_uv=False)
+    assert np.isclose((narrow**2).sum(), (singular[:192] ** 2).sum(), rtol=1e-3)
+    some = slice(0, 200)
+    off = np.abs(narrow[some] @ narrow[some].T - whole[some] @ whole[some].T).mean()
+    assert off < 0.3 * np.abs(whole[some] @ whole[some].T).mean()
+
+
+def test_other_models_cannot_be_tuned(tmp_path: Path) -> None:
+    with pytest.raises(ModelInvalid, match="cannot be trained"):
+        weights.read(tiny_llama(tmp_path / "more.gguf", more=True))
+
+
+def test_a_full_disk_is_told(target_path: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(LocalspecError, match=r"could not be written.*same command again"):
+        small(target_path, tmp_path / "file" / "d.gguf", 0.5)
+
+
+def test_auto_finds_the_best_of_the_embedded_target(home: Path, target_path: Path) -> None:
+    options = ModelOptions()
+    assert choose_draft(target_path, options).draft == paths.embedded(paths.EMBEDDED_DRAFT)
+    folder = drafts_folder() / "tale"
+    small(target_path, folder / "a.gguf", 0.5)
+    best = small(target_path, folder / "b.gguf", 0.7)
+    other = small(paths.embedded(paths.EMBEDDED_DRAFT), folder / "c.gguf", 0.9)
+    assert choose_draft(target_path, options).draft == best
+    best.unlink()
+    assert choose_draft(target_path, options).draft == folder / "a.gguf"
+    assert other.exists()
+    assert {m.path for m in local_models() if m.source == "distilled"} == {folder / "a.gguf", other}
+
+
+def test_what_was_measured_counts_for_its_target_alone(home: Path, tmp_path: Path) -> None:
+    target = tiny_llama(tmp_path / "t.gguf", dim=256, heads=8, layers=8, ff=1024)
+    other = tiny_llama(tmp_path / "o.gguf", dim=256, heads=8, layers=8, ff=1024, seed=1)
+    draft = small(target, drafts_folder() / "t" / "d.gguf", 0.83, text="32x1x32")
+    assert acceptance(read_gguf(target), read_gguf(draft)) == pytest.approx(0.83)
+    assert acceptance(read_gguf(other), read_gguf(draft)) is None
+    models = [model for model in local_models() if model.path == draft]
+    found = {path: candidates(read_gguf(path), models)[0].forecast for path in (target, other)}
+    assert found[target] is not None
+    assert found[target].acceptance == pytest.approx(0.83)  # type: ignore[union-attr]
+    assert found[other].acceptance < 0.8  # type: ignore[union-attr]

@@ -1,0 +1,30 @@
+"""Traces of made-up answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from localspec.distill.recording import likeliest
+from localspec.distill.trace import Header, Record, Trace
+
+HEADER = Header("toy.gguf", "0" * 16, "f" * 24, 97, 4)
+
+
+def answer(number: int, *, held_back: bool = False, header: Header = HEADER) -> Record:
+    """An answer whose tokens follow a rule that can be learned, with sharp distributions."""
+    random = np.random.Generator(np.random.PCG64(number))
+    length = int(random.integers(4, 20))
+    tokens = (int(random.integers(40)) + 3 * np.arange(length + 3)) % 97
+    rows = random.normal(size=(length, header.size)).astype(np.float32)
+    rows[np.arange(length), tokens[3:]] += 4 + np.log(header.size)
+    key = number.to_bytes(16, "little")
+    return Record(key, tokens[:3], tokens[3:], *likeliest(rows, header.k), held_back)
+
+
+def trace_of(path: Path, count: int, header: Header = HEADER) -> None:
+    """A trace, every eighth answer of which is held back."""
+    with Trace(path, header) as trace:
+        for number in range(count):
+            trace.append(answer(number, held_back=number % 8 == 7, header=header))

@@ -1,0 +1,28 @@
+"""A short training in a process of its own, for killing: `python -m tests.distill.training_child
+TARGET OUT EPOCHS`. Says every step, and has a checkpoint after each."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from localspec.distill import training
+from localspec.distill.distilling import distill
+from localspec.distill.request import Request
+from localspec.distill.training import Progress
+
+
+def main(target: Path, out: Path, epochs: int) -> None:
+    training.PAUSE = training.SHARE = 0.0
+    request = Request(
+        target=target, shape="32x1x64", epochs=epochs, batch=96, rate=3e-3, device="cpu", out=out
+    )
+
+    def say(progress: Progress) -> None:
+        print(progress.step, progress.steps, flush=True)
+
+    distill(request, say, print)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
