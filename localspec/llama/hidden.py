@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 from typing import Any
 
 import llama_cpp
 import numpy as np
 
+from localspec.decoding.interfaces import HIDDEN_BEFORE
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.llama.model import Model
@@ -41,6 +43,39 @@ _SET_LAYER = "_Z30llama_set_embeddings_layer_inpP13llama_contextjb"
 _GET_LAYER = "_Z30llama_get_embeddings_layer_inpP13llama_contextj"
 
 
+def require_taps(model: Model) -> None:
+    """Return if llama.cpp gives out what goes into the layers of a model.
+
+    Raises:
+        NativeError: it does not, or this build lacks the functions.
+    """
+    architecture = model.metadata.get("general.architecture", "unknown")
+    if architecture not in TAPPED:
+        raise NativeError(
+            f"llama.cpp gives out no hidden states of layers for {model.path.name} (architecture "
+            f"{architecture}), which a trained head reads. Choose a draft model, or leave the head "
+            "out with --draft none."
+        )
+    _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
+    _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+
+
+def require_final(model: Model) -> None:
+    """Return if llama.cpp gives out the last hidden state of a model beside its logits.
+
+    Raises:
+        NativeError: it does not.
+    """
+    architecture = model.metadata.get("general.architecture", "unknown")
+    if architecture in NO_FINAL:
+        raise NativeError(
+            f"llama.cpp gives out no last hidden states of {model.path.name} (architecture "
+            f"{architecture}) beside logits, which Medusa heads read. Choose a draft model, or "
+            "leave the heads out with --draft none."
+        )
+
+
+@cache
 def _function(name: str, result: Any, *arguments: Any) -> Any:
     """A function of the native library.
 
@@ -72,6 +107,7 @@ class HiddenStates:
         self._layers: tuple[int, ...] = ()
         self._tapped: set[int] = set()
         self._on = False
+        self._before: list[dict[int, Rows]] | None = None  # while they are gathered
         self.final = False
 
     def want(self, layers: tuple[int, ...]) -> None:
@@ -106,18 +142,48 @@ class HiddenStates:
 
     def rows(self, tokens: int, outputs: int) -> dict[int, Rows]:
         """Of the last `outputs` tokens of the last pass, which had so many tokens; copies."""
-        found: dict[int, Rows] = {}
-        model = self._model
-        for layer in self._layers:
-            if layer == model.layers:
-                first = tokens - outputs
-                address = _final_address(self._context, first)
-                found[layer] = _copied(address, outputs, model.output_width)
-            else:
-                get_layer = _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
-                address = get_layer(self._context, layer)
-                found[layer] = _copied(address, outputs, model.width, skip=tokens - outputs)
+        first = tokens - outputs
+        found = self.tapped(first, outputs)
+        if self.final:
+            address = _final_address(self._context, first)
+            found[self._model.layers] = _copied(address, outputs, self._model.output_width)
         return found
+
+    def tapped(self, first: int, count: int) -> dict[int, Rows]:
+        """What goes into the layers asked for, of some tokens of the last pass, whether they were
+        outputs or not; copies."""
+        found: dict[int, Rows] = {}
+        for layer in self._tapped:
+            get_layer = _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+            address = get_layer(self._context, layer)
+            found[layer] = _copied(address, count, self._model.width, skip=first)
+        return found
+
+    def gather(self) -> None:
+        """As `Context.gather_hidden`."""
+        self._before = []
+
+    def passed(self, silent: int) -> None:
+        """Called after each pass over a chain: how many of its tokens, the first ones, gave no
+        logits."""
+        if self._before is None or not silent or not self._tapped:
+            return
+        parts = self._before
+        parts.append(self.tapped(0, silent))
+        while sum(_length(part) for part in parts[1:]) >= HIDDEN_BEFORE:
+            del parts[0]
+
+    def gathered(self) -> dict[int, Rows]:
+        """As `Context.gathered`."""
+        parts, self._before = self._before or [], None
+        return {
+            layer: np.concatenate([part[layer] for part in parts])[-HIDDEN_BEFORE:]
+            for layer in (parts[0] if parts else ())
+        }
+
+
+def _length(part: dict[int, Rows]) -> int:
+    return len(next(iter(part.values())))
 
 
 # Not a quick call: on a GPU it waits for the pass.
@@ -131,5 +197,6 @@ def _copied(address: int | None, rows: int, width: int, *, skip: int = 0) -> Row
         raise NativeError(
             "llama.cpp gave no hidden states for the last pass. Run with -v to see its log."
         )
-    pointer = ctypes.cast(address, ctypes.POINTER(ctypes.c_float))
-    return np.ctypeslib.as_array(pointer, (skip + rows, width))[skip:].copy()
+    # Once a token and layer: the obvious way, over a pointer, takes ten times as long.
+    numbers = (ctypes.c_float * (rows * width)).from_address(address + 4 * skip * width)
+    return np.frombuffer(memoryview(numbers), np.float32).reshape(rows, width).copy()

@@ -1,0 +1,247 @@
+"""Medusa heads as a source: each says the token at one distance, from the target's last state.
+
+Cai et al. 2024. A head is a few residual blocks and a projection, computed in numpy; what it says
+does not depend on what the heads before it chose, so one row serves all candidates of a depth. A
+row is computed when it is first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from time import perf_counter
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.decoding.auto_sources import Growing
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.session import Session
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+
+MAX_LEAVES = 16
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaWeights:
+    """Heads, whose file was read.
+
+    Attributes:
+        path, name, size: of the file; bytes.
+        blocks: of each head, weight [width, width] and bias [width].
+        outputs: of each head, [rows, width].
+        ids: the token of each row; None for all tokens in their order.
+    """
+
+    path: Path
+    name: str
+    size: int
+    blocks: Sequence[Sequence[tuple[Matrix, Matrix | None]]]
+    outputs: Sequence[Matrix]
+    ids: npt.NDArray[np.int64] | None
+
+    def logits(self, head: int, state: Row) -> Row:
+        """What a head says of a state, for each of its rows."""
+        for weight, bias in self.blocks[head]:
+            inner = weight @ state
+            if bias is not None:
+                inner += bias
+            state = state + inner / (1.0 + np.exp(-np.clip(inner, -80.0, None)))
+        found: Row = self.outputs[head] @ state
+        return found
+
+    def close(self) -> None:
+        """Nothing that the interpreter would not do by itself."""
+
+
+class MedusaCache:
+    """The heads behind one state, used like the cache of a draft model; see
+    `localspec.planning.calibration.MeasuredCache`.
+
+    Attributes:
+        model: the weights.
+        tokens: that were measured with.
+        place: tokens of the text behind which it can draft; -1 where no state is known.
+        native_seconds: seconds of computing rows so far.
+    """
+
+    recurrent = False
+    watch: object = None
+    max_leaves = MAX_LEAVES
+    max_draft = 64
+
+    def __init__(self, weights: MedusaWeights, vocabulary: int, capacity: int) -> None:
+        self.model = weights
+        self.capacity = capacity
+        self.tokens: list[int] = []
+        self.place = -1
+        self.native_seconds = 0.0
+        self._state: Row = np.zeros(weights.outputs[0].shape[1], np.float32)
+        self._rows: list[Row] = [np.full(vocabulary, -np.inf, np.float32) for _ in weights.outputs]
+        self._computed: set[int] = set()
+
+    def know(self, place: int, state: Row) -> None:
+        """The target's last hidden state before the last one of so many tokens."""
+        self.place = place
+        self._state = state
+        self._computed.clear()
+
+    def row(self, head: int) -> Row:
+        """Logits of the token so far behind the text, 0 for the next one; valid until another state
+        is known."""
+        row = self._rows[head]
+        if head not in self._computed:
+            started = perf_counter()
+            found = self.model.logits(head, self._state)
+            if self.model.ids is None:
+                row[:] = found
+            else:
+                row[self.model.ids] = found
+            self._computed.add(head)
+            self.native_seconds += perf_counter() - started
+        return row
+
+    def knows(self, head: int) -> bool:
+        """Whether a row is computed."""
+        return head in self._computed
+
+    # To be measured: a row costs what it costs, however many tokens are read.
+
+    def filler(self, count: int) -> list[int]:
+        return [0] * count
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        self.tokens += tokens
+        self._computed.clear()
+        row = self.row(0)
+        self._computed.clear()
+        return np.broadcast_to(row, (outputs, len(row)))
+
+    def truncate(self, length: int) -> None:
+        del self.tokens[length:]
+
+    def clear(self) -> None:
+        self.tokens.clear()
+        self.place = -1
+
+    def checkpoint(self) -> None:
+        """Nothing is lost."""
+
+    # As a context is used.
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def cancel(self) -> None:
+        """Rows take no time worth breaking off."""
+
+    def resume(self) -> None:
+        """See `cancel`."""
+
+    def set_threads(self, count: int) -> None:
+        """numpy has its own."""
+
+
+class Medusa(DraftModel):
+    """The heads, kept in step with a session.
+
+    Args:
+        layers: how many the target has.
+    """
+
+    source = "medusa"
+    reads_along = False
+
+    def __init__(self, cache: MedusaCache, layers: int, vocabulary: int) -> None:
+        super().__init__(cache, vocabulary)
+        self.heads = cache
+        self.layer = layers
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self.heads.clear()
+
+    def sync(
+        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
+    ) -> None:
+        """A state serves for one place."""
+        self.heads.clear()
+
+    def forget(self) -> None:
+        self.heads.clear()
+
+    def unread(self, session: Session) -> int:
+        return 1
+
+    def room(self, context: Sequence[int]) -> int:
+        """As many tokens as heads, where the state is known."""
+        known = self.heads.place == len(context)
+        return (
+            min(len(self.heads.model.outputs), self.heads.capacity - len(context)) if known else 0
+        )
+
+    @property
+    def branches(self) -> int:
+        return MAX_LEAVES
+
+    def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """Hidden rows of the latest tokens, as of `Source.committed`."""
+        self.heads.know(len(context), hidden[self.layer][-1])
+
+
+class MedusaSource(DraftModelSource):
+    """Implements `localspec.decoding.auto_sources.ModelSource`."""
+
+    def __init__(self, heads: Medusa, *, greedy: bool = False) -> None:
+        super().__init__(heads, name="medusa", greedy=greedy)
+        self._heads = heads
+        self.hidden = (heads.layer,)
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        super().committed(context, hidden)
+        if hidden:
+            self._heads.take(context, hidden)
+
+    def start(self, growing: Growing) -> None:
+        super().start(growing)
+        self._passes = _Depths(self._heads)
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        """Of the heads for what follows the tip; they say nothing of what it has come to be."""
+        self._depth = tree.depths[tree.tip()] if tree.tokens else 0
+        super().propose(session, plan, tree)
+
+    def _next_row(self, unread: Sequence[int]) -> Row:
+        row = self._heads.heads.row(self._depth)
+        self._depth += 1
+        return row
+
+    def _latest(self, session: Session, most: int) -> Rows | None:
+        return None  # the states of the latest tokens are gone
+
+
+class _Depths:
+    """Rows of candidates, by how far behind the text they are; a `draft_passes.DraftPasses`."""
+
+    def __init__(self, heads: Medusa) -> None:
+        self._heads = heads
+        self._depths: dict[int, int] = {}
+
+    def knows(self, growing: Growing, node: int) -> bool:
+        depth = self._depths[node] = len(growing.path(node))
+        return self._heads.heads.knows(depth)
+
+    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
+        for node in nodes:
+            depth = self._depths[node] = len(growing.path(node))
+            if depth < self._heads.room(growing.session.context) and not self.knows(growing, node):
+                self._heads.heads.row(depth)
+                growing.read(1)
+
+    def row(self, node: int) -> Row:
+        return self._heads.heads.row(self._depths[node])

@@ -1,0 +1,136 @@
+"""Medusa heads in a GGUF file; the layout is in docs/heads.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.errors import DraftMismatch, ModelInvalid
+from localspec.gguf.file import GGUFFile, TensorInfo
+from localspec.gguf.heads import Target
+from localspec.gguf.reader import read_gguf
+
+MOST_HEADS = 32
+_TYPES = {"F32": "<f4", "F16": "<f2"}
+_AGAIN = "Write it again as docs/heads.md says, or download it again."
+
+Matrix = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaHeads:
+    """What a file says, and where its tensors are.
+
+    Attributes:
+        width: numbers of the target's hidden states.
+        tokens: of the target's vocabulary.
+        heads: how many there are; `blocks` in each.
+        vocabulary: the fingerprint of the target's; empty if it is not said.
+        size: bytes of all tensors.
+    """
+
+    file: GGUFFile
+    width: int
+    tokens: int
+    heads: int
+    blocks: int
+    vocabulary: str
+
+    @property
+    def path(self) -> Path:
+        return self.file.path
+
+    @property
+    def size(self) -> int:
+        return self.file.weight_bytes
+
+    def ids(self) -> npt.NDArray[np.int64] | None:
+        """The target's token of each row of the outputs; None for all in their order."""
+        tensor = self._tensor("d2t")
+        if tensor is None:
+            return None
+        return np.fromfile(self.path, "<i8", tensor.elements, offset=tensor.offset)
+
+    def block(self, head: int, number: int) -> tuple[Matrix, Matrix | None]:
+        """Weight [width, width] and bias [width] of a residual block."""
+        name = f"medusa.{head}.blk.{number}"
+        weight = self._matrix(f"{name}.weight", self.width, self.width)
+        if self._tensor(f"{name}.bias") is None:
+            return weight, None
+        return weight, self._matrix(f"{name}.bias", self.width)
+
+    def output(self, head: int) -> Matrix:
+        """The projection [rows, width] of a head."""
+        ids = self._tensor("d2t")
+        rows = self.tokens if ids is None else ids.elements
+        return self._matrix(self.output_name(head), rows, self.width)
+
+    def output_name(self, head: int) -> str:
+        """The tensor with a head's projection, its own or that of all."""
+        own = f"medusa.{head}.output.weight"
+        return own if self._tensor(own) is not None else "medusa.output.weight"
+
+    def require_fits(self, target: Target, tokens: int, vocabulary: str) -> None:
+        """Return if they were made for a target with so many tokens, whose vocabulary has that
+        fingerprint.
+
+        Raises:
+            DraftMismatch: they were not.
+        """
+        why = None
+        if self.width != target.width:
+            why = f"hidden states of {self.width} numbers, and those of {target.path.name} have"
+            why += f" {target.width}"
+        elif self.tokens != tokens or (self.vocabulary and self.vocabulary != vocabulary):
+            why = f"another vocabulary than that of {target.path.name}"
+        if why is not None:
+            raise DraftMismatch(
+                f"{self.path.name} has the heads of another model: they are for {why}. Give those "
+                "that were trained for this model, or leave them out with --draft none."
+            )
+
+    def _tensor(self, name: str) -> TensorInfo | None:
+        return next((tensor for tensor in self.file.tensors if tensor.name == name), None)
+
+    def _matrix(self, name: str, *shape: int) -> Matrix:
+        tensor = self._tensor(name)
+        if tensor is None:
+            raise _damaged(self.path, f"the tensor {name} is missing")
+        if tensor.shape != shape[::-1] or tensor.type not in _TYPES:
+            raise _damaged(self.path, f"the tensor {name} has another shape or type than it should")
+        kind: Any = _TYPES[tensor.type]
+        found = np.fromfile(self.path, kind, tensor.elements, offset=tensor.offset)
+        return np.ascontiguousarray(found.reshape(shape), np.float32)
+
+
+def read_medusa(path: Path) -> MedusaHeads:
+    """Read what a file says; its tensors are checked when they are read.
+
+    Raises:
+        ModelNotFound: no such file.
+        ModelInvalid: cut short, or not as docs/heads.md says.
+    """
+    file = read_gguf(path)
+    names = ("embedding_length", "vocab_size", "head_count", "block_count")
+    sizes = {name: file.own_integer(name) for name in names}
+    for name, value in sizes.items():
+        if value is None or value < (0 if name == "block_count" else 1):
+            raise _damaged(path, f"its metadata lacks medusa.{name}")
+    width, tokens, heads, blocks = (value or 0 for value in sizes.values())
+    if heads > MOST_HEADS or len(file.parts) > 1:
+        raise _damaged(path, f"it has {heads} heads in {len(file.parts)} files")
+    found = MedusaHeads(
+        file, width, tokens, heads, blocks, file.text("medusa.target_vocabulary") or ""
+    )
+    ids = found.ids()
+    if ids is not None and (not len(ids) or ids.min() < 0 or ids.max() >= tokens):
+        raise _damaged(path, "d2t names tokens that the vocabulary does not have")
+    return found
+
+
+def _damaged(path: Path, why: str) -> ModelInvalid:
+    return ModelInvalid(f"{path.name} cannot draft: {why}. {_AGAIN}")

@@ -1,0 +1,48 @@
+"""Drafts that `localspec distill` trained here: what they say of themselves, and whose they are."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from localspec.errors import LocalspecError
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
+from localspec.hub import places
+from localspec.identity import content_identity
+
+TARGET = "localspec.distill.target"
+ACCEPTANCE = "localspec.distill.acceptance"
+"""Keys of a draft's metadata: `content_identity` of the target whose answers it was trained on, and
+how often it was right on answers that were held back."""
+
+
+def acceptance(target: GGUFFile, draft: GGUFFile) -> float | None:
+    """How often a draft was right on this target's answers; None for one that was not trained on
+    them."""
+    told, right = draft.text(TARGET), draft.metadata.get(ACCEPTANCE)
+    if told is None or not isinstance(right, float) or not 0.0 <= right <= 1.0:
+        return None
+    try:
+        return right if told == content_identity(target.path) else None
+    except OSError:
+        return None
+
+
+def best_for(target: Path) -> Path | None:
+    """Of the drafts that were trained here for a target, the one that was right most often."""
+    found: list[tuple[float, str, Path]] = []
+    drafts = [place.path for place in places.distilled()]
+    if not drafts:
+        return None
+    try:
+        file = read_gguf(target, tensors=False)
+    except LocalspecError:
+        return None
+    for path in drafts:
+        try:
+            right = acceptance(file, read_gguf(path, tensors=False))
+        except LocalspecError:
+            continue
+        if right is not None:
+            found.append((right, str(path), path))
+    return max(found)[2] if found else None

@@ -1,0 +1,145 @@
+"""Trained heads as sources, over toys: whatever they say, the text is the target's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.rules import BestLossless
+from localspec.drafters.composition import compose, sources
+from localspec.drafters.eagle import Head
+from localspec.drafters.medusa import Medusa, MedusaWeights
+from localspec.drafters.options import Drafting
+from localspec.drafters.registry import Parts
+from localspec.planning.pair_profile import PairProfile
+from tests.decoding.exact import EXACT, gap, generate, texts
+from tests.planning.measuring import SHAPES, Clockless, curve, profile_of
+from tests.support.toy_heads import ToyStates, toy_head
+from tests.support.toys import (
+    GREEDY,
+    START,
+    EnumeratingSource,
+    ToyTarget,
+    enumerate_outcomes,
+    session_of,
+    started,
+)
+
+TEXT = (0, 1, START)
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+LIKE = started([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
+SOURCES = ["eagle", "medusa"]
+
+
+def priced(parts: Parts, price: float = 0.05) -> PairProfile:
+    """What passes cost; those of the head in passes of the target."""
+    profile = profile_of(SHAPES["flat"], None)
+    for source in sources(parts)[1]:
+        profile.source(source).costs = curve((price,) * 8)
+    return profile
+
+
+@pytest.mark.parametrize("draft", [DRAFT, LIKE], ids=["unlike", "like"])
+@pytest.mark.parametrize(
+    "drafting",
+    [
+        {"depth": 2, "rule": "block"},
+        {"depth": 2, "width": 2, "rule": "token"},
+        {"drafter": "auto"},
+    ],
+    ids=["chain", "tree", "auto"],
+)
+@pytest.mark.parametrize("name", SOURCES)
+def test_sampled_text_is_the_targets(name: str, drafting: dict[str, object], draft: object) -> None:
+    """All outcomes, enumerated. The toy head checks that every state it is told is of its place."""
+    chosen = Drafting(**{"drafter": name, **drafting})  # type: ignore[arg-type]
+    rule, drafted = BestLossless(), 0
+
+    def once(random: EnumeratingSource) -> tuple[int, ...]:
+        nonlocal drafted
+        head = toy_head(name, draft)  # type: ignore[arg-type]
+        parts = Parts(head=head)
+        profile, target = priced(parts), ToyTarget(MODEL)
+        planner, drafter = compose(
+            chosen, parts, profile, target.limits, greedy=False, trees=True, cannot=None
+        )
+        clockless = Clockless(planner, profile)
+        text = generate(
+            random, MODEL, drafter, clockless, rule, prompt=TEXT, count=4, target=target
+        )
+        drafted += sum(tree.sources.count(name) for tree in target.trees)
+        return text
+
+    assert gap(enumerate_outcomes(once), texts(MODEL, TEXT, 4)) < EXACT
+    assert drafted > 10
+
+
+def steps_of(
+    parts: Parts, drafting: Drafting, prompt: Sequence[int], *, count: int = 30, price: float = 0.05
+) -> list[Step]:
+    """Of a greedy answer."""
+    profile, target = priced(parts, price), ToyTarget(MODEL, capacity=256)
+    planner, drafter = compose(
+        drafting, parts, profile, target.limits, greedy=True, trees=True, cannot=None
+    )
+    session = session_of(prompt, size=MODEL.size, params=GREEDY, count=count)
+    drafter.begin(prompt)
+    requests = speculate(session, drafter, Clockless(planner, profile), BestLossless())
+    return list(drive(session, requests, target))
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_auto_uses_it_where_it_pays_and_drops_it_where_it_does_not(name: str) -> None:
+    steps = steps_of(Parts(head=toy_head(name, MODEL)), Drafting(), TEXT, count=60)
+    assert sum(step.sources.count(name) for step in steps) > 10
+    dear = steps_of(Parts(head=toy_head(name, MODEL)), Drafting(), TEXT, count=60, price=5.0)
+    assert sum(step.sources.count(name) for step in dear) == 0
+
+
+def test_accepted_tokens_are_read_again_with_the_targets_states() -> None:
+    """And everything else is read once: states of all the text, none of it twice."""
+    head = toy_head("eagle", MODEL)
+    assert isinstance(head, Head)
+    cache = head.cache
+    assert isinstance(cache, ToyStates)
+    steps = steps_of(Parts(head=head), Drafting(drafter="eagle", depth=3, width=2), TEXT)
+    assert sum(step.accepted for step in steps) > 15
+    committed = len(TEXT) + 30
+    assert cache.fed == committed - 1, "the last token has no state yet"
+    # The next answer begins like this one.
+    text = [*TEXT, *(token for step in steps for token in step.tokens)]
+    more = steps_of(Parts(head=head), Drafting(drafter="eagle", depth=3), text, count=10)
+    assert sum(step.accepted for step in more) > 4
+
+
+def test_a_medusa_head_is_what_the_paper_says() -> None:
+    """x + silu(W x + b), block by block, then the projection; with tokens left out and without."""
+    random = np.random.default_rng(5)
+    w, u, o = (
+        random.standard_normal(shape).astype(np.float32) for shape in [(6, 6), (6, 6), (3, 6)]
+    )
+    b, h = random.standard_normal((2, 6)).astype(np.float32)
+    weights = MedusaWeights(Path("x"), "x", 0, [[(w, b), (u, None)]], [o], np.array([4, 0, 2]))
+    x = h.astype(np.float64)
+    for weight, bias in ((w, b), (u, 0.0)):
+        z = weight @ x + bias
+        x = x + z / (1 + np.exp(-z))
+    assert np.allclose(weights.logits(0, h), o @ x, atol=1e-4)
+
+
+def test_medusa_says_nothing_of_a_place_whose_state_it_has_not() -> None:
+    medusa = toy_head("medusa", MODEL)
+    assert isinstance(medusa, Medusa)
+    state = np.eye(MODEL.size, dtype=np.float32)[[1]]
+    medusa.take([0, 1, 2], {9: state})
+    assert medusa.room([0, 1, 2]) == 8
+    assert medusa.room([0, 1, 2, 0]) == 0
+    medusa.begin([0, 1, 2])
+    assert medusa.room([0, 1, 2]) == 0

@@ -1,0 +1,203 @@
+"""Trained heads that nobody trained: files whose weights do something known.
+
+An EAGLE-3 head of the embedded target in which attention and feed-forward are zero is a logit lens
+(nostalgebraist 2020): the state passes through, and the output says of the place P what the
+target's own output says of one layer's input there. With `follows` it knows for each token which
+one comes next: attention looks at its own place alone, and adds the follower's direction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGUFReader, GGUFWriter
+from gguf.quants import dequantize
+
+from localspec import paths
+
+LAYERS = (1, 3, 5)
+"""Layers of the embedded target (it has six) whose inputs the heads read."""
+FIRM = 40.0
+"""How much stronger what follows is than the state."""
+
+_Matrix = npt.NDArray[np.float32]
+
+
+def weights(path: Path) -> dict[str, _Matrix]:
+    """Of a whole model, as floats."""
+    return {t.name: dequantize(t.data, t.tensor_type) for t in GGUFReader(path).tensors}
+
+
+def eagle(
+    path: Path,
+    target: Path | None = None,
+    *,
+    layers: Sequence[int] = LAYERS,
+    lens: int = 2,
+    follows: Mapping[int, int] | None = None,
+    width: int | None = None,
+    d2t: Sequence[int] | None = None,
+    output: bool = False,
+    seed: int | None = None,
+    **changed: Any,
+) -> Path:
+    """Write an EAGLE-3 head.
+
+    Args:
+        target: whose vocabulary and norms it has; None is the embedded one.
+        layers: `target_layers`.
+        lens: which of the three inputs passes through.
+        follows: what comes after which token.
+        width: of the target's hidden states, as the file says.
+        d2t: the tokens that its output is cut to.
+        output: whether it has an output matrix of its own, which `d2t` asks for.
+        seed: of random weights everywhere, in place of those that do something known.
+        changed: keys of the architecture with other values.
+
+    Returns:
+        `path`.
+    """
+    target = target or paths.embedded(paths.EMBEDDED_TARGET)
+    known = weights(target)
+    embeddings = known["token_embd.weight"]
+    size, n = embeddings.shape
+    heads, wide = n // 64, width or n
+    writer = GGUFWriter(str(path), "eagle3")
+    keys: dict[str, Any] = {
+        "context_length": 2048,
+        "embedding_length": n,
+        "block_count": 1,
+        "feed_forward_length": 64,
+        "attention.head_count": heads,
+        "attention.head_count_kv": heads,
+        "rope.dimension_count": 64,
+        "vocab_size": size,
+        "target_hidden_size": wide,
+    } | changed
+    for key, value in keys.items():
+        writer.add_uint32(f"eagle3.{key}", value)
+    writer.add_float32("eagle3.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32("eagle3.rope.freq_base", 10000.0)
+    writer.add_array("eagle3.target_layers", list(layers))
+    copy_vocabulary(writer, target)
+
+    def zeros(*shape: int) -> _Matrix:
+        return np.zeros(shape, np.float32)
+
+    fc = zeros(n, 3 * wide)
+    np.fill_diagonal(fc[:, lens * wide :], 1.0)
+    q, v, out = zeros(n, 2 * n), zeros(n, 2 * n), zeros(n, n)
+    if follows is not None:
+        own = zeros(size, n)
+        # Feature 0 is 1 for each token: queries and keys are made of it, so that scores depend on
+        # the distance alone and are highest at none.
+        own[:, 0] = 1.0
+        for token, next_token in follows.items():
+            direction = embeddings[next_token].copy()
+            direction[0] = 0.0
+            own[token] += direction / np.linalg.norm(direction)
+        q[:, 0] = 8.0
+        v[:, 1:n] = np.eye(n, dtype=np.float32)[:, 1:]
+        np.fill_diagonal(out, FIRM)
+        writer.add_tensor("token_embd.weight", own)
+    gate, down = zeros(64, n), zeros(n, 64)
+    if seed is not None:
+        random = np.random.default_rng(seed)
+        for matrix in (fc, q, v, out, gate, down):
+            scale = 1.0 / np.sqrt(matrix.shape[1])
+            matrix[:] = scale * random.standard_normal(matrix.shape, np.float32)
+    writer.add_tensor("fc.weight", fc)
+    ones = np.ones(n, np.float32)
+    for name in ("attn_norm", "attn_norm_2", "ffn_norm"):
+        writer.add_tensor(f"blk.0.{name}.weight", ones)
+    writer.add_tensor("output_norm.weight", known["output_norm.weight"])
+    for name, matrix in (("attn_q", q), ("attn_k", q), ("attn_v", v), ("attn_output", out)):
+        writer.add_tensor(f"blk.0.{name}.weight", matrix)
+    writer.add_tensor("blk.0.ffn_gate.weight", gate)
+    writer.add_tensor("blk.0.ffn_up.weight", gate)
+    writer.add_tensor("blk.0.ffn_down.weight", down)
+    if d2t is not None:
+        writer.add_tensor("d2t", np.array(d2t, np.int64))
+        writer.add_tensor(
+            "output.weight", np.ascontiguousarray(embeddings[[i % size for i in d2t]])
+        )
+    elif output:
+        writer.add_tensor("output.weight", embeddings)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def copy_vocabulary(writer: GGUFWriter, source: Path) -> None:
+    """All of the tokenizer's keys."""
+    for name, field in GGUFReader(source).fields.items():
+        if name.startswith("tokenizer.") and name != "tokenizer.chat_template":
+            kinds = field.types
+            writer.add_key_value(
+                name, field.contents(), kinds[0], sub_type=kinds[-1] if len(kinds) > 1 else None
+            )
+
+
+def medusa(
+    path: Path,
+    target: Path | None = None,
+    *,
+    follows: Mapping[int, int] | None = None,
+    heads: int = 3,
+    cut: bool = True,
+    **changed: Any,
+) -> Path:
+    """Write Medusa heads that know what follows the token that the target is about to say.
+
+    The target's own output, turned: the row of a follower is what the output has for the tokens
+    that it follows.
+
+    Args:
+        target: None is the embedded one.
+        follows: what comes after which token.
+        cut: whether the outputs have rows for followers only.
+        changed: keys with other values; None leaves one out.
+
+    Returns:
+        `path`.
+    """
+    target = target or paths.embedded(paths.EMBEDDED_TARGET)
+    output = weights(target)["token_embd.weight"]
+    size, width = output.shape
+    pairs = dict(follows or {5: 6, 6: 5})
+    ids = sorted(set(pairs.values()))
+    writer = GGUFWriter(str(path), "medusa")
+    keys: dict[str, Any] = {
+        "embedding_length": width,
+        "vocab_size": size,
+        "head_count": heads,
+        "block_count": 1,
+    } | changed
+    for key, value in keys.items():
+        if isinstance(value, str):
+            writer.add_string(f"medusa.{key}", value)
+        elif value is not None:
+            writer.add_uint32(f"medusa.{key}", value)
+    reached = {token: token for token in pairs}
+    for head in range(heads):
+        reached = {token: pairs.get(last, last) for token, last in reached.items()}
+        rows = np.full((size, width), 0.0, np.float32)
+        for follower in set(reached.values()):
+            said = [token for token, then in reached.items() if then == follower]
+            rows[follower] = output[said].mean(axis=0)
+        writer.add_tensor(f"medusa.{head}.blk.0.weight", np.zeros((width, width), np.float16))
+        writer.add_tensor(f"medusa.{head}.blk.0.bias", np.zeros(width, np.float32))
+        writer.add_tensor(f"medusa.{head}.output.weight", rows[ids] if cut else rows)
+    if cut:
+        writer.add_tensor("d2t", np.array(ids, np.int64))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -1,0 +1,113 @@
+"""Trained heads over toy models, whose hidden states are the tokens themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.drafters.eagle import Head
+from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
+from tests.support.toys import BranchingToyCache, ToyModel
+
+LAYERS = (4, 1, 6)
+"""That the toy head reads, in its order."""
+
+
+class ToyStates(BranchingToyCache):
+    """A `localspec.drafters.eagle.StateCache` that insists on being told the right states.
+
+    Attributes:
+        fed: how many states it was told.
+    """
+
+    watch: object = None
+    beside: Sequence[object] = ()
+    model: ToyModel
+
+    def __init__(self, model: ToyModel, *, capacity: int = 64) -> None:
+        super().__init__(model, capacity=capacity)
+        self.fed = 0
+        self._text: list[int] = []
+        self._start = self._true = 0
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        agreed = 0
+        while agreed < min(len(self._text), len(prompt)) and self._text[agreed] == prompt[agreed]:
+            agreed += 1
+        del self._text[agreed:]
+
+    def feed(self, context: Sequence[int], inputs: Rows) -> None:
+        end = len(context) - 1
+        first = end - len(inputs)
+        # All layers of a token say which one it is.
+        told = inputs.reshape(len(inputs), len(LAYERS), self.model.size)
+        assert (told.argmax(axis=2) == np.array(context[first:end])[:, None]).all(), "misplaced"
+        assert self._text == list(context[: len(self._text)]), "another text"
+        assert len(self.tokens) == self._true, "what was drafted stayed"
+        if first > len(self._text):
+            self._start = first
+            self.tokens[:] = context[: first + 1]
+            self._true = first + 1
+        self._text = list(context[:end])
+        self.fed += len(inputs)
+
+    def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
+        held = len(self.tokens)
+        unknown = held + len(tokens) - 1 - max(len(self._text), held - 1)
+        assert unknown <= 1, "the state of a drafted token comes from the pass before"
+        rows = super().extend(tokens, outputs)
+        if self._true == held:  # a token needs the state of the one before
+            self._true = max(held, min(len(self.tokens), len(self._text) + 1))
+        return rows
+
+    def grow(
+        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
+    ) -> Rows:
+        if not pending:
+            return super().grow(tokens, parents)
+        assert not tokens, "their states come from this pass"
+        return self.extend(pending)
+
+    def truncate(self, length: int) -> None:
+        super().truncate(length)
+        self._true = min(self._true, len(self.tokens))
+
+    def settle(self, path: Sequence[int] = ()) -> None:
+        super().settle()
+
+    def drop_drafted(self) -> None:
+        self.truncate(self._true)
+
+    def known_from(self) -> int:
+        return self._start
+
+    def look(self, context: Sequence[int], count: int) -> Rows:
+        ends = range(len(context) - count, len(context))
+        assert len(context) - count - 2 >= self._start, "of a token whose state is not known"
+        return self.model.logits([context[:end] for end in ends])
+
+
+def toy_head(source: str, model: ToyModel) -> Head | Medusa:
+    """A head that says what a model says; Medusa's say it of the likeliest text on the way."""
+    if source == "eagle":
+        return Head(ToyStates(model, capacity=256), LAYERS, model.size)
+    size, best = (
+        model.size,
+        [int(row.argmax()) for row in model.logits([[t] for t in range(model.size)])],
+    )
+    outputs, said = [], list(range(size))
+    said = [best[token] for token in said]
+    for _ in range(8):
+        # The state is a token: column t of a head has the logits of what follows, so far on.
+        outputs.append(np.stack([model.logits([[t]])[0] for t in said], axis=1))
+        said = [best[token] for token in said]
+    weights = MedusaWeights(
+        Path("toy"), "toy", 0, [()] * len(outputs), [np.maximum(o, -20) for o in outputs], None
+    )
+    return Medusa(MedusaCache(weights, size, 256), 9, size)
