@@ -1,0 +1,177 @@
+"""Lookahead decoding: n-grams that the target itself makes beside its verifying passes.
+
+Fu et al. 2024 (Break the sequential dependency of LLM inference using lookahead decoding). A window
+of guesses goes along with every pass: a trunk of tokens that may come, and behind each of them its
+continuation by what the target said there in the passes before (a Jacobi iteration, of which the
+window keeps the last few states). The window of the paper is a tree: a column's tokens see the
+trunk up to it and one another, and nothing else, so that llama.cpp's ordinary mask serves. What the
+target says behind the columns completes an n-gram in each; these go into a pool, and those that
+begin with the last token of the text are proposed.
+
+The window's own tokens are padding: they count as nothing. All tokens are chosen, by what was said
+in earlier passes, so q is 1 on each, and greedy and sampled answers stay the target's own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from typing import NamedTuple
+
+from localspec.decoding.auto_sources import Prediction
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.sampling import Rows
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+
+PRIORS = {"greedy": (-0.5, 0.5), "sampled": (-0.8, 0.5)}
+"""Features: 1, and the logarithm of how often the n-gram was made."""
+KEPT = 8
+"""N-grams of one first token; the paper's G, the most that are ever verified at once."""
+FARTHEST = 16
+"""Tokens of a chain of n-grams, which may run in a circle."""
+_STRIDE = 7
+_NONE: OrderedDict[tuple[int, ...], int] = OrderedDict()
+
+
+class Place(NamedTuple):
+    """Where the text, and what was imagined behind it, ends.
+
+    Attributes:
+        token: its last token.
+        rest: what is left of an n-gram that it is in the middle of.
+    """
+
+    token: int
+    rest: tuple[int, ...] = ()
+
+
+class LookaheadSource:
+    """Proposes from the pool, and keeps the window that fills it.
+
+    Implements `localspec.decoding.auto_sources.LookupSource` and `WindowSource`.
+    """
+
+    priors: Mapping[str, tuple[float, ...]] = PRIORS
+    hidden: tuple[int, ...] = ()
+    native_seconds = 0.0
+    name = "lookahead"
+
+    def __init__(self) -> None:
+        self._pool: dict[int, OrderedDict[tuple[int, ...], int]] = {}
+        self._levels: list[list[int]] = []  # the trunk first, a token for each column
+        self._size = (0, 0)
+        self._ends: list[int] = []  # of the columns, in the tree that is verified
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        self._pool.clear()
+        self._levels, self._ends = [], []
+
+    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
+        tip = tree.tip()
+        place = self.place(session)
+        for token in tree.path_tokens(tip):
+            place = self.follow(place, token)
+        firsts = [first.token for first in islice(self.expected(place), 1)]
+        firsts += [token for token, _ in self.others(place, plan.width) if token not in firsts]
+        for token in firsts[: plan.width]:
+            node, at = tip, place
+            for follower in [token, *self._tokens_behind(self.follow(at, token))][: plan.depth]:
+                existing = tree.child_with(node, follower)
+                node = tree.add(follower, node, self.name) if existing is None else existing
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """The pool and the window stay as they are."""
+
+    # The window.
+
+    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
+        if self._size != (columns, levels):
+            self._size, self._levels = (columns, levels), []
+        # Guesses may run into one another, and into what the target says for ever.
+        different = len(set(self._levels[0])) if self._levels else 0
+        if different < columns:
+            fresh = _guesses(session.context, columns)
+            if 2 * different <= len(set(fresh)):
+                self._levels = [fresh]
+        node, ends = ROOT, []
+        for token in self._levels[0]:
+            node = _below(tree, node, token)
+            ends.append(node)
+        for level in self._levels[1:]:
+            ends = [_below(tree, end, token) for end, token in zip(ends, level, strict=True)]
+        self._ends = ends
+
+    def verified(self, rows: Rows) -> None:
+        ends, self._ends = self._ends, []
+        if not ends:
+            return
+        said = [int(rows[end + 1].argmax()) for end in ends]
+        self._levels.append(said)
+        if len(self._levels) <= self._size[1]:
+            return  # it is still being filled
+        for ngram in zip(*self._levels, strict=True):
+            self._learn(ngram)
+        del self._levels[0]
+
+    def _learn(self, ngram: tuple[int, ...]) -> None:
+        first, tail = ngram[0], ngram[1:]
+        known = self._pool.setdefault(first, OrderedDict())
+        known[tail] = known.get(tail, 0) + 1
+        known.move_to_end(tail)
+        if len(known) > KEPT:
+            known.popitem(last=False)
+
+    # In `auto`.
+
+    def kind(self, session: Session) -> str:
+        return "greedy" if session.sampler.greedy else "sampled"
+
+    def place(self, session: Session) -> Place:
+        return Place(session.context[-1])
+
+    def follow(self, place: Place, token: int) -> Place:
+        if place.rest and place.rest[0] == token:
+            return Place(token, place.rest[1:])
+        if not place.rest:
+            for tail in reversed(self._pool.get(place.token, _NONE)):
+                if tail[0] == token:
+                    return Place(token, tail[1:])
+        return Place(token)
+
+    def expected(self, place: Place) -> Iterator[Prediction]:
+        token, rest, times = place.token, place.rest, 1
+        for _ in range(FARTHEST):
+            if not rest:
+                known = self._pool.get(token)
+                if not known:
+                    return
+                rest = next(reversed(known))
+                times = known[rest]
+            token, rest = rest[0], rest[1:]
+            yield Prediction(token, (1.0, math.log2(1 + min(times, 31))))
+
+    def others(self, place: Place, most: int) -> list[tuple[int, float]]:
+        known = self._pool.get(place.token, _NONE)
+        firsts = dict.fromkeys(tail[0] for tail in reversed(known))
+        return [(token, 0.5 / (1 + n)) for n, token in enumerate(islice(firsts, most))]
+
+    def _tokens_behind(self, place: Place) -> Iterator[int]:
+        return (prediction.token for prediction in self.expected(place))
+
+
+def _guesses(context: Sequence[int], count: int) -> list[int]:
+    """So many tokens of a text, different ones as far as it has them, others at every place of it:
+    any do, as they improve from pass to pass."""
+    near = context[: -1 - _STRIDE * count : -1]
+    spread = [token for first in range(_STRIDE) for token in near[first::_STRIDE]]
+    found = list(dict.fromkeys(spread))[:count]
+    return [*found, *(found[i % len(found)] for i in range(count - len(found)))]
+
+
+def _below(tree: TokenTree, parent: int, token: int) -> int:
+    """The node of a token below another one: what is proposed there already, or padding."""
+    existing = tree.child_with(parent, token)
+    return tree.pad(token, parent) if existing is None else existing

@@ -1,0 +1,81 @@
+"""How large a window of lookahead decoding may be, by what the rows of a pass cost here.
+
+The window brings the more the wider it is and the longer its n-grams are, but either only as a
+logarithm (Fu et al. 2024, section 4), while its rows cost what the curve says: on most processors
+nearly as much as passes of their own, on a GPU next to nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+SKILL = 0.15
+"""Tokens a pass that doubling the width brings, at first; what it really brings is learned."""
+MOST_ROWS = 48
+
+
+class WindowShape(NamedTuple):
+    """A window.
+
+    Attributes:
+        columns: the paper's W.
+        levels: tokens of each column; n-grams are one longer (the paper's N − 1).
+    """
+
+    columns: int
+    levels: int
+
+    @property
+    def rows(self) -> int:
+        """Tokens that it adds to a pass."""
+        return self.columns * self.levels
+
+    @property
+    def prospect(self) -> float:
+        """Tokens a pass that it is expected to bring, before anything was learned."""
+        return SKILL * math.log2(1 + self.columns) * (1.0 - 0.5**self.levels)
+
+
+SHAPES = tuple(
+    WindowShape(columns, levels)
+    for levels in (2, 3, 4)
+    for columns in range(2, 16)
+    if columns * levels <= MOST_ROWS
+)
+USUAL = WindowShape(5, 3)
+"""Where nothing is known of the costs."""
+
+
+def best_shape(
+    least: Sequence[float],
+    rate: float,
+    leaves: int,
+    *,
+    drafted: int = 0,
+    share: float = 1.0,
+    spare: float = math.inf,
+    must: bool = False,
+) -> WindowShape | None:
+    """The window that is worth most beside a draft; None where none is worth its rows.
+
+    Args:
+        least: seconds of a verifying pass by its tokens, see `VerificationCosts`.
+        rate: tokens per second to be had on average.
+        leaves: most branches that it may have.
+        drafted: tokens of the draft.
+        share: of what windows were expected to bring, how much came true.
+        spare: seconds that its rows may cost at worst.
+        must: take the best one even if it is not worth its rows.
+    """
+    base = least[1 + drafted]
+    best, most = None, -math.inf if must else 0.0
+    for shape in SHAPES:
+        size = 1 + drafted + shape.rows
+        if size >= len(least) or shape.columns > leaves or least[size] - base > spare:
+            continue
+        worth = share * shape.prospect - rate * (least[size] - base)
+        if worth > most:
+            best, most = shape, worth
+    return best

@@ -1,0 +1,263 @@
+"""Lookahead decoding: n-grams made beside the target's passes never change what it says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.auto_sources import WindowSource
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.rules import BestLossless
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.composition import compose
+from localspec.drafters.lookahead import KEPT, LookaheadSource
+from localspec.drafters.registry import Parts
+from localspec.errors import UsageError
+from localspec.planning.pair_profile import PairProfile
+from localspec.planning.window_shape import SHAPES as WINDOWS
+from localspec.planning.window_shape import best_shape
+from tests.decoding.exact import EXACT, gap, generate, texts
+from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.support.toys import (
+    GREEDY,
+    START,
+    EnumeratingSource,
+    Follows,
+    ToyModel,
+    ToyTarget,
+    enumerate_outcomes,
+    session_of,
+    started,
+)
+
+CYCLE = 40
+AROUND = Follows({token: ((token * 21 + 3) % CYCLE, 0.97) for token in range(CYCLE)}, CYCLE)
+"""Says all tokens in a circle, so that nothing repeats for as many."""
+FREE = [1.0 + 0.001 * n for n in range(64)]
+"""T(n)/T(1) where rows cost next to nothing."""
+
+
+def passes(
+    source: LookaheadSource,
+    model: ToyModel,
+    text: Sequence[int],
+    count: int,
+    shape: tuple[int, int],
+) -> list[TokenTree]:
+    """Passes over windows alone, behind a text that stays as it is."""
+    session = session_of(text, size=model.size)
+    trees = []
+    for _ in range(count):
+        tree = TokenTree()
+        source.open_window(session, tree, *shape)
+        paths = [[*text, *tree.path_tokens(node)] for node in (ROOT, *range(len(tree)))]
+        source.verified(model.logits(paths))
+        trees.append(tree)
+    return trees
+
+
+def test_a_window_is_a_trunk_with_a_branch_at_each_column() -> None:
+    source = LookaheadSource()
+    *_, full = passes(source, AROUND, [1, 2, 30, 14, 9], 4, (4, 3))
+    assert len(full) == 12
+    assert full.proposed == 0, "all of it is padding"
+    assert full.path(full.tip())[:4] == [0, 1, 2, 3][: len(full.path(full.tip())[:4])]
+    assert 1 + max(numbers[-1] for numbers in full.leaf_numbers()) == 4
+    assert sorted(full.depths) == [1, 2, 2, 3, 3, 3, 4, 4, 4, 5, 5, 6]
+
+
+def test_its_ngrams_are_what_the_target_says() -> None:
+    """Where only the last token tells what follows, one is right as soon as it is made."""
+    source = LookaheadSource()
+    text = [1, 2, 30, 14, 9]
+    passes(source, AROUND, text, 8, (4, 3))
+    made = 0
+    for token in range(CYCLE):
+        for prediction in source.expected(source.place(session_of([token], size=CYCLE))):
+            assert prediction.token == (token * 21 + 3) % CYCLE
+            token, made = prediction.token, made + 1
+    assert made > 20
+
+
+def test_another_size_begins_a_new_window() -> None:
+    source = LookaheadSource()
+    text = [1, 2, 30, 14, 9]
+    passes(source, AROUND, text, 5, (4, 3))
+    (tree,) = passes(source, AROUND, text, 1, (2, 2))
+    assert len(tree) == 2
+
+
+def test_rows_are_read_of_its_own_window_only() -> None:
+    source = LookaheadSource()
+    session = session_of([1, 2, 3], size=CYCLE)
+    source.open_window(session, TokenTree(), 3, 2)
+    source.begin([1, 2, 3])
+    source.verified(np.zeros((1, CYCLE), np.float32))  # of a plain pass, with one row
+    tree = TokenTree()
+    source.open_window(session, tree, 3, 2)
+    assert len(tree) == 3, "nothing was taken for a level"
+
+
+def test_what_is_proposed_is_not_added_again() -> None:
+    source, session = LookaheadSource(), session_of([5, 6, 7], size=CYCLE)
+    first, tree = TokenTree(), TokenTree()
+    source.open_window(session, first, 3, 2)
+    node = tree.add(first.tokens[0], ROOT, "ngram")
+    source.begin([5, 6, 7])
+    source.open_window(session, tree, 3, 2)
+    assert tree.tokens == first.tokens
+    assert tree.parents[1] == node
+    assert tree.proposed == 1
+
+
+def test_guesses_that_run_into_one_another_are_replaced() -> None:
+    """After 0, 1 and 2 this target says what it has said: 5 for ever."""
+    stuck = Follows(dict.fromkeys(range(10), (5, 0.97)), 10)
+    source = LookaheadSource()
+    trees = passes(source, stuck, [0, 1, 2, 3, 4, 6, 7], 9, (3, 2))
+    assert {len(set(tree.tokens[:3])) for tree in trees} == {3}
+
+
+def test_few_ngrams_of_one_token_are_kept() -> None:
+    source = LookaheadSource()
+    for n in range(20):
+        source._learn((1, n, n))
+    found = [token for token, _ in source.others(source.place(session_of([1], size=30)), 30)]
+    assert found == list(range(19, 19 - KEPT, -1))
+
+
+def around(drafting: Drafting, profile: PairProfile, count: int = 200) -> list[Step]:
+    """The steps of a greedy text that goes in circles, its prompt spread over them."""
+    target = ToyTarget(AROUND, capacity=1_000)
+    planner, drafter = compose(
+        drafting, Parts(), profile, target.limits, greedy=True, trees=True, cannot=None
+    )
+    session = session_of(range(0, CYCLE, 4), size=CYCLE, params=GREEDY, count=count)
+    drafter.begin(session.context)
+    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
+    steps = list(drive(session, requests, target))
+    text = session.context
+    said = text[CYCLE // 4 - 1 :]
+    assert all(b == (a * 21 + 3) % CYCLE for a, b in pairwise(said))
+    return steps
+
+
+def accepted(steps: Sequence[Step]) -> int:
+    return sum(step.sources.count("lookahead") for step in steps)
+
+
+def test_by_name_it_is_right_before_anything_repeats() -> None:
+    steps = around(Drafting(drafter="lookahead"), profile_of(FREE, None), CYCLE - 1)
+    assert accepted(steps) > 10
+    assert len(steps) < 25, "of 39 tokens"
+
+
+def test_auto_opens_a_window_where_rows_cost_nothing() -> None:
+    steps = around(Drafting(), profile_of(FREE, None), CYCLE - 1)
+    assert accepted(steps) > 10
+    assert any(step.plan.reason == "looking ahead costs little here" for step in steps)
+
+
+@pytest.mark.parametrize("shape", ["tiles", "steep", "ruinous"])
+def test_auto_does_without_where_rows_cost(shape: str) -> None:
+    steps = around(Drafting(), profile_of(SHAPES[shape], None), CYCLE - 1)
+    assert accepted(steps) == 0
+    assert all(step.tree.proposed == len(step.tree) == 0 for step in steps)
+
+
+def test_auto_drops_a_window_that_brings_nothing() -> None:
+    """A text in which nothing that was said elsewhere comes again."""
+    count, size = 300, 340
+    says = Follows({token: (token + 1, 0.9) for token in range(size - 1)}, size)
+    profile, target = profile_of(SHAPES["flat"], None), ToyTarget(says, capacity=4 * size)
+    planner, drafter = compose(
+        Drafting(), Parts(), profile, target.limits, greedy=True, trees=True, cannot=None
+    )
+    session = session_of([0], size=size, params=GREEDY, count=count)
+    drafter.begin(session.context)
+    told = Clockless(planner, profile)
+    steps = list(drive(session, speculate(session, drafter, told, GreedyMatch()), target))
+    opened = [len(step.tree) > 0 for step in steps]
+    assert any(opened[:20])
+    assert not any(opened[150:])
+
+
+def test_the_size_follows_the_costs() -> None:
+    free, dear = [1.0] * 65, [1.0 * n for n in range(65)]
+    widest = best_shape(free, 1.0, 15)
+    assert widest is not None
+    assert widest.prospect == max(shape.prospect for shape in WINDOWS)
+    assert best_shape(dear, 1.0, 15) is None
+    smallest = best_shape(dear, 1.0, 15, must=True)
+    assert smallest is not None
+    assert smallest.rows == min(shape.rows for shape in WINDOWS)
+    few = best_shape(free, 1.0, 3)
+    assert few is not None
+    assert few.columns <= 3
+    assert best_shape(free, 1.0, 15, share=0.0) is None
+    assert best_shape([1.0 + 0.01 * n for n in range(65)], 1.0, 15, spare=0.0) is None
+
+
+def test_it_has_a_window() -> None:
+    assert isinstance(LookaheadSource(), WindowSource)
+
+
+TEXT = (0, 1, START)
+MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_sampled_text_is_the_targets(width: int) -> None:
+    """All outcomes, enumerated; its n-grams and its window are right or wrong."""
+    drafting = Drafting(drafter="lookahead", depth=2, width=width)
+    rule, seen = BestLossless(), {"proposed": 0, "padded": 0}
+
+    def once(random: EnumeratingSource) -> tuple[int, ...]:
+        profile, target = profile_of(FREE, None), ToyTarget(MODEL)
+        planner, drafter = compose(
+            drafting, Parts(), profile, target.limits, greedy=False, trees=True, cannot=None
+        )
+        text = generate(random, MODEL, drafter, planner, rule, prompt=TEXT, count=5, target=target)
+        seen["proposed"] += sum(tree.sources.count("lookahead") for tree in target.trees)
+        seen["padded"] += sum(tree.sources.count("padding") for tree in target.trees)
+        return text
+
+    assert gap(enumerate_outcomes(once), texts(MODEL, TEXT, 5)) < EXACT
+    assert min(seen.values()) > 10
+
+
+def test_a_target_without_branches_refuses_it() -> None:
+    target = ToyTarget(MODEL)
+    for trees in (True, False):
+        limits = replace(target.limits, max_leaves=1) if trees else target.limits
+        with pytest.raises(UsageError, match=r"several continuations in one pass.*Choose another"):
+            compose(
+                Drafting(drafter="lookahead"),
+                Parts(),
+                profile_of(FREE, None),
+                limits,
+                greedy=True,
+                trees=trees,
+                cannot=None,
+            )
+
+
+def test_an_engine_counts_it(engine: Engine) -> None:
+    """That it says the same stands in tests/engine/test_greedy_equality.py."""
+    found = engine.generate(
+        "Once upon a time",
+        max_tokens=200,
+        sampling=SamplingParams(temperature=0),
+        drafting=Drafting(drafter="lookahead", width=4),
+    )
+    counted = found.stats.by_drafter["lookahead"]
+    assert 0 < counted.accepted <= counted.tested <= counted.drafted
+    assert found.stats.target_passes < 195
