@@ -1,0 +1,101 @@
+"""What a model says when some of its layers are left out, without writing a model that lacks them.
+
+A block adds to the residual stream, so leaving it out means that what went into it comes out of it.
+ggml can show every tensor of a graph as soon as it is computed, and lets it be changed: what comes
+out of a block that is left out is replaced by what came out of the block before. All blocks are
+computed all the same, so this tells what a draft without them says, not what it costs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import itertools
+import re
+from collections.abc import Sequence
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+
+from localspec.llama import ggml
+from localspec.llama.batch import Batch
+from localspec.llama.context_params import context_params
+from localspec.llama.model import Model
+from localspec.llama.native_context import NativeContext
+from localspec.llama.options import ModelOptions
+
+MOST_TOKENS = 128
+"""Tokens of a text; as many rows of logits have to have room."""
+_OUT = re.compile(r"l_out-(\d+)")
+
+
+class WithoutLayers:
+    """A cache of a model whose passes leave out layers.
+
+    Args:
+        model: must outlive it. All its blocks have to add to the residual stream, see
+            `localspec.gguf.architectures.ALIKE`.
+    """
+
+    def __init__(self, model: Model, options: ModelOptions) -> None:
+        self._left_out: frozenset[int] = frozenset()
+        self._outcomes: list[npt.NDArray[np.float32]] = []  # of the blocks that were not
+        self._stop = ctypes.create_string_buffer(2)
+        self._callback = llama_cpp.ggml_backend_sched_eval_callback(self._computed)
+        params = context_params(model, options, self._stop, sequences=1, rows=MOST_TOKENS)
+        params.n_ctx = params.n_batch = params.n_ubatch = MOST_TOKENS
+        params.cb_eval = self._callback
+        self._native = NativeContext(model, params, self._stop, f"{MOST_TOKENS} tokens")
+        self._batch = Batch(MOST_TOKENS, 1)
+
+    def close(self) -> None:
+        """Free the cache."""
+        self._native.close()
+
+    def choices(self, tokens: Sequence[int], left_out: Sequence[int]) -> npt.NDArray[np.int64]:
+        """The most probable token behind each token of a text.
+
+        Args:
+            tokens: at most MOST_TOKENS.
+            left_out: layers; never the first one, which is 0.
+
+        Returns:
+            int64 [tokens].
+
+        Raises:
+            NativeError, Cancelled: as `Context.extend`.
+        """
+        self._native.clear()
+        self._left_out, self._outcomes = frozenset(left_out), []
+        count = len(tokens)
+        address = self._native.decode(self._batch.chain(tokens, count))
+        found: npt.NDArray[np.int64] = self._native.rows(address, count).argmax(axis=1)
+        return found
+
+    def influences(self, tokens: Sequence[int]) -> dict[int, float]:
+        """How much each layer but the first turns what passes through it: 1 − the mean cosine of
+        what goes in and what comes out (Men et al. 2024, ShortGPT, section 3.1)."""
+        self.choices(tokens, ())
+        between = [outcome.reshape(len(tokens), -1) for outcome in self._outcomes]
+        return {
+            layer: 1.0 - _cosine(before, after)
+            for layer, (before, after) in enumerate(itertools.pairwise(between), 1)
+        }
+
+    def _computed(self, tensor: int, ask: bool, _user_data: object) -> bool:
+        """ggml_backend_sched_eval_callback: asked whether a tensor is wanted, then shown it."""
+        found = _OUT.fullmatch(ggml.tensor_name(tensor))
+        if ask or found is None:
+            return found is not None
+        layer = int(found[1])
+        if layer in self._left_out:
+            ggml.set_tensor_values(tensor, self._outcomes[-1])
+        else:
+            self._outcomes.append(ggml.tensor_values(tensor))
+        return True
+
+
+def _cosine(one: npt.NDArray[np.float32], other: npt.NDArray[np.float32]) -> float:
+    """Mean over rows."""
+    lengths = np.linalg.norm(one, axis=1) * np.linalg.norm(other, axis=1)
+    return float(((one * other).sum(axis=1) / np.maximum(lengths, 1e-9)).mean())

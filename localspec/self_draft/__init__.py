@@ -1,0 +1,1 @@
+"""A draft made of the target's own file."""

@@ -1,0 +1,297 @@
+"""`-d self`: finds out which draft of the target's own file pays, makes it, and keeps it.
+
+The weights are a copy. A GGUF names its layers by consecutive numbers, its tensors lie one behind
+the other, and llama.cpp refuses a file with a tensor more than the graph has: so a draft with fewer
+layers cannot be mapped from the target's file.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from localspec import paths
+from localspec.errors import LocalspecError, UsageError
+from localspec.files import remove_abandoned, replacing, write_atomically
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
+from localspec.gguf.types import FILE_TYPES
+from localspec.identity import file_identity, fingerprint, machine
+from localspec.llama import library
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.quantize import quantize
+from localspec.pairing.forecast import Forecast
+from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
+from localspec.self_draft.trial import Trial
+from localspec.text import gigabytes, printable
+
+FORMAT = 1
+LEAST_BITS = {"Q8_0": 8.5, "Q4_0": 4.5, "Q2_K": 2.6}
+"""Per weight, at least."""
+
+logger = logging.getLogger("localspec.self_draft")
+
+
+@dataclass(frozen=True, slots=True)
+class SelfDraft:
+    """What came of it.
+
+    Attributes:
+        path: the draft; None where none pays.
+        words: a sentence: what it is, where, how large; or why there is none, and what to do.
+    """
+
+    path: Path | None
+    words: str
+
+
+def self_draft(
+    target: Path,
+    wish: Wish,
+    options: ModelOptions,
+    going_on: Callable[[], object] = lambda: None,
+) -> SelfDraft:
+    """The draft of a model's own file that was asked for, made if it is not there.
+
+    What was found out is kept for this file, this machine and this version of llama.cpp.
+
+    Args:
+        going_on: called now and then; an exception it raises ends the matter and comes out here.
+
+    Raises:
+        UsageError: a wish that this model cannot fulfil; layers on other machines.
+        ModelNotFound, ModelInvalid, NativeError: the target cannot be opened.
+        LocalspecError: the draft cannot be written.
+    """
+    if options.rpc:
+        raise UsageError(
+            "With --rpc the weights are read elsewhere, and -d self would measure them here. Leave "
+            "out --rpc once to have the draft made, then name its file with -d."
+        )
+    file = read_gguf(target)
+    record = _record_of(target, wish, options)
+    known = _known(record, target)
+    if known is not None:
+        return known
+    logger.info("looking for a draft in %s", target.name)
+    with ExitStack() as opened:
+        model = opened.enter_context(Model(target, options))
+        trial = opened.enter_context(Trial(model, file, options, going_on))
+        finding = _Finding(target, file, trial, options, record)
+        return finding.fulfil(wish)
+
+
+class _Made(NamedTuple):
+    """A draft on the disk, and what was measured of it."""
+
+    recipe: Recipe
+    path: Path
+    forecast: Forecast
+
+
+class _Finding:
+    """Tries, makes and keeps drafts of one model.
+
+    Args:
+        record: the file in which the outcome is kept.
+    """
+
+    def __init__(
+        self, target: Path, file: GGUFFile, trial: Trial, options: ModelOptions, record: Path
+    ) -> None:
+        self._target, self._file, self._trial = target, file, trial
+        self._options, self._record = options, record
+
+    def fulfil(self, wish: Wish) -> SelfDraft:
+        if wish.quant is not None:
+            if wish.quant == FILE_TYPES.get(self._file.integer("general.file_type") or -1):
+                raise UsageError(
+                    f"{self._target.name} is in {wish.quant} already. Name a smaller quantization, "
+                    "or write -d self for what pays."
+                )
+            return self._keep(self._made(Recipe(wish.quant)))
+        if wish.count is not None:
+            self._require_layers(wish.count)
+            found = self._trial.layers(1.0, 1.0, wish.count)
+            return self._keep(self._made(Recipe(None, found.left_out)))
+        return self._best()
+
+    def _best(self) -> SelfDraft:
+        """What pays most of all that could be made; what else was written is gone afterwards."""
+        made: list[_Made] = []
+        try:
+            return self._best_of(made)
+        except BaseException:
+            for one in made:
+                one.path.unlink(missing_ok=True)
+            raise
+
+    def _best_of(self, made: list[_Made]) -> SelfDraft:
+        """A quantization with all layers, or one without some; what is written goes into `made`."""
+        tried: list[str] = []
+        quant: str | None = None
+        cost = agreement = 1.0
+        smaller = smaller_quantizations(self._file)
+        for each in smaller:
+            least = self._least_cost(each)
+            if self._trial.forecast(least, 1.0).pays:
+                whole = self._made(Recipe(each))
+                made.append(whole)
+                tried.append(f"{whole.recipe.words} {_words(whole.forecast)}")
+            else:
+                tried.append(f"in {each} a pass would cost {least:.2f} of the model's at least")
+        promising = max(made, key=lambda one: one.forecast.speed_up, default=None)
+        if promising is not None and promising.forecast.cost < 1.0:
+            quant = promising.recipe.quant
+            cost, agreement = promising.forecast.cost, promising.forecast.acceptance
+        stays = why_all_layers(self._file)
+        if stays is None:
+            left_out = self._trial.layers(cost, agreement).left_out
+            recipe = Recipe(quant, left_out)
+            expected = self._trial.forecast(
+                cost * self._trial.share(left_out), agreement * self._trial.judged(left_out)
+            )
+            if expected.pays and expected.speed_up > max(
+                (m.forecast.speed_up for m in made), default=1.0
+            ):
+                fewer = self._made(recipe)
+                made.append(fewer)
+                expected = fewer.forecast
+            tried.append(f"{recipe.words} {_words(expected)}")
+        else:
+            tried.append(f"no layers can be left out, as {stays}")
+        best = max(made, key=lambda one: one.forecast.speed_up, default=None)
+        pays = best is not None and best.forecast.pays
+        for one in made:
+            if one is not best or not pays:
+                one.path.unlink(missing_ok=True)
+        if best is not None and pays:
+            return self._keep(best)
+        words = (
+            f"Nothing made of {self._target.name} itself would make it faster here: "
+            f"{'; '.join(tried)}. Choose a smaller model with -d, or name what to make all the "
+            f"same, as in -d self:{smaller[0]}."
+        )
+        self._write({"draft": None, "words": words})
+        return SelfDraft(None, words)
+
+    def _made(self, recipe: Recipe) -> _Made:
+        path = self._make(recipe)
+        return _Made(recipe, path, self._trial.of_file(path))
+
+    def _keep(self, made: _Made) -> SelfDraft:
+        path, size = made.path, made.path.stat().st_size
+        words = (
+            f"The draft is {self._target.name} {made.recipe.words}, {gigabytes(size)} in {path}: "
+            f"{_words(made.forecast)}. 'localspec rm {path}' removes it."
+        )
+        facts = asdict(made.forecast) | asdict(made.recipe)
+        self._write({"draft": path.name, "size": size, "words": words} | facts)
+        return SelfDraft(path, words)
+
+    def _make(self, recipe: Recipe) -> Path:
+        """Write a draft, whole or not at all."""
+        folder = self._record.parent
+        name = f"{self._target.stem}-self-{recipe.label}-{self._record.stem[-12:]}.gguf"
+        path = folder / name
+        least = int(self._file.weight_bytes * self._trial.share(recipe.left_out))
+        if recipe.quant in LEAST_BITS:
+            least = min(least, int(self._file.n_parameters * LEAST_BITS[recipe.quant] / 8))
+        logger.info("making %s", path)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            remove_abandoned(folder)
+            free = shutil.disk_usage(folder).free
+            if free < least:
+                raise LocalspecError(_no_room(path, f"it takes {gigabytes(least)}"))
+            with replacing(path) as partial:
+                quantize(
+                    self._target,
+                    partial,
+                    recipe.quant,
+                    self._options.fixed_threads,
+                    again=True,
+                    leave_out=recipe.left_out,
+                    name=f"{self._file.text('general.name') or self._target.stem} {recipe.words}",
+                )
+        except OSError as error:
+            raise LocalspecError(_no_room(path, error.strerror or str(error))) from None
+        return path
+
+    def _least_cost(self, quant: str) -> float:
+        """Of a pass in another quantization, if weights were all that it takes time to read."""
+        bits = 8 * self._file.weight_bytes / max(1, self._file.n_parameters)
+        return LEAST_BITS[quant] / bits
+
+    def _require_layers(self, count: int) -> None:
+        stays = why_all_layers(self._file)
+        name = printable(self._target.name)
+        if stays is not None:
+            raise UsageError(
+                f"No layers of {name} can be left out: {stays}. Write "
+                f"-d self:{smaller_quantizations(self._file)[0]} for a smaller quantization of it."
+            )
+        inner = (self._file.own_integer("block_count") or 0) - 2
+        if count > inner:
+            raise UsageError(f"Of {name}, 1 to {inner} layers can be left out, not {count}.")
+
+    def _write(self, record: dict[str, Any]) -> None:
+        source = {"format": FORMAT, "source": str(self._target.resolve())}
+        try:
+            write_atomically(self._record, json.dumps(source | record))
+        except OSError as error:
+            logger.warning("what was found out is not kept: %s", error)
+
+
+def _words(forecast: Forecast) -> str:
+    """What was measured, a clause."""
+    promise = (
+        f"which promises {forecast.speed_up:.2f} times the speed"
+        if forecast.pays
+        else "which does not pay"
+    )
+    return (
+        f"a pass costs {forecast.cost:.2f} of the model's and is right in {forecast.acceptance:.0%}"
+        f" of all places, {promise}"
+    )
+
+
+def _no_room(path: Path, why: str) -> str:
+    return (
+        f"The draft {path} cannot be written: {why}. Free some space, or set LOCALSPEC_HOME to a "
+        "folder that has it; -d none does without a draft model."
+    )
+
+
+def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
+    """Where the outcome is kept; named after everything that it depends on."""
+    facts = {
+        "file": file_identity(target),
+        "machine": machine(),
+        "library": library.version(),
+        "wish": asdict(wish),
+        "gpu_layers": options.gpu_layers,
+    }
+    return paths.cache_folder() / "self" / f"{target.stem}-{fingerprint(facts)[:12]}.json"
+
+
+def _known(record: Path, target: Path) -> SelfDraft | None:
+    """What was found out before; None where nothing was, or the draft is gone or another one."""
+    try:
+        known = json.loads(record.read_text(encoding="utf-8"))
+        if known["format"] != FORMAT or known["source"] != str(target.resolve()):
+            return None
+        words = printable(known["words"], 4000)
+        if known["draft"] is None:
+            return SelfDraft(None, words)
+        path = record.parent / Path(known["draft"]).name
+        return SelfDraft(path, words) if path.stat().st_size == known["size"] else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None

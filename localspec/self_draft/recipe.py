@@ -1,0 +1,125 @@
+"""What a draft of the target's own file consists of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+from localspec.gguf.architectures import ALIKE, HYBRID, RECURRENT
+from localspec.gguf.description import quantization
+from localspec.gguf.file import Array, GGUFFile
+from localspec.pairing.forecast import HEAVY
+from localspec.text import listed, printable
+
+SELF = "self"
+"""What to type after -d."""
+
+
+def is_self(reference: object) -> bool:
+    """Whether a reference means a draft of the target's own file."""
+    return str(reference).partition(":")[0] == SELF
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a user asked for with `self`, `self:Q4_0` or `self:4`.
+
+    Attributes:
+        quant: the quantization that was named, in capitals.
+        count: how many layers were to be left out.
+    """
+
+    quant: str | None = None
+    count: int | None = None
+
+    @property
+    def open(self) -> bool:
+        """Whether what pays is to be found out."""
+        return self.quant is None and self.count is None
+
+    @classmethod
+    def parse(cls, reference: object) -> Wish | None:
+        """What a reference means, None for one that is no `self`.
+
+        Raises:
+            UsageError: `self:` and neither a quantization nor a number of layers.
+        """
+        if not is_self(reference):
+            return None
+        _, colon, what = str(reference).partition(":")
+        if not colon:
+            return cls()
+        if what.isdecimal() and int(what):
+            return cls(count=int(what))
+        from localspec.llama.quantize import file_type
+
+        try:
+            file_type(what)
+        except UsageError:
+            raise UsageError(
+                f"'{printable(str(reference))}' names no draft. Write self for what pays, self:Q4_0"
+                " for the model in another quantization, or self:4 for it without four layers."
+            ) from None
+        return cls(quant=what.upper())
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """One draft.
+
+    Attributes:
+        quant: what the weights are quantized to, None for as they are.
+        left_out: layers that it lacks, from 0, in order.
+    """
+
+    quant: str | None = None
+    left_out: tuple[int, ...] = ()
+
+    @property
+    def words(self) -> str:
+        """What it is, behind "the model": "in Q4_0 without layers 3 and 4"."""
+        parts = [f"in {self.quant}"] if self.quant is not None else []
+        if self.left_out:
+            noun = "layer" if len(self.left_out) == 1 else "layers"
+            parts.append(f"without {noun} {listed([str(layer) for layer in self.left_out])}")
+        return " ".join(parts)
+
+    @property
+    def label(self) -> str:
+        """The same in a file's name."""
+        parts = [self.quant] if self.quant is not None else []
+        if self.left_out:
+            parts.append(f"without-{len(self.left_out)}")
+        return "-".join(parts)
+
+
+def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
+    """Those that are worth trying, the smallest first: what CPUs and GPUs have good kernels for,
+    else the smallest that a model survives without an importance matrix. Of one with 16 bits, 8
+    bits as well, which say nearly the same."""
+    now = quantization(file)
+    if now in ("F32", "F16", "BF16"):
+        return ("Q4_0", "Q8_0")
+    return ("Q4_0",) if now in HEAVY | {"Q6_K", "Q5_K_M", "Q5_K_S"} else ("Q2_K",)
+
+
+def why_all_layers(file: GGUFFile) -> str | None:
+    """Why no layer of a model can be left out, a clause; None if some can."""
+    architecture, layers = file.architecture, file.own_integer("block_count") or 0
+    if architecture in RECURRENT | HYBRID:
+        return f"layers of {architecture} keep a state that the others build on"
+    if architecture not in ALIKE:
+        return f"layers of {architecture} differ by their number, which would change"
+    prefix = f"{architecture}."
+    for key, value in file.metadata.items():
+        if key.startswith(prefix) and isinstance(value, Array) and len(value) == layers:
+            return f"its layers differ from one another ({key})"
+    if any(file.own_integer(key) for key in _BY_NUMBER):
+        return "its layers differ from one another"
+    if layers < _FEWEST:
+        return f"it has no more than {layers} of them"
+    return None
+
+
+_FEWEST = 4
+_BY_NUMBER = ("attention.sliding_window", "leading_dense_block_count")

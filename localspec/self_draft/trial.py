@@ -1,0 +1,133 @@
+"""What drafts made of a model's own file would be worth on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from dataclasses import replace
+from pathlib import Path
+from time import perf_counter
+from types import TracebackType
+
+import numpy as np
+import numpy.typing as npt
+
+from localspec.gguf.file import GGUFFile
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.time_ratio import time_ratio
+from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
+from localspec.pairing.forecast import DEEPEST, Forecast, active_bytes, best, speed_ups
+from localspec.planning.calibration import BUDGETS, calibrate
+from localspec.planning.costs import CostCurve
+from localspec.self_draft import texts
+from localspec.self_draft.layer_search import Found, search
+
+MINUTE = 60.0
+"""Seconds for the search over layers."""
+
+
+class Trial:
+    """A model that drafts of itself are tried on.
+
+    Args:
+        model: must outlive it.
+        file: the same file, as it was read.
+        going_on: called before each trial; what it raises ends the matter.
+
+    Attributes:
+        curve: T(n) ÷ T(1), n = 1 … DEEPEST + 1, as measured here.
+    """
+
+    def __init__(
+        self, model: Model, file: GGUFFile, options: ModelOptions, going_on: Callable[[], object]
+    ) -> None:
+        self._model, self._file, self._going_on = model, file, going_on
+        self._options = replace(options, context=256, parallel=1)
+        with closing(Context(model, self._options)) as context:
+            costs = CostCurve()
+            calibrate(context, costs, BUDGETS[0])
+        plain = costs.seconds(1, 0)
+        self.curve = tuple(costs.seconds(n, 0) / plain for n in range(1, DEEPEST + 2))
+        self._opened = ExitStack()
+        self._passes = self._opened.enter_context(closing(WithoutLayers(model, self._options)))
+        self._searched, self._judged = map(self._read, (texts.SEARCHED, texts.JUDGED))
+
+    def __enter__(self) -> Trial:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: object, trace: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+    def forecast(self, cost: float, agreement: float, *, measured: bool = True) -> Forecast:
+        """Of a draft that takes so much of a plain pass, and is right so often."""
+        return best(cost, agreement, self.curve, measured=measured)
+
+    def of_file(self, path: Path) -> Forecast:
+        """Of a draft that is there."""
+        with (
+            Model(path, self._options) as draft,
+            closing(WithoutLayers(draft, self._options)) as passes,
+        ):
+            agreement = _agreement(passes, self._judged, ())
+        return self.forecast(time_ratio(self._model, path, self._options), agreement)
+
+    def layers(self, cost: float, agreement: float, count: int | None = None) -> Found:
+        """Which layers to leave out of a draft that takes `cost` of a plain pass with all of them,
+        and is right in `agreement` of all places then.
+
+        Args:
+            count: how many; None for as many as are best.
+        """
+        deadline = perf_counter() + MINUTE
+        order = self._order()
+
+        def value(left_out: tuple[int, ...]) -> float:
+            self._going_on()
+            right = _agreement(self._passes, self._searched, left_out)
+            return max(speed_ups(cost * self.share(left_out), agreement * right, self.curve))
+
+        return search(order, value, lambda: perf_counter() < deadline, count=count)
+
+    def judged(self, left_out: Sequence[int]) -> float:
+        """How often the model is right without these layers, in texts that had no part in the
+        choice."""
+        return _agreement(self._passes, self._judged, left_out)
+
+    def share(self, left_out: Sequence[int]) -> float:
+        """What a pass costs without these layers, of one with all: by the bytes that it reads."""
+        gone = tuple(f"blk.{layer}." for layer in left_out)
+        tensors = tuple(t for t in self._file.tensors if not t.name.startswith(gone))
+        return active_bytes(replace(self._file, tensors=tensors)) / active_bytes(self._file)
+
+    def _order(self) -> list[int]:
+        """Layers between the first and the last, those that change least first."""
+        influences: dict[int, float] = {}
+        for tokens, _ in self._searched:
+            self._going_on()
+            for layer, influence in self._passes.influences(tokens).items():
+                influences[layer] = influences.get(layer, 0.0) + influence
+        inner = range(1, self._model.layers - 1)
+        return sorted(inner, key=lambda layer: influences[layer])
+
+    def _read(self, of: Sequence[str]) -> list[_Read]:
+        """Texts, and what the model says behind each of their tokens."""
+        found = []
+        for text in of:
+            self._going_on()
+            tokens = self._model.vocabulary.tokenize(text, special=False, add_bos=True)
+            tokens = tokens[:MOST_TOKENS]
+            found.append((tokens, self._passes.choices(tokens, ())))
+        return found
+
+
+_Read = tuple[list[int], npt.NDArray[np.int64]]
+
+
+def _agreement(passes: WithoutLayers, of: Sequence[_Read], left_out: Sequence[int]) -> float:
+    """In what share of all places a draft says the same."""
+    same = [passes.choices(tokens, left_out) == said for tokens, said in of]
+    return float(np.concatenate(same).mean())

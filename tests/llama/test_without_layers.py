@@ -1,0 +1,71 @@
+"""What a model says without some of its layers is what a file without them says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from localspec import ModelOptions
+from localspec.bench.scale import scale_model
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.quantize import quantize
+from localspec.llama.without_layers import WithoutLayers
+
+OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
+LEFT_OUT = (2, 4)
+
+
+@pytest.fixture(scope="module")
+def model(target_path: Path) -> Iterator[Model]:
+    with Model(target_path, OPTIONS) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def text(model: Model) -> list[int]:
+    words = "Once upon a time, there was a little fox who lived in the woods. One day, the fox"
+    return model.vocabulary.tokenize(words, special=False, add_bos=True)
+
+
+def chosen(model: Model, text: list[int]) -> npt.NDArray[np.int64]:
+    with closing(Context(model, OPTIONS)) as context:
+        best: npt.NDArray[np.int64] = context.extend(text, len(text)).argmax(axis=1)
+    return best
+
+
+def test_nothing_left_out_is_the_model(model: Model, text: list[int]) -> None:
+    with closing(WithoutLayers(model, OPTIONS)) as passes:
+        assert (passes.choices(text, ()) == chosen(model, text)).all()
+
+
+def test_layers_left_out_are_those_of_the_file(
+    model: Model, text: list[int], tmp_path: Path
+) -> None:
+    path = tmp_path / "fewer.gguf"
+    quantize(model.path, path, None, 1, leave_out=LEFT_OUT, name="fewer")
+    with Model(path, OPTIONS) as fewer, closing(WithoutLayers(model, OPTIONS)) as passes:
+        assert (fewer.layers, fewer.name) == (model.layers - len(LEFT_OUT), "fewer")
+        assert fewer.metadata["general.file_type"] == model.metadata["general.file_type"]
+        said = passes.choices(text, LEFT_OUT)
+        assert (said == chosen(fewer, text)).all()
+        assert (said != chosen(model, text)).any()
+        # What was left out before is back.
+        assert (passes.choices(text, ()) == chosen(model, text)).all()
+
+
+def test_layers_that_change_nothing_have_no_influence(
+    draft_path: Path, tmp_path: Path, text: list[int]
+) -> None:
+    path = tmp_path / "padded.gguf"
+    scale_model(draft_path, path, dim=192, layers=7, feed_forward=512, quant="F16")
+    with Model(path, OPTIONS) as padded, closing(WithoutLayers(padded, OPTIONS)) as passes:
+        influences = passes.influences(text)
+    assert influences.keys() == set(range(1, 7))
+    idle = [layer for layer, influence in influences.items() if influence < 1e-5]
+    assert idle == [3, 4, 5, 6]

@@ -1,0 +1,225 @@
+"""Drafts of a model's own file: made where they pay, once, and never in the way.
+
+What passes cost is agreed on; what is made, and how often it is right, is real.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+import localspec
+from localspec import Drafting, LocalspecError, ModelOptions, SamplingParams
+from localspec.bench.scale import scale_model
+from localspec.errors import UsageError
+from localspec.gguf.reader import read_gguf
+from localspec.hub import removal
+from localspec.hub.local import local_models
+from localspec.llama.model import Model
+from localspec.planning.costs import CostCurve
+from localspec.self_draft import trial
+from localspec.self_draft.making import SelfDraft, self_draft
+from localspec.self_draft.recipe import Wish
+from tests.engine.test_exact_distribution import SIZES, WAYS, check_every_outcome
+from tests.support import ggufs
+
+OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
+GREEDY = SamplingParams(temperature=0)
+FLAT = {n: 1.0 + 0.02 * n for n in range(1, 10)}
+"""Seconds of a pass over n tokens, where verifying is cheap."""
+STEEP = {n: float(n) for n in range(1, 10)}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
+    return tmp_path / "home"
+
+
+@pytest.fixture(scope="module")
+def padded(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Path:
+    """The embedded draft model with six layers more, which do nothing."""
+    path = tmp_path_factory.mktemp("padded") / "padded.gguf"
+    scale_model(draft_path, path, dim=192, layers=9, feed_forward=512, quant="Q8_0")
+    return path
+
+
+Costs = Callable[..., None]
+
+
+@pytest.fixture
+def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
+    """Agree on what passes cost: the model's by size, a draft's by its share of the bytes."""
+
+    def agree(seconds: Mapping[int, float], ratio: float | None = None) -> None:
+        def calibrate(_context: object, curve: CostCurve, _budget: float) -> bool:
+            curve.learn(seconds, 0)
+            return True
+
+        def time_ratio(model: Model, path: Path, _options: object) -> float:
+            share = path.stat().st_size / model.path.stat().st_size
+            return share if ratio is None else ratio
+
+        monkeypatch.setattr(trial, "calibrate", calibrate)
+        monkeypatch.setattr(trial, "time_ratio", time_ratio)
+
+    return agree
+
+
+def made(path: Path, reference: str = "self") -> SelfDraft:
+    wish = Wish.parse(reference)
+    assert wish is not None
+    return self_draft(path, wish, OPTIONS)
+
+
+def ggufs_in(home: Path) -> list[str]:
+    return sorted(path.name for path in (home / "cache" / "self").glob("*.gguf*"))
+
+
+def test_layers_that_do_nothing_are_found_and_left_out(
+    padded: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs(FLAT)
+    draft = made(padded)
+    assert draft.path is not None
+    layers = read_gguf(draft.path).own_integer("block_count")
+    assert layers is not None
+    assert layers <= 6  # the last layer stays, whatever it does
+    assert "times the speed" in draft.words
+    assert f"'localspec rm {draft.path}' removes it" in draft.words
+    assert ggufs_in(home) == [draft.path.name]
+    # It is not looked for again.
+    monkeypatch.setattr(trial, "calibrate", lambda *_: pytest.fail("measured again"))
+    assert made(padded) == draft
+
+
+def test_the_answer_is_the_models_own(padded: Path, costs: Costs) -> None:
+    costs(FLAT)
+    with localspec.load(padded, draft="self", options=OPTIONS) as engine:
+        assert engine.draft_path is not None
+        assert engine.draft_path.parent.name == "self"
+        assert any("The draft is padded.gguf" in notice for notice in engine.notices)
+        plain, drafted = (
+            engine.generate("Once upon a time", sampling=GREEDY, max_tokens=60, drafting=drafting)
+            for drafting in (Drafting(drafter="none"), Drafting(drafter="model", depth=3))
+        )
+    assert drafted.text == plain.text
+    assert drafted.stats.accepted > 20
+
+
+def test_every_outcome_has_the_models_probability(target_path: Path, costs: Costs) -> None:
+    costs(FLAT)
+    with localspec.load(target_path, draft="self:3", options=OPTIONS) as engine:
+        way = WAYS["tree, speculative sampling"]
+        check_every_outcome(engine, way, *SIZES["three tokens, short drafts"])
+
+
+def test_where_nothing_pays_nothing_is_kept(
+    target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs(STEEP)
+    draft = made(target_path)
+    assert draft.path is None
+    assert draft.words.startswith("Nothing made of tale-13m-q8_0.gguf itself would make it faster")
+    assert "-d self:Q4_0" in draft.words
+    assert ggufs_in(home) == []
+    monkeypatch.setattr(trial, "calibrate", lambda *_: pytest.fail("measured again"))
+    with localspec.load(target_path, draft="self", options=OPTIONS) as engine:
+        assert engine.draft is None
+        assert draft.words in engine.notices
+        assert engine.why_no_draft == "nothing made of its own file pays"
+
+
+def test_a_smaller_quantization_is_taken_where_it_pays(
+    target_path: Path, home: Path, costs: Costs
+) -> None:
+    costs(FLAT, ratio=0.3)
+    draft = made(target_path)
+    assert draft.path is not None
+    assert "in Q4_0" in draft.words
+    assert read_gguf(draft.path).integer("general.file_type") == 2
+    assert ggufs_in(home) == [draft.path.name]
+
+
+def test_removed_it_is_made_again(target_path: Path, home: Path, costs: Costs) -> None:
+    costs(FLAT)
+    draft = made(target_path, "self:Q4_0")
+    assert draft.path is not None
+    listed = [model for model in local_models() if model.source == "self"]
+    assert [model.path for model in listed] == [draft.path]
+    removal.plan(str(draft.path)).execute()
+    assert ggufs_in(home) == []
+    assert made(target_path, "self:Q4_0") == draft
+    assert draft.path.exists()
+
+
+def test_a_draft_that_was_cut_short_is_made_again(target_path: Path, costs: Costs) -> None:
+    costs(FLAT)
+    draft = made(target_path, "self:2")
+    assert draft.path is not None
+    whole = draft.path.stat().st_size
+    with draft.path.open("r+b") as file:
+        file.truncate(whole // 2)
+    assert made(target_path, "self:2") == draft
+    assert draft.path.stat().st_size == whole
+
+
+def test_full_disk(
+    target_path: Path, home: Path, costs: Costs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costs(FLAT)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=1_000))
+    with pytest.raises(LocalspecError, match=r"cannot be written: it takes .* Free some space"):
+        made(target_path, "self:Q4_0")
+    assert ggufs_in(home) == []
+
+
+def test_a_cache_that_cannot_be_written(target_path: Path, home: Path, costs: Costs) -> None:
+    costs(FLAT)
+    home.mkdir()
+    (home / "cache").write_text("in the way")
+    with pytest.raises(LocalspecError, match=r"cannot be written: .*LOCALSPEC_HOME"):
+        made(target_path, "self:Q4_0")
+
+
+def test_interrupted_leaves_nothing(target_path: Path, home: Path, costs: Costs) -> None:
+    costs(FLAT)
+
+    def stop() -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        self_draft(target_path, Wish(count=2), OPTIONS, stop)
+    assert ggufs_in(home) == []
+
+
+def test_interrupted_in_the_middle_leaves_nothing(
+    target_path: Path, home: Path, costs: Costs
+) -> None:
+    costs(FLAT, ratio=0.3)
+
+    def stop() -> None:
+        if ggufs_in(home):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        self_draft(target_path, Wish(), OPTIONS, stop)
+    assert ggufs_in(home) == []
+
+
+def test_wishes_that_cannot_be_fulfilled(target_path: Path, tmp_path: Path, costs: Costs) -> None:
+    costs(FLAT)
+    hybrid = ggufs.tiny_hybrid(tmp_path / "hybrid.gguf")
+    for path, reference, words in (
+        (target_path, "self:5", r"1 to 4 layers can be left out, not 5"),
+        (target_path, "self:Q8_0", r"is in Q8_0 already. Name a smaller"),
+        (hybrid, "self:1", r"No layers of hybrid.gguf can be left out: .*Write -d self:Q4_0"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            made(path, reference)
+    with pytest.raises(UsageError, match=r"Leave out --rpc once"):
+        self_draft(target_path, Wish(), ModelOptions(rpc=("localhost:1",)))
