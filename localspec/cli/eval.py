@@ -1,0 +1,153 @@
+"""`localspec eval`: test questions with and without speculation, side by side."""
+
+from __future__ import annotations
+
+import json as json_format
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from localspec.cli import options as o
+from localspec.cli.answer_options import SAMPLING
+from localspec.cli.drafting_options import DRAFTING
+from localspec.cli.interrupts import on_interrupt
+from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.output import Console
+from localspec.errors import Cancelled, UsageError
+
+# The rest brings numpy and the engine with it, and `--help` wants to be quick.
+if TYPE_CHECKING:
+    from localspec.quality.runner import Outcome
+
+EXAMPLES = """\
+Examples:
+  localspec eval gsm8k --file gsm8k.jsonl -m smollm2 --limit 20
+  localspec eval mmlu --file mmlu.jsonl -m model.gguf -d draft.gguf --exact
+  localspec eval humaneval --file humaneval.jsonl --temp 0.8 --beside typical"""
+
+Suite = Annotated[
+    str,
+    typer.Argument(
+        metavar="SUITE", show_default=False, help="humaneval, gsm8k, mmlu or truthfulqa."
+    ),
+]
+_questions = o.in_panel("Questions")
+QUESTIONS = {
+    "file": _questions(
+        Path,
+        "--file",
+        metavar="FILE",
+        help="The questions, one JSON object a line, as the suite is published. Needed.",
+    ),
+    "limit": _questions(
+        int, "--limit", metavar="N", help="So many questions, spread over the file. Default all."
+    ),
+    "beside": _questions(
+        list[str],
+        "--beside",
+        metavar="RULE",
+        help="A lossy acceptance rule to ask as well, for what it costs in score and brings in "
+        "speed: typical, top-k, top-p, threshold. Repeatable.",
+    ),
+}
+
+
+@o.takes(
+    QUESTIONS,
+    o.without(MODEL, "rpc"),
+    DRAFT_MODEL,
+    o.without(DRAFTING, "rule", "rule_threshold"),
+    o.only(SAMPLING, "temperature", "seed"),
+)
+def evaluate(
+    context: typer.Context,
+    suite: Suite,
+    *,
+    json: o.Json = False,
+    quiet: o.Quiet = False,
+    verbose: o.Verbose = 0,
+) -> int:
+    """Ask the questions of a suite with and without speculation.
+
+    Greedy unless --temp says otherwise: then answers differ in nothing but
+    near ties, and those that do are listed. HumanEval runs what the model
+    wrote, in a child process with limits. Ends with 0 where all that differs
+    is within rounding, and 1 where not. Ctrl+C keeps what was done.
+    """
+    console: Console = context.obj
+    console.configure(quiet=quiet, verbosity=verbose)
+    said = context.params
+    if said["file"] is None:
+        raise UsageError("There is no file of questions. Name one with --file FILE.")
+    if said["limit"] is not None and said["limit"] < 1:
+        raise UsageError(f"limit is {said['limit']}. Give 1 or more.")
+    stop = Event()
+    try:
+        with on_interrupt(stop.set):
+            outcome = _examined(context, console, suite, stop)
+    except KeyboardInterrupt:
+        raise Cancelled("Interrupted before anything was asked.") from None
+    finally:
+        console.erase_progress()
+    found = outcome.as_dict()
+    if json:
+        console.answer(json_format.dumps(found | {"suite": suite}) + "\n")
+    else:
+        from localspec.quality import words
+
+        console.answer(words.text(suite, found))
+    if not outcome.complete:
+        raise Cancelled("Interrupted; the figures cover what was asked until then.")
+    return 1 if outcome.faults else 0
+
+
+def _examined(context: typer.Context, console: Console, suite: str, stop: Event) -> Outcome:
+    from localspec.cli.request import read_opening
+    from localspec.decoding.rules import LOSSY
+    from localspec.llama import library
+    from localspec.quality import programs
+    from localspec.quality.items import load
+    from localspec.quality.runner import Outcome, Way, examine
+    from localspec.verify.subject import Subject
+
+    said = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}
+    if said["temperature"] is None:
+        said["temperature"] = 0.0
+    items = load(suite, Path(said["file"]), said["limit"])
+    opening = read_opening(said)
+    ways = {"localspec": opening.drafting}
+    for rule in said["beside"] or ():
+        if rule not in LOSSY:
+            raise UsageError(f"--beside takes a lossy rule: {', '.join(LOSSY)}.")
+        ways[rule] = replace(opening.drafting, rule=rule)
+    if opening.options.exact and len(ways) > 1:
+        raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
+    library.on_abort(console.last_words)
+    if suite == "humaneval" and not programs.network_is_off():
+        console.notice("Programs of the model are run with the network on: 'unshare' cannot.")
+
+    def tell(text: str) -> None:
+        # Raised here, between two steps: inside a callback of llama.cpp it would be lost.
+        if stop.is_set():
+            raise KeyboardInterrupt
+        console.progress(text)
+
+    with opening.load(lambda fraction: tell(f"loading: {fraction:.0%}")) as engine:
+        for notice in engine.notices:
+            console.notice(notice)
+        outcome = Outcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
+        seed = 1 if opening.sampling.seed is None else opening.sampling.seed
+        with suppress(KeyboardInterrupt):  # what was done is told
+            examine(
+                Subject(engine, tell),
+                items,
+                ways,
+                replace(opening.sampling, seed=seed),
+                outcome,
+                tell,
+            )
+    return outcome

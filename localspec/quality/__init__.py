@@ -1,0 +1,1 @@
+"""Test questions with and without speculation, side by side."""

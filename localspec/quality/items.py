@@ -1,0 +1,144 @@
+"""Questions of public suites, from files, as prompts; and whether an answer is right.
+
+The files have one JSON object a line, with the fields that the suites are published with.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.quality.programs import passes
+
+LETTERS = "ABCDEFGHIJKLMNOP"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """One question.
+
+    Attributes:
+        id: its number in the file, or what the file calls it.
+        prompt: what the user asks.
+        most: tokens that an answer may have.
+        right: whether an answer is.
+    """
+
+    id: str
+    prompt: str
+    most: int
+    right: Callable[[str], bool]
+
+
+def load(suite: str, path: Path, limit: int | None) -> list[Item]:
+    """The questions of a file, or `limit` of them, spread over it.
+
+    Raises:
+        UsageError: there is no such suite or file, or it has other fields than the suite.
+    """
+    make = SUITES.get(suite)
+    if make is None:
+        raise UsageError(f"There is no suite '{suite}'. Choose one of {', '.join(SUITES)}.")
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"The questions in {path} cannot be read: {error}. Name a file of JSON lines with "
+            "--file."
+        ) from None
+    items = []
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            item = make(json.loads(line), str(number))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UsageError(
+                f"Line {number} of {path} is no question of {suite}: {error!r}. Its fields are in "
+                "docs/quality.md."
+            ) from None
+        items += [] if item is None else [item]
+    if not items:
+        raise UsageError(f"There are no questions in {path}. Name another file with --file.")
+    if limit is None or limit >= len(items):
+        return items
+    return [items[i * len(items) // limit] for i in range(limit)]
+
+
+def _gsm8k(found: dict[str, Any], number: str) -> Item:
+    expected = _number(found["answer"].rpartition("####")[2])
+    if expected is None:
+        raise ValueError("no number behind ####")
+    prompt = f"{found['question']}\nThink step by step, and end with 'The answer is' and a number."
+    return Item(number, prompt, 256, lambda text: _number(text) == expected)
+
+
+_NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
+
+
+def _number(text: str) -> float | None:
+    """The last number of a text."""
+    found = _NUMBER.findall(text)
+    return float(found[-1].replace(",", "")) if found else None
+
+
+def _mmlu(found: dict[str, Any], number: str) -> Item | None:
+    if found["answer"] == "answer":  # some copies have the names of the columns as a question
+        return None
+    right = int(found["answer"])
+    return _choice(found["question"], found["choices"], right, f"{found['subject']}/{number}")
+
+
+def _truthfulqa(found: dict[str, Any], number: str) -> Item:
+    """The best answer among the wrong ones (MC1 of Lin et al. 2022), in a fixed order."""
+    best = found["best_answer"]
+    choices = [best, *found["incorrect_answers"]][: len(LETTERS)]
+    random.Random(found["question"]).shuffle(choices)
+    return _choice(found["question"], choices, choices.index(best), number)
+
+
+def _choice(question: str, choices: Iterable[str], right: int, name: str) -> Item:
+    lettered = dict(zip(LETTERS, choices, strict=False))
+    wanted = LETTERS[right]
+    if wanted not in lettered:
+        raise ValueError(f"no choice number {right}")
+    options = "\n".join(f"{letter}. {text}" for letter, text in lettered.items())
+    prompt = f"{question}\n{options}\nAnswer with the letter of the right choice alone."
+    letter = re.compile(rf"\b([{''.join(lettered)}])\b")
+
+    def check(text: str) -> bool:
+        said = letter.search(text)
+        return said is not None and said[1] == wanted
+
+    return Item(name, prompt, 16, check)
+
+
+_BLOCK = re.compile(r"```(?:python)?\n(.*?)(?:```|\Z)", re.DOTALL)
+
+
+def _humaneval(found: dict[str, Any], number: str) -> Item:
+    begun, entry, test = found["prompt"], found["entry_point"], found["test"]
+
+    def check(text: str) -> bool:
+        block = _BLOCK.search(text)
+        code = block[1] if block else text
+        # What stands before the function (imports, helpers) belongs to it; a bare body goes on.
+        whole = f"{begun}\n    pass\n\n{code}" if f"def {entry}" in code else begun + code
+        return passes(f"{whole}\n\n{test}\n\ncheck({entry})\n")
+
+    prompt = f"Complete this Python function. Answer with its code alone.\n```python\n{begun}```"
+    return Item(str(found.get("task_id", number)), prompt, 320, check)
+
+
+SUITES: dict[str, Callable[[dict[str, Any], str], Item | None]] = {
+    "gsm8k": _gsm8k,
+    "humaneval": _humaneval,
+    "mmlu": _mmlu,
+    "truthfulqa": _truthfulqa,
+}

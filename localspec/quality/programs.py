@@ -1,0 +1,82 @@
+"""Programs that a model wrote, run in a child process that can do little harm.
+
+It has an empty folder, no environment, no input, and limits of processor time, memory, files and
+processes; where the system lets users have namespaces of their own (`unshare`, Linux), no network
+either. That keeps mistakes in, not somebody who means harm: for models that nobody trusts, a
+virtual machine is the place.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+from functools import cache
+
+from localspec.errors import UsageError
+
+SECONDS = 5
+MEMORY = 512 << 20
+FILE = 1 << 20
+
+# The limits are set by the child itself, before it reads the program: what they were before cannot
+# be had back, and nothing is run between fork and exec of a process that has threads.
+_LIMITED = f"""
+import resource as r, sys
+program = sys.stdin.read()
+for kind, most in ((r.RLIMIT_CPU, {SECONDS}), (r.RLIMIT_AS, {MEMORY}), (r.RLIMIT_FSIZE, {FILE}),
+                   (r.RLIMIT_NOFILE, 16), (r.RLIMIT_CORE, 0), (r.RLIMIT_NPROC, 0)):
+    r.setrlimit(kind, (most, most))
+exec(compile(program, "program", "exec"), {{"__name__": "__main__"}})
+print(end="DONE")
+"""
+
+
+def passes(program: str) -> bool:
+    """Whether a program runs to its end within the limits.
+
+    Raises:
+        UsageError: this system has no limits for processes.
+    """
+    if sys.platform == "win32":
+        raise UsageError(
+            "HumanEval runs what the model wrote, and Windows has no limits for that here. Take "
+            "another suite, or run it under WSL."
+        )
+    done = secrets.token_hex(8)  # only what gets behind the program's end says it
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            ended = subprocess.run(
+                [*_without_network(), sys.executable, "-I", "-c", _LIMITED.replace("DONE", done)],
+                input=program,
+                cwd=folder,
+                env={},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=2 * SECONDS,
+                start_new_session=True,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return False
+    # An exit(0) in the program is no success.
+    return ended.returncode == 0 and ended.stdout.endswith(done)
+
+
+@cache
+def _without_network() -> tuple[str, ...]:
+    """What to put before a command for it to have no network; nothing where that is not allowed."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return ()
+    command = (unshare, "--user", "--map-root-user", "--net")
+    tried = subprocess.run([*command, "true"], capture_output=True, check=False)
+    return command if tried.returncode == 0 else ()
+
+
+def network_is_off() -> bool:
+    """Whether programs are run without network."""
+    return bool(_without_network())

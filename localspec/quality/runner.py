@@ -1,0 +1,196 @@
+"""Every question with and without speculation, from one engine."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from localspec.decoding.params import SamplingParams
+from localspec.drafters.options import Drafting
+from localspec.quality.items import Item
+from localspec.verify.noise import Noise, measure
+from localspec.verify.rows import Best
+from localspec.verify.subject import LONGEST, PLAIN, Subject
+
+_SIZES = (2, 4, 8)
+_MEASURED = 2
+"""Answers along which rounding is measured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A greedy answer that is not plain decoding's.
+
+    Attributes:
+        item: of which question.
+        position: tokens that both begin with.
+        gap: logits between the two tokens behind these, as far as the model reads them; infinite
+            where one answer ends.
+        plain, here: whether the answers are right.
+    """
+
+    item: str
+    position: int
+    gap: float
+    plain: bool
+    here: bool
+
+
+@dataclass(slots=True)
+class Way:
+    """What one way of decoding said.
+
+    Attributes:
+        right: of each question so far, in order.
+        lossless: whether its rule is.
+        differences: from plain decoding; greedy answers alone.
+    """
+
+    lossless: bool = True
+    right: list[bool] = field(default_factory=list)
+    tokens: int = 0
+    seconds: float = 0.0
+    differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def speed(self) -> float:
+        """Tokens per second of generation."""
+        return self.tokens / self.seconds if self.seconds else 0.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """All ways over the same questions; `noise` is what rounding moves, in logits."""
+
+    ways: dict[str, Way]
+    noise: float = 0.0
+    items: int = 0
+    complete: bool = False
+
+    @property
+    def faults(self) -> list[str]:
+        """Lossless ways that parted where the two tokens were farther apart than rounding moves."""
+        return [
+            f"{name} parts from plain decoding at token {one.position} of {one.item}, where the "
+            f"tokens are {one.gap:.4f} logits apart: more than rounding moves ({self.noise:.4f})."
+            for name, way in self.ways.items()
+            if way.lossless
+            for one in way.differences
+            if one.gap > self.noise
+        ]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {
+            "items": self.items,
+            "complete": self.complete,
+            "noise": self.noise,
+            "faults": self.faults,
+            "ways": {
+                name: {
+                    "lossless": way.lossless,
+                    "right": sum(way.right),
+                    "of": len(way.right),
+                    "interval": wilson(sum(way.right), len(way.right)),
+                    "tokens_per_second": way.speed,
+                    "differences": [
+                        {
+                            "item": one.item,
+                            "position": one.position,
+                            "gap": None if math.isinf(one.gap) else one.gap,
+                            "plain_right": one.plain,
+                            "right": one.here,
+                        }
+                        for one in way.differences
+                    ],
+                }
+                for name, way in self.ways.items()
+            },
+        }
+
+
+def examine(
+    subject: Subject,
+    items: Sequence[Item],
+    ways: dict[str, Drafting],
+    sampling: SamplingParams,
+    outcome: Outcome,
+    tell: Callable[[str], None],
+) -> None:
+    """Ask every question in every way, into `outcome`; whatever `tell` raises ends it there.
+
+    Args:
+        ways: beside plain decoding.
+        sampling: with a seed, the same for all ways.
+    """
+    noise = Noise()
+    for number, item in enumerate(items):
+        tell(f"question {number + 1} of {len(items)}")
+        prompt = tuple(subject.tokens([{"role": "user", "content": item.prompt}]))
+        if len(prompt) + item.most > subject.engine.context_length:
+            continue
+        if sampling.greedy and number < _MEASURED:
+            answer = subject.plain(prompt[-LONGEST:], 24)
+            for size in _SIZES:
+                if size <= subject.limits.max_draft + 1:
+                    noise.moved += measure(subject, answer, size)
+            outcome.noise = noise.most
+        said = _answer(subject, outcome.ways["plain"], item, prompt, PLAIN, sampling)
+        found = {"plain": said}
+        for name, drafting in ways.items():
+            found[name] = _answer(subject, outcome.ways[name], item, prompt, drafting, sampling)
+        # Judged when all have answered, so that a stop leaves them level.
+        right = {name: item.right(text) for name, (_, text) in found.items()}
+        for name, (tokens, _) in found.items():
+            way = outcome.ways[name]
+            way.right.append(right[name])
+            if sampling.greedy and tokens != said[0]:
+                place, gap = _parting(subject, prompt, said[0], tokens)
+                way.differences.append(Difference(item.id, place, gap, right["plain"], right[name]))
+        outcome.items += 1
+    outcome.complete = True
+
+
+def _answer(
+    subject: Subject,
+    way: Way,
+    item: Item,
+    prompt: tuple[int, ...],
+    drafting: Drafting,
+    sampling: SamplingParams,
+) -> tuple[tuple[int, ...], str]:
+    """Tokens and text; speed is counted."""
+    said = subject.answer(prompt, item.most, drafting, sampling=sampling)
+    way.tokens += sum(len(step.tokens) for step in said.steps[1:])
+    way.seconds += sum(step.seconds for step in said.steps[1:])
+    return said.tokens, said.text
+
+
+def _parting(
+    subject: Subject, prompt: tuple[int, ...], plain: Sequence[int], other: Sequence[int]
+) -> tuple[int, float]:
+    """Where two answers part, and how far apart the two tokens are there."""
+    place = next(
+        (i for i, (a, b) in enumerate(zip(plain, other, strict=False)) if a != b),
+        min(len(plain), len(other)),
+    )
+    if place == min(len(plain), len(other)):
+        return place, math.inf
+    subject.engine.clear()
+    for end in range(place + 1):  # a pass a token, as plain decoding
+        row = subject.row([*prompt, *plain[:end]])
+    best = Best(row)
+    return place, abs(best.gap(other[place]) - best.gap(plain[place]))
+
+
+def wilson(right: int, total: int) -> tuple[float, float]:
+    """95 % of a share (Wilson 1927); all of [0, 1] for nothing."""
+    if not total:
+        return 0.0, 1.0
+    z, share = 1.96, right / total
+    middle = share + z * z / (2 * total)
+    half = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
+    whole = 1 + z * z / total
+    return max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)

@@ -1,0 +1,112 @@
+"""Questions with and without speculation, on the embedded pair."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import localspec
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.quality import words
+from localspec.quality.items import Item
+from localspec.quality.runner import Difference, Outcome, Way, examine, wilson
+from localspec.verify.subject import GREEDY, Subject
+from tests.cli.conftest import Cli, cli
+
+__all__ = ["cli"]
+
+ITEMS = [
+    Item("fox", "Tell me a story about a fox.", 24, lambda text: "fox" in text),
+    Item("cat", "Tell me a story about a cat.", 24, lambda text: "no such word" in text),
+]
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[Engine]:
+    with localspec.load(options=ModelOptions(context=512, threads=1, exact=True)) as engine:
+        yield engine
+
+
+def asked(engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY) -> Outcome:
+    outcome = Outcome({"plain": Way(), "here": Way()})
+    examine(
+        Subject(engine, lambda text: None),
+        ITEMS,
+        {"here": drafting},
+        sampling,
+        outcome,
+        lambda text: None,
+    )
+    return outcome
+
+
+def test_exact_answers_score_and_read_the_same(engine: Engine) -> None:
+    outcome = asked(engine, Drafting(drafter="model", depth=3))
+    assert outcome.complete
+    assert outcome.items == 2
+    assert outcome.ways["here"].right == outcome.ways["plain"].right
+    assert not outcome.ways["plain"].right[1]
+    assert outcome.ways["here"].differences == []
+    assert outcome.ways["here"].tokens == outcome.ways["plain"].tokens > 20
+    assert outcome.noise == 0.0
+
+
+def test_a_target_that_says_something_else_is_a_fault(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Subject.answer
+
+    def wrong(self: Subject, *args: object, **named: object) -> object:
+        said = real(self, *args, **named)  # type: ignore[arg-type]
+        if args[2] == Drafting():
+            object.__setattr__(said, "tokens", (*said.tokens[:5], 9, *said.tokens[6:]))
+        return said
+
+    monkeypatch.setattr(Subject, "answer", wrong)
+    outcome = asked(engine, Drafting())
+    assert [one.position for one in outcome.ways["here"].differences] == [5, 5]
+    assert len(outcome.faults) == 2
+    assert "here parts from plain decoding at token 5 of fox" in outcome.faults[0]
+    assert "here parts" in words.text("tales", outcome.as_dict())
+
+
+def test_sampled_answers_are_scored_and_not_compared(engine: Engine) -> None:
+    outcome = asked(engine, Drafting(), SamplingParams(temperature=0.8, seed=3))
+    assert len(outcome.ways["here"].right) == 2
+    assert outcome.as_dict()["ways"]["here"]["differences"] == []
+
+
+def test_a_lossy_way_may_part_and_a_gap_within_rounding_is_no_fault() -> None:
+    far, near = (Difference("one", 3, gap, True, False) for gap in (2.0, 0.1))
+    ways = {"plain": Way(), "near": Way(differences=[near]), "typical": Way(False, [], 0, 0, [far])}
+    outcome = Outcome(ways, noise=0.5)
+    assert outcome.faults == []
+    told = words.text("tales", outcome.as_dict())
+    assert "one from token 3, 0.1000 logits apart: right became wrong" in told
+    outcome.noise = 0.05
+    assert len(outcome.faults) == 1
+
+
+def test_intervals_are_wilsons() -> None:
+    assert wilson(5, 10) == pytest.approx((0.2366, 0.7634), abs=1e-4)
+    assert wilson(0, 0) == (0.0, 1.0)
+    assert wilson(0, 6)[0] == 0.0
+
+
+def test_the_command_says_what_came_out(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "questions.jsonl"
+    path.write_text(json.dumps({"question": "Two and two?", "answer": "#### 4"}) + "\n")
+    done = cli("eval", "mmlu")
+    assert done.code == 2
+    assert "--file" in done.err
+    done = cli("eval", "mmlu", "--file", str(path))
+    assert done.code == 2
+    assert "Line 1" in done.err
+    done = cli("eval", "gsm8k", "--file", str(path), "--ctx", "512", "-t", "1", "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert found["suite"] == "gsm8k"
+    assert found["ways"]["localspec"]["of"] == 1
