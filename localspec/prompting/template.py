@@ -1,4 +1,4 @@
-"""Chat templates: jinja2 source from a GGUF, rendered in jinja2's sandbox."""
+"""Chat templates: jinja2 source from a GGUF, rendered in jinja2's sandbox, with limits."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 
 import jinja2
 from jinja2 import meta
-from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from localspec.errors import UsageError
+from localspec.prompting.sandbox import Sandbox, rendered
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
@@ -33,7 +33,7 @@ class ChatTemplate:
 
     def __init__(self, source: str, *, bos: str, eos: str) -> None:
         # Settings and helpers are those of Hugging Face, which the templates are written for.
-        environment = ImmutableSandboxedEnvironment(
+        environment = Sandbox(
             trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
         )
         environment.filters["tojson"] = _tojson
@@ -63,17 +63,18 @@ class ChatTemplate:
 
         Raises:
             UsageError: the template refuses the messages (a role it does not know, say), or does
-                something that the sandbox forbids.
+                something that the sandbox forbids, for too long or too much of it included.
         """
         try:
-            return self._template.render(
+            return rendered(
+                self._template,
                 {
                     "add_generation_prompt": True,
                     "tools": list(tools) if tools else None,
                     **(more or {}),
                     **self._special,
                     "messages": [dict(message) for message in messages],
-                }
+                },
             )
         except (jinja2.TemplateError, TypeError, ValueError) as error:
             raise UsageError(

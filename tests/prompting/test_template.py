@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 import pytest
 
 from localspec import UsageError
@@ -58,6 +60,46 @@ def test_a_broken_template_is_named() -> None:
 def test_the_sandbox_holds(source: str) -> None:
     with pytest.raises(UsageError, match="refuses"):
         render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% for a in range(9999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
+        "{% for a in range(99999) %}{{ 'many words' * 1000 }}{% endfor %}",
+        "{{ 'a' * 9999999999 }}",
+        "{{ 9 ** 99999999 }}",
+        "{{ '%9999999999d' % 1 }}",
+        "{{ '{:9999999999d}'.format(1) }}",
+        "{{ '{:{}}'.format('a', 9999999999) }}",
+        "{{ 'a'.ljust(9999999999) }}",
+        "{{ 'a' | center(9999999999) }}",
+        "{{ '%9999999999d' | format(1) }}",
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}"
+        "{% endfor %}",
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}"
+        "{% endfor %}",
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}"
+        "{% set n.s = n.s | replace('ab', 'abab') %}{% endfor %}",
+        "{% set n = namespace(s='ab') %}{% for i in range(60) %}"
+        "{% set n.s = n.s.replace('ab', 'abab') %}{% endfor %}",
+    ],
+)
+def test_time_and_text_have_limits(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("localspec.prompting.sandbox.SECONDS", 0.3)
+    with pytest.raises(UsageError, match=r"refuses these messages: it (takes|makes|pads|repeats)"):
+        render(source)
+
+
+def test_what_a_late_template_is_stopped_by_does_not_arrive_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("localspec.prompting.sandbox.SECONDS", 0.001)
+    for _ in range(50):
+        with contextlib.suppress(UsageError):
+            render("{% for a in range(3000) %}{{ a }}{% endfor %}")
+    monkeypatch.undo()
+    assert render("{{ 'a' ~ 1 ~ '-' * 3 }}") == "a1---"
 
 
 def test_tools_and_other_variables_reach_a_template_that_knows_them() -> None:
