@@ -7,17 +7,19 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from localspec.answering import Answer
-from localspec.decoding.driver import drive
+from localspec.answering import Answer, reread
+from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import PassRequest, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import asks_model, compose
+from localspec.drafters.eagle import Head
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
@@ -32,6 +34,7 @@ from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
     from localspec.drafters.draft_model import DraftModel
+    from localspec.drafters.medusa import Medusa
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.options import ModelOptions
     from localspec.llama.seat_cache import SeatCache
@@ -57,6 +60,9 @@ class ParallelEngine(Engine):
     def serve(self, seats: Seats) -> None:
         """Begin to use seats, whose first one this engine was made over."""
         first = seats.all[0]
+        heads = [head.cache for seat in seats.all if isinstance(head := seat.parts.head, Head)]
+        for cache in heads:
+            cache.watch, heads[0].beside = heads[0].watch, heads[1:]
         self._seats = seats
         for seat in seats.all:
             seat.parts = replace(seat.parts, datastore=self._datastore)
@@ -89,6 +95,9 @@ class ParallelEngine(Engine):
         self._free()
 
     def _free(self) -> None:
+        for seat in self._seats.all:
+            if isinstance(seat.parts.head, Head):
+                seat.parts.head.cache.close()
         for context in self._seats.shared:
             context.close()
         super()._free()
@@ -225,16 +234,21 @@ class ParallelEngine(Engine):
                         seat.cache, seat.parts, tokens, answer.progress
                     )
             seat.drafted()
-            requests = speculate(
-                answer.session, drafter, planner, answer.rule, clock=seat.member.clock
-            )
-            steps = drive(answer.session, requests, seat.target)
-        return self._in_rounds(steps, seat, seat.member, answer, asks)
+        target, clock = seat.target, seat.member.clock
+
+        def steps() -> Generator[Step, None, None]:
+            requests = speculate(answer.session, drafter, planner, answer.rule, clock=clock)
+            return drive(answer.session, requests, target)
+
+        again = partial(reread, answer, target, seat.parts, drafter)
+        shifted = with_shifts(answer.session, steps, again)
+        return self._in_rounds(shifted, seat, seat.member, answer, asks)
 
     def _measured_near(self, seat: Seat, prompt: Sequence[int], known: int) -> float:
         """As `Measuring.near`, with the floor held; nothing where answers that pause have the room:
         it is done before another answer."""
-        with self._seats.rounds.direct():
+        assert seat.member is not None
+        with self._seats.rounds.direct(seat.member):
             if not self._seats.open_draft(seat, MEASURED):
                 return 0.0
             with suppress(CacheFull, Displaced):
@@ -288,9 +302,10 @@ def seats_over(
     draft: SharedContext | None,
     vocabulary_map: VocabularyMap | None,
     options: ModelOptions,
+    make_head: Callable[[], Head | Medusa] | None = None,
 ) -> Seats:
     """The seats that a `ParallelEngine` serves; `vocabulary_map` where the draft model's tokens are
-    not the target's."""
+    not the target's, `make_head` where there is a trained head."""
     size = target.model.vocabulary.size
 
     def model(cache: SeatCache) -> DraftModel:
@@ -299,7 +314,19 @@ def seats_over(
     # A processor reads no faster in larger pieces than these, a GPU does, and is soon done.
     small = options.gpu_layers == 0 or not library.accelerated()
     piece = ALONE * options.parallel_chunk if small else None
-    return Seats(target, draft, model, chunk=options.parallel_chunk, piece=piece)
+    # And ggml's attention works on 64 tokens at a time, against all cells that any of them sees.
+    # Beside steps of several answers these are all there are (scale A, 7 answers, 2,048 cells: 240
+    # ms more for 128 tokens, where the steps take 43 by themselves).
+    mixed = not small
+    return Seats(
+        target,
+        draft,
+        model,
+        chunk=options.parallel_chunk,
+        piece=piece,
+        mixed=mixed,
+        make_head=make_head,
+    )
 
 
 class _Place(Holder):

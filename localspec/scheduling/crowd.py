@@ -2,27 +2,30 @@
 
 The tokens per second of all answers together are maximised by verifying, of all that may be, what
 brings more tokens than the rate times the seconds that it adds to their pass (goodput: Liu et al.
-2024, TurboSpec). Answers plan one after the other, and each sees the rows that the others have
-asked for already, and one row for those who have not asked yet:
+2024, TurboSpec). That is decided once all have drafted (`localspec.scheduling.joint_budget`). Who
+plans a draft before knows what the others have asked for already, counts one row for those who
+have not asked yet, and foresees that
 
-    cost of n rows = T(k) / k + T(others + n) - T(others + 1)
+    cost of n rows = T(k) / k + min(T(others + n) - T(others + 1),
+                                    (T(others + 1 + k (n - 1)) - T(others + 1)) / k)
 
-with k answers: its part of a pass without any draft, and all that its further rows add. While an
-answer drafts, others ask for their passes; so what it verifies of its candidates is chosen at what
-further rows cost by then, and of answers that draft side by side each pays for its own. The less a
-further row costs, the more is drafted, and where many rows fill a pass, drafting falls away by
-itself. Slots that a larger pass would have at no cost are filled, by who plans first or with
+with k answers: its part of a pass without any draft, and what its further rows add, if nobody else
+drafts, or if all draft as much as it does: a pass may be cheap at a size that takes them all. The
+less a further row costs, the more is drafted, and where many rows fill a pass, drafting falls away
+by itself. Slots that a larger pass would have at no cost are filled with candidates or with
 padding: T is the least that a pass of so many tokens or more costs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from localspec.llama.context import PassWatch
 from localspec.planning.costs import CostCurve, VerificationCosts
+from localspec.planning.draft_value import Bid
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plain_pace import PlainPace
+from localspec.scheduling.joint_budget import share_out
 from localspec.scheduling.members import TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds
 
@@ -92,6 +95,18 @@ class Crowd:
         further = max(0.0, whole - base) / (n - k)
         return [base / k + (size - 1) * further for size in sizes]
 
+    def grant(self, requests: Sequence[Request], beside: Sequence[Request]) -> None:
+        """Decide how much of all drafts is verified in the pass that they share with others."""
+        bids = [request.bid for request in requests if request.bid is not None]
+        rows = len(bids) + sum(request.tokens for request in beside if not request.long)
+        context = sum(request.context for request in requests) // len(requests)
+        base, own = self.least(rows, context), self.profile.row_overhead
+        most = max(MOST - rows, sum(bid.firm for bid in bids))
+        further = [self.least(rows + n, context) - base + n * own for n in range(most + 1)]
+        counts, each = share_out(bids, further)
+        for request, count in zip(requests, counts, strict=True):
+            request.granted = count, each
+
     def passed(self, lane: int, requests: Sequence[Request], padding: int, seconds: float) -> None:
         """Learn from a pass."""
         tokens, context = sum([request.tokens for request in requests]), _context(requests)
@@ -100,8 +115,12 @@ class Crowd:
             watch.passed(tokens + padding, context, seconds)
         if lane != TARGET or any(request.long for request in requests):
             return
-        # Of an answer alone its planner learns, which knows what the pass was for.
-        if len(requests) == 1 or not self.profile.target:
+        if not self.profile.target:
+            return
+        if len(requests) == 1:
+            # Of an answer alone its planner learns, which knows what the pass was for.
+            if not requests[0].member.alone:
+                self.profile.target.observe(tokens + padding, context, seconds, alike=False)
             return
         if tokens == len(requests):
             told = self.plain_paces.setdefault(tokens, PlainPace(self.profile.target.pace))
@@ -132,11 +151,12 @@ class Crowd:
 class SharedProfile(PairProfile):
     """A profile, but for what passes of the target cost: that is what they cost one answer."""
 
-    __slots__ = ("_curve", "_rounds")
+    __slots__ = ("_curve", "_member", "_rounds")
 
     def __init__(self, crowd: Crowd, member: Member, rounds: Rounds) -> None:
         self.__dict__ = crowd.profile.__dict__  # all else is the same, now and later
         self._curve = SharedCurve(crowd, member, rounds)
+        self._member, self._rounds = member, rounds
 
     @property
     def target(self) -> CostCurve:
@@ -147,11 +167,14 @@ class SharedProfile(PairProfile):
     def target(self, curve: CostCurve) -> None:
         self.curves.now = curve
 
-    def present_costs(self, costs: VerificationCosts, context: int) -> VerificationCosts:
+    def present_costs(
+        self, costs: VerificationCosts, context: int, bid: Callable[[], Bid]
+    ) -> tuple[VerificationCosts, int | None]:
         self._curve.look()
         if self._curve.answers == 1:
-            return costs
-        return self.verification_costs(context, len(costs.least) - 2)
+            return costs, None
+        count, each = self._rounds.bid(self._member, bid(), context)
+        return VerificationCosts.evenly(costs.least[1], each, count), count
 
     @property
     def threads(self) -> int:
@@ -173,6 +196,8 @@ class SharedCurve(CostCurve):
         """See who else is there."""
         self._real = self._crowd.profile.target
         others = self._rounds.others(self._member)
+        if not self._rounds.mixed:  # then who reads has passes of its own
+            others = [other for other in others if not other.reading]
         self.answers = 1 + len(others)
         self._others = sum(
             1 if m.request is None or m.request.lane != TARGET else max(1, m.request.tokens)
@@ -204,9 +229,10 @@ class SharedCurve(CostCurve):
     def seconds(self, n: int, context: int) -> float:
         if self.answers == 1:
             return self._real.seconds(n, context)
-        least, others = self._crowd.least, self._others
-        further = least(others + n, context) - least(others + 1, context)
-        return least(self.answers, context) / self.answers + further
+        least, answers, rows = self._crowd.least, self.answers, self._others + 1
+        alone = least(rows + n - 1, context) - least(rows, context)
+        together = least(rows + answers * (n - 1), context) - least(rows, context)
+        return least(answers, context) / answers + min(alone, together / answers)
 
     def row(self, most: int, context: int) -> list[float]:
         if self.answers == 1:

@@ -9,9 +9,11 @@ from typing import Protocol
 from localspec.decoding.sampling import Rows
 from localspec.errors import LocalspecError
 from localspec.llama.shared_context import Part
+from localspec.planning.draft_value import Bid
 
-DRAFT, TARGET = range(2)
-"""The lanes: passes of the draft model come first, as they are on the way to one of the target."""
+DRAFT, TARGET, BID = range(3)
+"""The lanes: passes of the draft model come first, as they are on the way to one of the target. Who
+waits in the last one wants no pass, but to know how much of its draft may be verified."""
 LONG = 16
 """Tokens without a row, from which on a part is a piece of a prompt."""
 
@@ -45,6 +47,7 @@ class Member:
         waited: seconds between request and rows, by lane; those of others' work are among them.
         lost: of these, the seconds that were not for this answer.
         alone: whether its latest pass was for nobody else, and it waited for nobody.
+        reading: whether it is at its prompt, and does not make steps.
         cells: tokens that it holds in the target's cache and does not share.
         displace: empties that cache.
     """
@@ -63,7 +66,7 @@ class Member:
         self.thread = 0
         self.waited = [0.0, 0.0]
         self.lost = 0.0
-        self.alone = True
+        self.alone = self.reading = True
 
     def clock(self) -> float:
         """Seconds, those that were for other answers left out."""
@@ -71,11 +74,30 @@ class Member:
 
 
 class Request:
-    """A part that a member waits for; without one it waits for room."""
+    """A part that a member waits for; without one it waits for room, or for what is granted to its
+    bid behind so many tokens: a count of candidates, and seconds for each."""
 
-    __slots__ = ("done", "error", "lane", "member", "part", "rows", "share")
+    __slots__ = (
+        "bid",
+        "context",
+        "done",
+        "error",
+        "granted",
+        "lane",
+        "member",
+        "part",
+        "rows",
+        "share",
+    )
 
-    def __init__(self, member: Member, lane: int, part: Part | None) -> None:
+    def __init__(
+        self,
+        member: Member,
+        lane: int,
+        part: Part | None,
+        bid: Bid | None = None,
+        context: int = 0,
+    ) -> None:
         self.member = member
         self.lane = lane
         self.part = part
@@ -83,6 +105,8 @@ class Request:
         self.rows: Rows | None = None
         self.share = 0.0
         self.error: BaseException | None = None
+        self.bid, self.context = bid, context
+        self.granted = 0, 0.0
 
     @property
     def tokens(self) -> int:

@@ -21,7 +21,8 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import Part
-from localspec.scheduling.members import DRAFT, TARGET, Displaced, Lane, Member, Request
+from localspec.planning.draft_value import Bid
+from localspec.scheduling.members import BID, DRAFT, TARGET, Displaced, Lane, Member, Request
 
 GRACE, LEAST_GRACE, MOST_GRACE = 0.1, 5e-4, 5e-3
 """Part of a pass of the target that others wait for a consumer who is about to ask for the next
@@ -44,10 +45,12 @@ class Rounds:
         piece: most tokens of prompts in a pass without any step: who comes meanwhile waits for its
             end. Prompts that are there at once share it, as larger passes read faster. None for as
             many as a pass can have.
+        mixed: whether a pass may have both, steps and prompts. Where it may not, they take turns.
         make_room: drops something from a lane's cache that nobody needs; whether there was any.
         observe: told about each pass: its lane, its requests, its padding and its seconds.
         weigh: how the seconds of such a pass are shared out.
         pad: by how many tokens it is cheaper to make a pass larger.
+        grant: decides about the bids of all, beside the requests of those who have none.
         clock: tells seconds, to the members as well.
     """
 
@@ -58,10 +61,12 @@ class Rounds:
         cells: int,
         chunk: int = CHUNK,
         piece: int | None = None,
+        mixed: bool = True,
         make_room: Callable[[int], bool] = lambda lane: False,
         observe: Callable[[int, Sequence[Request], int, float], None] = lambda *_: None,
         weigh: Callable[[int, Sequence[Request]], Sequence[float]] | None = None,
         pad: Callable[[int, Sequence[Request]], int] = lambda lane, requests: 0,
+        grant: Callable[[Sequence[Request], Sequence[Request]], None] = lambda bids, beside: None,
         clock: Callable[[], float] = perf_counter,
     ) -> None:
         self._lanes = lanes
@@ -69,9 +74,10 @@ class Rounds:
         self._chunk = chunk
         self._longest = lanes[1].batch
         self._piece = min(self._longest, piece or self._longest)
+        self.mixed = mixed
         self._make_room, self._observe = make_room, observe
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
-        self._pad = pad
+        self._pad, self._grant = pad, grant
         self.clock = clock
         # A stream that nobody holds any more may be closed at any moment of any thread, also of the
         # one that has the floor.
@@ -86,6 +92,7 @@ class Rounds:
         self._serving: Sequence[Request] = ()
         self._grace = LEAST_GRACE
         self._read_draft = False  # whether the latest pass was over a prompt, in the draft model
+        self._read = [False, False]  # whether the latest one was over prompts, by lane
         self._direct = False
 
     # Taking part.
@@ -130,8 +137,16 @@ class Rounds:
             self.leave(member)
 
     @contextmanager
-    def direct(self) -> Iterator[None]:
-        """Meanwhile whoever has the floor makes passes by itself: they are measured."""
+    def direct(self, member: Member) -> Iterator[None]:
+        """Meanwhile a member, which has the floor, makes passes by itself: they are measured."""
+        # They overwrite the rows that others were given, and have not come to look at yet.
+        member.request = Request(member, TARGET, None)  # waits as others do, also for such as it
+        self._wake()
+        try:
+            while any(one.inside and one.request is None for one in self._members):
+                member.turn.wait(LEAST_GRACE)
+        finally:
+            member.request = None
         self._direct = True
         try:
             yield
@@ -181,6 +196,7 @@ class Rounds:
         """
         request, started = Request(member, lane, part), self.clock()
         member.request, member.alone = request, True
+        member.reading = request.long
         if self._direct or (len(self._members) == 1 and not self._coming):
             self._run(lane, [request])
         else:
@@ -193,7 +209,22 @@ class Rounds:
         if request.error is not None:
             raise request.error
         assert request.rows is not None
+        member.reading = member.reading and not part.outputs
         return request.rows, request.share
+
+    def bid(self, member: Member, bid: Bid, context: int) -> tuple[int, float]:
+        """How many candidates of a bid are verified, behind so many tokens, and the seconds that
+        each of them costs: decided once all who make steps have drafted.
+
+        Raises:
+            Cancelled: the member was cancelled.
+        """
+        request, started = Request(member, BID, None, bid, context), self.clock()
+        member.request = request
+        self._pending.append(request)
+        self._await(request)
+        member.lost += self.clock() - started
+        return request.granted
 
     def wait_for_room(self, member: Member, tokens: int) -> None:
         """Until so many tokens fit beside those of the other members, the oldest first.
@@ -285,7 +316,12 @@ class Rounds:
         lane, requests = self._choose()
         self._pending = [request for request in self._pending if request not in requests]
         try:
-            self._run(lane, requests)
+            if lane == BID:
+                self._grant(requests, [r for r in self._pending if r.lane == TARGET])
+                for request in requests:
+                    self._finish(request)
+            else:
+                self._run(lane, requests)
         finally:
             for request in requests:
                 if not request.done:  # an interrupt: each asks again
@@ -297,6 +333,9 @@ class Rounds:
         drafting = [r for r in self._pending if r.lane == DRAFT]
         verifying = [r for r in self._pending if r.lane == TARGET]
         reading = bool(drafting) and all(r.long for r in drafting)
+        bids = [r for r in self._pending if r.lane == BID]
+        if bids and (not drafting or reading):
+            return BID, bids
         # A long prompt in the draft model takes turns with the target's passes.
         if not drafting or (reading and verifying and self._read_draft):
             lane, asked = TARGET, verifying
@@ -306,11 +345,15 @@ class Rounds:
         where = self._lanes[lane]
         assert where is not None
         short = [r for r in asked if not r.long]
+        long = [r for r in asked if r.long]
         most = self._chunk if short else max(self._chunk, self._piece)
+        if not self.mixed and short and long:
+            short, long = (short, []) if self._read[lane] else ([], long)
+        self._read[lane] = not short
         tokens = rows = read = 0
         small = False
         chosen: list[Request] = []
-        for request in [*short, *(r for r in asked if r.long)]:
+        for request in [*short, *long]:
             assert request.part is not None
             size, outputs = request.tokens, request.part.outputs
             if chosen and (tokens + size > where.batch or rows + outputs > where.rows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,8 +24,9 @@ from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.shared_context import Part, SharedContext
 from localspec.parallel_engine import ParallelEngine
+from localspec.scheduling.draft_room import DraftRoom
 from localspec.stream import Stream
-from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask
+from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
 from tests.support.greedy import divergence
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
@@ -166,6 +168,33 @@ def test_cells_of_the_draft_model_are_given_out_oldest_first(crowded: ParallelEn
     assert all_free(crowded)
 
 
+def test_auto_drafts_as_far_as_the_draft_models_cache_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sixteen answers beside each other, of which it has room for the trees of ten."""
+    granted: list[int] = []
+    grant = DraftRoom.grant
+
+    def noted(self: DraftRoom, seat: Any, text: int) -> None:
+        grant(self, seat, text)
+        granted.append(seat.draft_cache.capacity)
+
+    options = ModelOptions(context=256, threads=library.default_threads(), parallel=16)
+    with localspec.load(options=options) as pair:
+        assert isinstance(pair, ParallelEngine)
+        make_drafts_cheap(pair)
+        plain = ask(pair, "Once upon a time", WAYS["plain"], 8)
+        monkeypatch.setattr(DraftRoom, "grant", noted)
+        streams = [
+            pair.stream("Once upon a time", max_tokens=8, sampling=GREEDY, reuse=False)
+            for _ in range(16)
+        ]
+        found = together([partial(tokens_of, stream) for stream in streams])
+        assert found == [plain] * 16
+        assert sum(stream.stats.drafted for stream in streams) > 0
+        assert 0 in granted, "some had to draft without it"
+        assert max(granted) > 0
+        assert all_free(pair)
+
+
 def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
     """The next answer measures; this one is written without that."""
     with localspec.load(options=ModelOptions(context=256), parallel=2) as pair:
@@ -186,6 +215,16 @@ def test_nothing_is_measured_where_paused_answers_have_the_room() -> None:
         paused.close()
         assert beside().stats.generated_tokens == 8
         assert pair.profile.target, "measured"
+
+
+def test_who_takes_nothing_from_earlier_texts_leaves_nothing(parallel: ParallelEngine) -> None:
+    """What is kept costs every row of every pass."""
+    kept = parallel._seats.kept
+    kept.clear()
+    for reuse in (False, True):
+        stream = parallel.stream("She went to the", max_tokens=4, sampling=GREEDY, reuse=reuse)
+        stream.completion()
+        assert (kept.known(stream.context) > 0) == reuse
 
 
 # Seats.

@@ -6,11 +6,10 @@ import pytest
 
 from localspec.llama.shared_context import Part
 from localspec.planning.costs import CostCurve
-from localspec.planning.draft_value import DraftValue
+from localspec.planning.draft_value import Bid
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.plan import AdaptivePlan, Candidate
 from localspec.scheduling.crowd import Crowd
-from localspec.scheduling.members import DRAFT, TARGET, Member, Request
+from localspec.scheduling.members import BID, DRAFT, TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds
 from tests.scheduling.test_rounds import NotedLane
 
@@ -21,14 +20,16 @@ TILES = {1: 1.0, 2: 1.54, 3: 2.17, 4: 1.52, 8: 2.82, 16: 4.28, 32: 8.0, 64: 15.0
 class Table:
     """So many answers that share passes of known cost."""
 
-    def __init__(self, answers: int, costs: dict[int, float] = TILES) -> None:
+    def __init__(
+        self, answers: int, costs: dict[int, float] = TILES, *, mixed: bool = True
+    ) -> None:
         self.crowd, self.profile = Crowd(), PairProfile()
         self.crowd.serve(self.profile, (None, None))
         self.profile.target.learn({n: 0.025 * cost for n, cost in costs.items()}, 0)
-        self.rounds = Rounds((None, NotedLane()), cells=100)
+        self.rounds = Rounds((None, NotedLane()), cells=100, mixed=mixed)
         self.members = [self.rounds.join(lambda: 0) for _ in range(answers)]
         for member in self.members:
-            member.late = False
+            member.late = member.reading = False
 
     def view(self, number: int = 0) -> PairProfile:
         return self.crowd.view(self.members[number], self.rounds)
@@ -70,16 +71,21 @@ def test_plain_steps_share_the_pass_evenly(answers: int) -> None:
     assert table.view().target.plain(0) == pytest.approx(table.least(answers) / answers)
 
 
-@pytest.mark.parametrize("rows", [[1, 1, 1], [4, 1, 2], [3, 5, 1], [2, 2, 2]])
-def test_what_answers_pay_one_after_the_other_is_what_the_pass_takes(rows: list[int]) -> None:
-    """Each sees what the ones before it asked for."""
-    table = Table(len(rows))
-    paid = 0.0
-    for number, count in enumerate(rows):
-        paid += table.view(number).target.seconds(count, 0)
-        table.members[number].request = request(table.members[number], count)
-    # T(k) ÷ k each, and what each added to a pass with one row for everybody behind it.
-    assert paid == pytest.approx(table.least(sum(rows)))
+@pytest.mark.parametrize(("answers", "rows"), [(2, 2), (3, 4), (8, 2), (8, 1)])
+def test_where_all_do_the_same_they_foresee_what_the_pass_takes(answers: int, rows: int) -> None:
+    """Unless it is cheaper for one that drafts alone."""
+    table = Table(answers)
+    together = answers * table.view().target.seconds(rows, 0)
+    plain = table.least(answers)
+    alone = plain + answers * (table.least(answers + rows - 1) - plain)
+    assert together == pytest.approx(min(alone, table.least(answers * rows)))
+
+
+def test_a_size_that_takes_the_drafts_of_all_is_foreseen() -> None:
+    """None of them would pay alone for the pass over sixteen that all fill together."""
+    table = Table(8, {1: 1.0, 8: 2.0, 9: 2.9, 16: 3.0, 32: 6.0})
+    view = table.view().target
+    assert view.seconds(2, 0) - view.seconds(1, 0) == pytest.approx(0.025 / 8)
 
 
 def test_the_more_answers_the_fewer_drafts() -> None:
@@ -91,41 +97,44 @@ def test_the_more_answers_the_fewer_drafts() -> None:
     assert lengths[-1] == 0
 
 
-def test_who_drafted_beside_others_verifies_at_what_rows_cost_by_then() -> None:
-    """All planned before any of them asked for rows; the last one finds none left that pay."""
+def test_drafts_share_the_rows_that_pay() -> None:
+    """All planned before any of them asked for rows; there are not enough for all."""
     table = Table(4, {n: 1.0 + 0.05 * n + 0.01 * n * n for n in (1, 2, 4, 8, 16, 24, 32, 64)})
-    views = [table.view(number) for number in range(4)]
-    candidates = [
-        Candidate(n, n - 1, n + 1, "any", None, (), 0.8, 0.8 ** (n + 1), None, False)
-        for n in range(8)
+    bids = [Bid([chance**n for n in range(1, 9)], 0, 40.0, 1e9) for chance in (0.9, 0.8, 0.5)]
+    requests = [
+        Request(member, BID, None, bid, 0) for member, bid in zip(table.members, bids, strict=False)
     ]
-    plans = [view.verification_costs(0, 8) for view in views]
-    counts = []
-    for view, costs, member in zip(views, plans, table.members, strict=True):
-        plan = AdaptivePlan("auto", 8, costs=costs, rate=1.0 / costs.least[1])
-        value = DraftValue(plan)
-        asked = len(value.select(candidates)[0])
-        value.reprice(view.present_costs(costs, 0))
-        counts.append(len(value.select(candidates)[0]))
-        assert counts[-1] <= asked
-        member.request = request(member, 1 + counts[-1])
+    table.crowd.grant(requests, [request(table.members[3], 3)])
+    counts = [one.granted[0] for one in requests]
     assert counts == sorted(counts, reverse=True)
-    assert counts[0] == asked > counts[-1]
+    assert counts[0] > counts[2]
+    rows = sum(counts)
+    assert 3 < rows < 24
+    each = requests[0].granted[1]
+    assert each * rows == pytest.approx(
+        table.least(6 + rows) - table.least(6) + rows * table.profile.row_overhead
+    )
+    # One more of the likeliest left would cost more than it brings.
+    left = max(bid.reaches[count] for bid, count in zip(bids, counts, strict=True) if count < 8)
+    assert left < 40.0 * (table.least(7 + rows) - table.least(6 + rows) + 1e-3)
 
 
 def test_alone_the_costs_of_the_plan_hold() -> None:
     table = Table(1)
     costs = table.view().verification_costs(0, 8)
-    assert table.view().present_costs(costs, 0) is costs
+
+    def bid() -> Bid:
+        raise AssertionError("nobody is asked")
+
+    assert table.view().present_costs(costs, 0, bid) == (costs, None)
 
 
-def test_rows_that_cost_nothing_are_taken_by_one_only() -> None:
-    """A pass over four is cheaper than one over three: the first who plans fills it up."""
+def test_rows_that_cost_nothing_are_all_that_is_granted() -> None:
+    """A pass over four is cheaper than one over three."""
     table = Table(3)
-    first = drafted(table.view(0), 0.5)
-    assert first == 1
-    table.members[0].request = request(table.members[0], 1 + first)
-    assert drafted(table.view(1), 0.5) == 0
+    requests = [Request(m, BID, None, Bid([0.3], 0, 40.0, 1e9), 0) for m in table.members]
+    table.crowd.grant(requests, [])
+    assert sum(one.granted[0] for one in requests) == 1
 
 
 def test_a_pass_is_padded_where_that_is_cheaper() -> None:
@@ -171,3 +180,28 @@ def test_who_is_slow_to_come_back_is_not_counted() -> None:
     for member in table.members[1:]:
         member.late = True
     assert table.view().target.seconds(3, 0) == table.seconds(3)
+
+
+def test_who_reads_a_prompt_in_passes_of_its_own_is_not_counted() -> None:
+    table = Table(4, mixed=False)
+    for member in table.members[2:]:
+        member.reading = True
+    least = table.least
+    assert table.view().target.seconds(1, 0) == pytest.approx(least(2) / 2)
+    assert table.view().target.seconds(3, 0) == pytest.approx(least(2) / 2 + least(4) - least(2))
+    mixed = Table(4)
+    for member in mixed.members[2:]:
+        member.reading = True
+    assert mixed.view().target.seconds(1, 0) == pytest.approx(mixed.least(4) / 4)
+
+
+def test_passes_of_one_beside_prompts_teach_the_curve() -> None:
+    """Its planner does not learn from them, and would wait for a plain pass for ever."""
+    for alone in (False, True):
+        table = Table(2, mixed=False)
+        table.members[0].alone = alone
+        before = table.profile.target.plain(0)
+        for _ in range(20):
+            table.crowd.passed(TARGET, [request(table.members[0], 1)], 0, 3.0 * before)
+        # Of one alone its planner learns.
+        assert (table.profile.target.plain(0) > 1.5 * before) == (not alone)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -12,8 +13,9 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import Part
+from localspec.planning.draft_value import Bid
 from localspec.scheduling import rounds
-from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
+from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member, Request
 from localspec.scheduling.rounds import Rounds
 
 PATIENCE = 10.0
@@ -163,6 +165,45 @@ def test_draft_passes_come_first_and_are_shared_level_by_level() -> None:
     assert [sorted(found) for found in table.target.passes] == [[0, 1, 2]]
 
 
+def test_bids_are_decided_once_all_have_drafted() -> None:
+    decided: list[tuple[list[float], list[int]]] = []
+
+    def grant(bids: Sequence[Request], beside: Sequence[Request]) -> None:
+        decided.append(
+            (
+                sorted(one.bid.reaches[0] for one in bids if one.bid is not None),
+                [one.tokens for one in beside],
+            )
+        )
+        for one in bids:
+            assert one.bid is not None
+            one.granted = round(10 * one.bid.reaches[0]), 0.5
+
+    table = Table(grant=grant)
+    members = [table.member() for _ in range(3)]
+    together = inside_together(table, members)
+    granted: dict[int, tuple[int, float]] = {}
+
+    def answer(number: int) -> None:
+        member = members[number]
+        together()
+        with table.rounds.inside(member):
+            for _ in range(number):
+                table.rounds.decode(member, DRAFT, part(9))
+            if number:
+                bid = Bid([number / 10], 0, 1.0, 1.0)
+                granted[number] = table.rounds.bid(member, bid, 0)
+            table.rounds.decode(member, TARGET, part(*[number] * (2 + number)))
+        table.rounds.part(member)
+
+    table.start(*(lambda n=n: answer(n) for n in range(3)))
+    table.end()
+    assert table.errors == []
+    assert decided == [([0.1, 0.2], [2])]
+    assert granted == {1: (1, 0.5), 2: (2, 0.5)}
+    assert [sorted(found) for found in table.target.passes] == [[0, 0, 1, 1, 1, 2, 2, 2, 2]]
+
+
 def test_a_consumer_who_does_not_come_back_is_given_up() -> None:
     table = Table()
     table.rounds._grace = 1e-4
@@ -212,6 +253,35 @@ def test_prompts_are_read_in_pieces_beside_steps() -> None:
     assert read == [64, 64, 64, 64], "never both at once"
     assert all(found.count(2) == 1 for found in table.target.passes), "no step waits"
     assert {found[-1] for found in table.target.passes[:2]} == {0, 1}, "in turns"
+
+
+def test_where_they_may_not_share_passes_steps_and_prompts_take_turns() -> None:
+    table = Table(chunk=64, mixed=False)
+    members = [table.member() for _ in range(3)]
+    together = inside_together(table, members)
+
+    def reads() -> None:
+        together()
+        with table.rounds.inside(members[0]):
+            assert members[0].reading
+            for outputs in (0, 0, 1):
+                table.rounds.decode(members[0], TARGET, part(*[9] * 64, outputs=outputs))
+                assert members[0].reading == (not outputs), "until its first row"
+        table.rounds.part(members[0])
+
+    def steps(number: int) -> None:
+        together()
+        for _ in range(4):
+            with table.rounds.inside(members[number]):
+                table.rounds.decode(members[number], TARGET, part(number))
+                assert not members[number].reading
+        table.rounds.part(members[number])
+
+    table.start(reads, lambda: steps(1), lambda: steps(2))
+    table.end()
+    assert table.errors == []
+    kinds = ["".join(sorted({str(token) for token in found})) for found in table.target.passes]
+    assert kinds == ["9", "12", "9", "12", "9", "12", "12"]
 
 
 def test_a_cancelled_member_leaves_and_the_others_go_on() -> None:
@@ -369,7 +439,38 @@ def test_it_is_measured_without_the_others() -> None:
     table = Table()
     measured, other = table.member(), table.member()
     table.rounds._coming.add(other)  # somebody else is on the way, and not waited for
-    with table.rounds.inside(measured), table.rounds.direct():
+    with table.rounds.inside(measured), table.rounds.direct(measured):
         table.rounds.decode(measured, TARGET, part(1, 2, 3))
         assert table.rounds.chunk(measured) == NotedLane.batch
     assert table.target.passes == [[1, 2, 3]]
+
+
+def test_measured_passes_wait_until_others_have_looked_at_their_rows() -> None:
+    """Those are views, which the next pass overwrites; two who measure do not wait for ever."""
+    table = Table()
+    measured, again, other = (table.member() for _ in range(3))
+    order: list[str] = []
+    other.inside = True  # it was given rows, and did not get the floor yet
+
+    def look() -> None:
+        with table.rounds.inside(other):
+            order.append("looked")
+
+    def measure(member: Member) -> None:
+        with table.rounds.inside(member), table.rounds.direct(member):
+            order.append("measured")
+
+    threads = [
+        threading.Thread(target=measure, args=(one,), daemon=True) for one in (measured, again)
+    ]
+    for thread in threads:
+        thread.start()
+    deadline = time.monotonic() + 1.0
+    while not (measured.request and again.request) and time.monotonic() < deadline:
+        time.sleep(0.001)
+    threads.append(threading.Thread(target=look))
+    threads[-1].start()
+    for thread in threads:
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+    assert order == ["looked", "measured", "measured"]

@@ -1,0 +1,38 @@
+"""What a pass of one model costs in passes of another, on a machine whose pace changes."""
+
+from __future__ import annotations
+
+import statistics
+from contextlib import ExitStack, closing
+from pathlib import Path
+
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+
+ROUNDS = 15
+
+
+def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
+    """Seconds of a pass over one token: a draft's ÷ the model's, each first every other time.
+
+    The median of ratios within a round, so that a change of the machine's pace cancels out.
+    """
+    # On the model's device, too: the two differ in their weights alone.
+    options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)
+    with Model(path, options) as draft, ExitStack() as opened:
+        contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, draft)]
+        ratios = []
+        for turn in range(ROUNDS + 2):
+            seconds = [0.0, 0.0]
+            for which in (0, 1) if turn % 2 else (1, 0):
+                context = contexts[which]
+                context.clear()
+                context.extend([1], 1)  # the other model has just used the caches
+                before = context.native_seconds
+                for _ in range(3):
+                    context.extend([1], 1)
+                seconds[which] = context.native_seconds - before
+            if turn >= 2:
+                ratios.append(seconds[1] / seconds[0])
+        return statistics.median(ratios)
