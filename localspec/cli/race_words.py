@@ -2,9 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from localspec.chat import words
-from localspec.race.outcome import LaneResult, Parting, RaceOutcome
+from localspec.race.outcome import LaneResult, Parting, RaceOutcome, both, speed_up
+from localspec.race.turns import NAMES
 from localspec.text import printable
+
+
+def summary(outcomes: Sequence[RaceOutcome], calibration_seconds: float) -> str:
+    """The line of figures; where there were several questions one for each, and one of all.
+
+    Args:
+        calibration_seconds: measured before, and in no lane's time.
+    """
+    if len(outcomes) == 1:
+        return figures(outcomes[0], calibration_seconds)
+    lines = [f"{n}: {figures(outcome, 0.0)}" for n, outcome in enumerate(outcomes, 1)]
+    parts = [
+        _pace(name, sum(len(lane.token_ids) for lane in lanes), sum(lane.seconds for lane in lanes))
+        for name, lanes in zip(NAMES, both(outcomes), strict=True)
+    ]
+    gain = speed_up(outcomes)
+    if gain is not None:
+        parts.append(f"{gain:.2f} times as fast")
+    if calibration_seconds >= 0.05:
+        parts.append(f"measured before, once: {words.seconds(calibration_seconds)}")
+    return "\n".join([*lines, f"all: {' · '.join(parts)}"])
 
 
 def figures(outcome: RaceOutcome, calibration_seconds: float) -> str:
@@ -29,8 +53,16 @@ def figures(outcome: RaceOutcome, calibration_seconds: float) -> str:
     return " · ".join(parts)
 
 
-def texts(outcome: RaceOutcome) -> str:
-    """Both answers as plain text; one of them where they are the same."""
+def texts(outcomes: Sequence[RaceOutcome], further: Sequence[str] = ()) -> str:
+    """All answers as plain text, each further question before its own."""
+    asked = ["", *(f"\n› {question.strip()}\n\n" for question in further)]
+    return "".join(
+        question + _texts(outcome) for question, outcome in zip(asked, outcomes, strict=False)
+    )
+
+
+def _texts(outcome: RaceOutcome) -> str:
+    """Both answers; one of them where they are the same."""
     plain, localspec = outcome.plain.text, outcome.localspec.text
     if plain == localspec:
         return f"plain and localspec:\n\n{plain.strip()}\n"
@@ -38,9 +70,13 @@ def texts(outcome: RaceOutcome) -> str:
 
 
 def _lane(name: str, lane: LaneResult) -> str:
-    if not lane.token_ids:
+    return _pace(name, len(lane.token_ids), lane.seconds)
+
+
+def _pace(name: str, tokens: int, seconds: float) -> str:
+    if not tokens:
         return f"{name} no token yet"
-    return f"{name} {lane.seconds:.2f} s, {lane.speed:.3g} tok/s"
+    return f"{name} {seconds:.2f} s, {tokens / seconds if seconds else 0.0:.3g} tok/s"
 
 
 def _gain(outcome: RaceOutcome) -> str | None:
@@ -61,6 +97,8 @@ def _sameness(outcome: RaceOutcome) -> str | None:
     both = min(len(outcome.plain.token_ids), len(outcome.localspec.token_ids))
     if not both:
         return None
+    if not outcome.alike:
+        return "behind answers that parted, so the texts may differ"
     if not outcome.greedy:
         if outcome.equal:
             return f"sampled, and yet the same {both} tokens"

@@ -2,28 +2,33 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from localspec import Engine, SamplingParams, Stream
 from localspec.cli.request import OpeningOptions, Request
 from localspec.cli.worker import INTERRUPTED, EngineJob, Ready
+from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
+from localspec.race.conversation import Conversation
 from localspec.race.outcome import LaneResult, RaceOutcome, decided_by_logits, parting
-from localspec.race.turns import LOCALSPEC, PLAIN, Lane, Lap, Progress, lanes_of, take_turns
+from localspec.race.turns import LOCALSPEC, PLAIN, Answer, Lane, Lap, Progress, take_turns
 
 _WARM_UP_TOKENS = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Raced:
-    """Both answers are complete, or were cancelled.
+    """All answers are complete, or were cancelled.
 
     Attributes:
+        outcomes: one for each question that both came to; at least one.
         calibration_seconds: what measuring took before the race, once for a pair on a machine.
     """
 
-    outcome: RaceOutcome
+    outcomes: tuple[RaceOutcome, ...]
     calibration_seconds: float
 
 
@@ -32,13 +37,23 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
 
     Args:
         scale: a pair of `localspec.bench.scale` instead of the request's models.
+        further: questions that are asked once the one before is answered. Each lane goes on from
+            its own answers.
     """
 
     last = Raced
 
-    def __init__(self, request: Request, scale: str | None, *, shows_progress: bool) -> None:
+    def __init__(
+        self,
+        request: Request,
+        scale: str | None,
+        further: Sequence[str] = (),
+        *,
+        shows_progress: bool,
+    ) -> None:
         super().__init__(request, shows_progress=shows_progress)
         self._scale = scale
+        self._further = further
 
     def _opening(self) -> OpeningOptions:
         opening = self._request.opening
@@ -54,21 +69,37 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         self._thread.require_going_on(INTERRUPTED)
         with load_beside(engine, self._request.opening.options) as beside:
             prompt, notices = self._prompt(engine)
+            if self._further and isinstance(prompt, str):
+                raise UsageError(
+                    "--then goes on with a conversation, and this prompt is a bare text: the model "
+                    "has no chat template, or --raw leaves it out. Leave out --then."
+                )
             measured = self._warm_up([beside, engine])
-            answers = [
-                self._stream(beside, prompt, None),
-                self._stream(engine, prompt, None),
+            conversations = [
+                Conversation(partial(self._stream, each, progress=None), prompt, self._further)
+                for each in (beside, engine)
             ]
-            self._queue.put(self._ready(engine, answers[LOCALSPEC].stats, notices))
-            lanes = lanes_of(answers)
-            progress = Progress()
-            with self._thread.cancels(_Both(answers)):
+            stats = conversations[LOCALSPEC].streams[0].stats
+            self._queue.put(self._ready(engine, stats, notices))
+            lanes = [Lane(number, each) for number, each in enumerate(conversations)]
+            # Of each question by itself: its lanes begin at 0.
+            progress: defaultdict[int, Progress] = defaultdict(Progress)
+            with self._thread.cancels(_Both(conversations)):
                 for lap in take_turns(lanes):
-                    progress.add(lap)
+                    began = lanes[lap.lane].answers[lap.question].began
+                    progress[lap.question].add(replace(lap, seconds=lap.seconds - began))
                     self._queue.put(lap)
-            outcome = self._compared(beside, answers, lanes, progress.lead())
-            measured += answers[LOCALSPEC].stats.calibration_seconds
-        self._queue.put(Raced(outcome, measured))
+            outcomes: list[RaceOutcome] = []
+            for question, answers in enumerate(
+                zip(*(each.answers for each in lanes), strict=False)
+            ):
+                streams = [each.streams[question] for each in conversations]
+                lead = progress[question].lead()
+                alike = all(each.equal for each in outcomes)
+                outcomes.append(self._compared(beside, streams, answers, lead, alike=alike))
+            for stream in conversations[LOCALSPEC].streams:
+                measured += stream.stats.calibration_seconds
+        self._queue.put(Raced(tuple(outcomes), measured))
 
     def _warm_up(self, engines: Sequence[Engine]) -> float:
         """A first pass pays for page faults and allocations, and localspec's for measuring what
@@ -84,20 +115,26 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         return measured
 
     def _compared(
-        self, beside: Engine, answers: Sequence[Stream], lanes: Sequence[Lane], lead: float | None
+        self,
+        beside: Engine,
+        streams: Sequence[Stream],
+        answers: Sequence[Answer],
+        lead: float | None,
+        *,
+        alike: bool,
     ) -> RaceOutcome:
         results = [
             LaneResult(
-                text=answer.text,
-                finish_reason=answer.finish_reason or "cancelled",
-                seconds=lane.seconds,
-                token_ids=tuple(lane.token_ids),
-                stats=answer.stats,
+                text=stream.text,
+                finish_reason=stream.finish_reason or "cancelled",
+                seconds=answer.seconds,
+                token_ids=tuple(answer.token_ids),
+                stats=stream.stats,
             )
-            for answer, lane in zip(answers, lanes, strict=True)
+            for stream, answer in zip(streams, answers, strict=True)
         ]
         plain, drafted = results[PLAIN].token_ids, results[LOCALSPEC].token_ids
-        prompt = answers[PLAIN].context[: len(answers[PLAIN].context) - len(plain)]
+        prompt = streams[PLAIN].context[: len(streams[PLAIN].context) - len(plain)]
 
         def gap(at: int) -> float:
             row = beside.logits([*prompt, *plain[:at]])
@@ -109,18 +146,21 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         return RaceOutcome(
             plain=results[PLAIN],
             localspec=results[LOCALSPEC],
-            greedy=request.opening.sampling.greedy and answers[LOCALSPEC].stats.lossless,
-            parting=parting(plain, drafted, beside.token_bytes, gap if looks else None),
+            greedy=request.opening.sampling.greedy and streams[LOCALSPEC].stats.lossless,
+            parting=parting(plain, drafted, beside.token_bytes, gap if looks else None)
+            if alike
+            else None,
             lead=lead,
+            alike=alike,
         )
 
 
 class _Both:
     """What a cancellation of the race reaches."""
 
-    def __init__(self, answers: Sequence[Stream]) -> None:
-        self._answers = answers
+    def __init__(self, conversations: Sequence[Conversation]) -> None:
+        self._conversations = conversations
 
     def cancel(self) -> None:
-        for answer in self._answers:
-            answer.cancel()
+        for conversation in self._conversations:
+            conversation.cancel()

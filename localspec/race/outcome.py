@@ -68,7 +68,9 @@ class RaceOutcome:
     Attributes:
         plain, localspec: the lanes.
         greedy: whether the two have to say the same.
-        parting: where they do not, None where they do as far as both came.
+        alike: whether both were asked the same: behind answers that parted they are not, and need
+            not say the same.
+        parting: where they do not, None where they do as far as both came, or are not `alike`.
         lead: seconds by which localspec was first at the last token that both have.
     """
 
@@ -77,6 +79,7 @@ class RaceOutcome:
     greedy: bool
     parting: Parting | None
     lead: float | None
+    alike: bool = True
 
     @property
     def interrupted(self) -> bool:
@@ -85,8 +88,8 @@ class RaceOutcome:
 
     @property
     def equal(self) -> bool:
-        """Whether both said the same, as far as both came."""
-        return self.parting is None
+        """Whether both were asked the same and said the same, as far as both came."""
+        return self.alike and self.parting is None
 
     @property
     def speed_up(self) -> float | None:
@@ -124,6 +127,25 @@ class RaceOutcome:
                 for name, lane in zip(NAMES, (self.plain, self.localspec), strict=True)
             },
         }
+
+
+def both(outcomes: Sequence[RaceOutcome]) -> tuple[list[LaneResult], list[LaneResult]]:
+    """The answers of each lane to several questions."""
+    return [each.plain for each in outcomes], [each.localspec for each in outcomes]
+
+
+def speed_up(outcomes: Sequence[RaceOutcome]) -> float | None:
+    """Of all questions together, as `RaceOutcome.speed_up`."""
+    speeds = []
+    for lanes in both(outcomes):
+        tokens, seconds = (
+            sum(len(lane.token_ids) for lane in lanes),
+            sum(lane.seconds for lane in lanes),
+        )
+        if not tokens or not seconds:
+            return None
+        speeds.append(tokens / seconds)
+    return speeds[1] / speeds[0]
 
 
 def parting(

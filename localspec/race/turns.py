@@ -1,4 +1,4 @@
-"""Two answers in turns: each has a clock of its own, and the one that is behind goes next.
+"""Two conversations in turns: each has a clock of its own, and the one that is behind goes next.
 
 So neither slows the other, as it would in a process beside it, and at every moment both have come
 as far as they would have in the same time alone.
@@ -7,7 +7,7 @@ as far as they would have in the same time alone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Protocol
@@ -35,43 +35,78 @@ class Lap:
         text: what it added.
         token_ids: what it committed.
         seconds: on the lane's own clock, at the end of the turn.
+        question: which one of the conversation it answers, from 0.
     """
 
     lane: int
     text: str
     token_ids: tuple[int, ...]
     seconds: float
+    question: int = 0
+
+
+class Answer:
+    """One answer of a lane.
+
+    Attributes:
+        stream: what it comes from.
+        began: on the lane's clock.
+        seconds: that it took so far.
+        token_ids: of it so far.
+    """
+
+    def __init__(self, stream: ChunkStream, began: float) -> None:
+        self.stream = stream
+        self.began = began
+        self.seconds = 0.0
+        self.token_ids: list[int] = []
 
 
 class Lane:
-    """One answer and its clock.
+    """One conversation and its clock.
+
+    Args:
+        streams: the answers, each asked for when the one before is complete.
 
     Attributes:
-        seconds: that its own turns took, the reading of the prompt included. What measuring the
+        seconds: that its own turns took, the reading of the prompts included. What measuring the
             machine takes, once for a pair, is left out: `GenerationStats.calibration_seconds`.
-        finished: whether the answer is complete.
-        token_ids: of the answer so far.
+        finished: whether all answers are complete.
+        answers: so far.
     """
 
-    def __init__(self, number: int, answer: ChunkStream, clock: Callable[[], float]) -> None:
+    def __init__(
+        self, number: int, streams: Iterable[ChunkStream], clock: Callable[[], float] = perf_counter
+    ) -> None:
         self.seconds = 0.0
         self.finished = False
-        self.token_ids: list[int] = []
+        self.answers: list[Answer] = []
         self._number = number
-        self._answer = answer
+        self._streams = iter(streams)
         self._clock = clock
+        self._complete = True
 
     def advance(self) -> Lap | None:
-        """Take a turn; None where the answer was complete already."""
-        measured, started = self._answer.stats.calibration_seconds, self._clock()
-        chunk = next(self._answer, None)
+        """Take a turn; None where all was said already."""
+        if self._complete:
+            stream = next(self._streams, None)
+            if stream is None:
+                self.finished = True
+                return None
+            self.answers.append(Answer(stream, self.seconds))
+            self._complete = False
+        answer = self.answers[-1]
+        measured, started = answer.stream.stats.calibration_seconds, self._clock()
+        chunk = next(answer.stream, None)
         self.seconds += self._clock() - started
-        self.seconds -= self._answer.stats.calibration_seconds - measured
+        self.seconds -= answer.stream.stats.calibration_seconds - measured
+        answer.seconds = self.seconds - answer.began
         if chunk is None:
-            self.finished = True
-            return None
-        self.token_ids += chunk.token_ids
-        return Lap(self._number, chunk.text, chunk.token_ids, self.seconds)
+            self._complete = True
+            return self.advance()
+        answer.token_ids += chunk.token_ids
+        question = len(self.answers) - 1
+        return Lap(self._number, chunk.text, chunk.token_ids, self.seconds, question)
 
 
 def take_turns(lanes: Sequence[Lane]) -> Iterator[Lap]:
@@ -80,13 +115,6 @@ def take_turns(lanes: Sequence[Lane]) -> Iterator[Lap]:
         lap = min(running, key=lambda lane: lane.seconds).advance()
         if lap is not None:
             yield lap
-
-
-def lanes_of(
-    answers: Sequence[ChunkStream], clock: Callable[[], float] = perf_counter
-) -> list[Lane]:
-    """A lane for each answer, in their order."""
-    return [Lane(number, answer, clock) for number, answer in enumerate(answers)]
 
 
 class Progress:

@@ -56,6 +56,31 @@ def test_both_lanes_say_what_run_says(cli: Cli) -> None:
     assert lanes["plain"]["seconds"] > 0 < lanes["localspec"]["seconds"]
 
 
+def test_further_questions_go_on_with_the_conversation(cli: Cli, engine: Engine) -> None:
+    again = "Tell it again."
+    found = cli(*SHORT, "--json", STORY, "--then", again).json
+    first, second = found["questions"]
+    assert [each["prompt"] for each in (first, second)] == [STORY, again]
+    said = first["lanes"]["plain"]["text"]
+    messages = [
+        {"role": "user", "content": STORY},
+        {"role": "assistant", "content": said},
+        {"role": "user", "content": again},
+    ]
+    greedy = localspec.SamplingParams(temperature=0)
+    alone = engine.chat(messages, max_tokens=16, sampling=greedy)
+    assert second["lanes"]["plain"]["text"] == second["lanes"]["localspec"]["text"] == alone.text
+    assert found["speed_up_of_all"] > 0
+    assert "questions" not in cli(*SHORT, "--json", STORY).json
+
+
+def test_further_questions_need_a_conversation(cli: Cli) -> None:
+    refused = cli(*SHORT, "--raw", STORY, "--then", "Again.")
+    assert refused.code != 0
+    assert "Leave out --then" in refused.err
+    assert cli(*SHORT, STORY, "--then", "").code != 0
+
+
 def test_sampled_texts_may_differ(cli: Cli) -> None:
     result = cli(*SHORT, "--temp", "0.8", STORY)
     assert result.code == 0

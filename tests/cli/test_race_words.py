@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.cli.race_words import figures, texts
+from localspec.cli.race_words import figures, summary, texts
 from localspec.race.outcome import Parting
 from tests.race.laps import lane, outcome
 
@@ -43,6 +43,13 @@ def test_where_texts_part_is_told(gap: float | None, told: str) -> None:
     assert told in figures(outcome(parting=Parting(7, " a", " the", gap)), 0.0)
 
 
+def test_behind_answers_that_parted_texts_may_differ() -> None:
+    later = outcome(alike=False)
+    assert not later.equal
+    assert "behind answers that parted" in figures(later, 0.0)
+    assert "same text" not in figures(later, 0.0)
+
+
 def test_sampled_texts_differ_and_it_says_so() -> None:
     differing = outcome(greedy=False, parting=Parting(7, " a", " the", None))
     assert "sampled, so the texts differ" in figures(differing, 0.0)
@@ -69,8 +76,28 @@ def test_a_model_that_is_too_small_is_told_so() -> None:
 
 
 def test_equal_texts_are_printed_once() -> None:
-    assert texts(outcome()).startswith("plain and localspec:\n\nword")
-    assert texts(outcome()).count("word") == 100
-    both = texts(outcome(localspec=lane(3, 1.0)))
+    assert texts([outcome()]).startswith("plain and localspec:\n\nword")
+    assert texts([outcome()]).count("word") == 100
+    both = texts([outcome(localspec=lane(3, 1.0))])
     assert both.startswith("plain:\n\nword")
     assert "\n\nlocalspec:\n\nword word word\n" in both
+
+
+def test_several_questions_have_a_line_each_and_one_of_all() -> None:
+    """100 tokens in 4 and in 2 seconds, then 100 in 8 and in 1."""
+    second = outcome(plain=lane(100, 8.0, target_passes=100), localspec=lane(100, 1.0), lead=7.0)
+    first, other, every = summary([outcome(), second], 1.44).splitlines()
+    assert first == f"1: {figures(outcome(), 0.0)}"
+    assert other.startswith(
+        "2: plain 8.00 s, 12.5 tok/s · localspec 1.00 s, 100 tok/s · 8.00 times"
+    )
+    assert every == (
+        "all: plain 12.00 s, 16.7 tok/s · localspec 3.00 s, 66.7 tok/s · 4.00 times as fast · "
+        "measured before, once: 1.4 s"
+    )
+    assert summary([outcome()], 0.0) == figures(outcome(), 0.0)
+
+
+def test_a_further_question_stands_before_its_answers() -> None:
+    told = texts([outcome(), outcome()], ["And then?"])
+    assert told.index("word") < told.index("› And then?") < told.rindex("word")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec import Chunk, GenerationStats
 from localspec.race.outcome import LaneResult, RaceOutcome
-from localspec.race.turns import LOCALSPEC, PLAIN, Lap
+from localspec.race.turns import LOCALSPEC, PLAIN, Lane, Lap
 
 
 class Clock:
@@ -41,6 +41,11 @@ class MadeUp:
         self.stats.calibration_seconds += self._measuring
         self._measuring = 0.0
         return Chunk(text, tuple(range(tokens)), ("target",) * tokens, None)
+
+
+def lanes_of(answers: Sequence[MadeUp], clock: Clock) -> list[Lane]:
+    """A lane for each, of one question."""
+    return [Lane(number, [answer], clock) for number, answer in enumerate(answers)]
 
 
 def sample() -> list[Lap]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import LOCALSPEC, PLAIN, Progress, in_order, lanes_of, take_turns
-from tests.race.laps import Clock, MadeUp, sample
+from localspec.race.turns import LOCALSPEC, PLAIN, Lane, Progress, in_order, take_turns
+from tests.race.laps import Clock, MadeUp, lanes_of, sample
 
 
 def test_the_one_that_is_behind_goes_next() -> None:
@@ -39,7 +39,7 @@ def test_the_other_goes_on_alone_where_one_is_done() -> None:
     clock = Clock()
     lanes = lanes_of([MadeUp(clock, [(1.0, "p", 1)] * 5), MadeUp(clock, [])], clock)
     assert len(list(take_turns(lanes))) == 5
-    assert [lane.token_ids for lane in lanes] == [[0] * 5, []]
+    assert [lane.answers[0].token_ids for lane in lanes] == [[0] * 5, []]
 
 
 def test_measuring_is_no_part_of_a_race() -> None:
@@ -63,3 +63,23 @@ def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
 def test_a_recording_has_them_in_the_order_of_their_own_clocks() -> None:
     seconds = [lap.seconds for lap in in_order(sample())]
     assert seconds == sorted(seconds)
+
+
+def test_a_lane_goes_on_with_its_own_next_question() -> None:
+    """The quicker one is at the second while the other still answers the first."""
+    clock = Clock()
+    plain = [MadeUp(clock, [(3.0, "p", 1)] * 2), MadeUp(clock, [(3.0, "q", 1)])]
+    ours = [MadeUp(clock, [(2.0, "l", 2)]), MadeUp(clock, [(2.0, "m", 1)], measuring=5.0)]
+    lanes = [Lane(PLAIN, plain, clock), Lane(LOCALSPEC, ours, clock)]
+    laps = list(take_turns(lanes))
+    assert [(lap.text, lap.question, lap.seconds) for lap in laps] == [
+        ("p", 0, 3.0),
+        ("l", 0, 2.0),
+        ("m", 1, 4.0),
+        ("p", 0, 6.0),
+        ("q", 1, 9.0),
+    ]
+    assert [[(a.began, a.seconds) for a in lane.answers] for lane in lanes] == [
+        [(0.0, 6.0), (6.0, 3.0)],
+        [(0.0, 2.0), (2.0, 2.0)],
+    ]

@@ -1,0 +1,49 @@
+"""What one lane of a race says: an answer, and those to the questions behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
+
+from localspec.stream import Stream
+
+Prompt: TypeAlias = str | list[dict[str, str]]
+
+
+class Conversation:
+    """The answers to a prompt and to further questions, each asked for when the one before is
+    complete. Iterating asks.
+
+    Args:
+        ask: begins an answer.
+        prompt: messages where there are further questions.
+
+    Attributes:
+        streams: the answers so far; the first one is asked for at once.
+    """
+
+    def __init__(
+        self, ask: Callable[[Prompt], Stream], prompt: Prompt, further: Sequence[str] = ()
+    ) -> None:
+        self.streams = [ask(prompt)]
+        self._ask, self._prompt, self._further = ask, prompt, further
+        self._cancelled = False
+
+    def __iter__(self) -> Iterator[Stream]:
+        prompt = self._prompt
+        yield self.streams[0]
+        for question in self._further:
+            if self._cancelled:
+                return
+            assert not isinstance(prompt, str), "a bare text has no further questions"
+            said = {"role": "assistant", "content": self.streams[-1].text}
+            prompt = [*prompt, said, {"role": "user", "content": question}]
+            self.streams.append(self._ask(prompt))
+            if self._cancelled:  # meanwhile
+                self.streams[-1].cancel()
+            yield self.streams[-1]
+
+    def cancel(self) -> None:
+        """End it as soon as possible. From any thread."""
+        self._cancelled = True
+        self.streams[-1].cancel()
