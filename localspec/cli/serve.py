@@ -40,7 +40,8 @@ SERVER = {
         str,
         "--host",
         metavar="HOST",
-        help="Address to listen at; any but this machine's own needs a key. "
+        help="Address to listen at, or several with commas between them; any but this machine's "
+        "own needs a key. "
         f"{o.default(ServerOptions, 'host')}",
     ),
     "port": _server(
@@ -86,6 +87,12 @@ SERVER = {
         metavar="N",
         help="Longest answer to requests that do not say. Default up to the end of the context.",
     ),
+    "context_shift": _server(
+        bool,
+        "--context-shift",
+        help="Where the context is full, have an answer go on without the oldest of the text, "
+        "instead of ending it there. What a request keeps is its n_keep.",
+    ),
     "slot_save_path": _server(
         Path,
         "--slot-save-path",
@@ -93,6 +100,12 @@ SERVER = {
         help="Let clients keep what was read of a conversation in files of this folder "
         "(/slots/0?action=save); with one answer at a time.",
     ),
+    "slots": _server(
+        bool,
+        "--slots/--no-slots",
+        help="Tell at /slots what every slot does; no text of anybody. Default --slots.",
+    ),
+    "ui": _server(bool, "--ui/--no-ui", help="Have the page at /. Default --ui."),
     "thinking": _server(
         bool,
         "--think/--no-think",
@@ -116,9 +129,17 @@ MODELS = {
     "aliases": o.in_panel("Model")(
         list[str],
         "--alias",
-        metavar="NAME",
-        help="What clients call the model. Default its file's name. Repeatable, in the order of "
+        metavar="NAMES",
+        help="What clients call the model; several with commas between them, of which the first by "
+        "the alphabet stands in its answers. Default its file's name. Repeatable, in the order of "
         "--model.",
+    ),
+    "tags": o.in_panel("Model")(
+        list[str],
+        "--tags",
+        metavar="TAGS",
+        help="Words about the model for /v1/models, with commas between them. Repeatable, in the "
+        "order of --model.",
     ),
 }
 PARALLEL = {
@@ -158,7 +179,7 @@ def serve(
     openings = [
         read_opening({**said, "model": reference, "max_tokens": None}) for reference in references
     ]
-    names = _names(said, len(openings))
+    names, tags = _names(said, len(openings)), _tags(said, len(openings))
     try:
         from localspec import Engine
         from localspec.server.running import serve as run_server
@@ -182,7 +203,7 @@ def serve(
     try:
         whole = run_server(
             options,
-            _offers(openings, names, console, said["session"]),
+            _offers(openings, names, tags, console, said["session"]),
             openings[0].sampling,
             listening=lambda address: console.answer(f"Listening at {address}\n"),
             ready=ready,
@@ -211,23 +232,42 @@ def _check_kept(said: dict[str, Any]) -> None:
         raise UsageError("A session goes with one model. Give one -m, or leave out --session.")
 
 
-def _names(said: dict[str, Any], models: int) -> list[str | None]:
-    """What clients call the models, None where the files say it."""
-    names: list[str | None] = [*(said["aliases"] or ())]
+def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
+    """What clients call the models, nothing where the files say it. The first by the alphabet comes
+    first, as with llama-server."""
+    names = [_listed(one, "alias") for one in said["aliases"] or ()]
     if len(names) > models:
         raise UsageError("There are more names than models. Give one --alias for each --model.")
-    if any(not (name and name.strip() and name.isprintable()) for name in names):
-        raise UsageError("alias is empty, or cannot be printed. Give a name.")
-    if len({*names}) < len(names):
+    every = [name for one in names for name in one]
+    if len({*every}) < len(every):
         raise UsageError("Two models have one name. Give each its own --alias.")
-    if models > 1 and said["draft"] not in (None, "auto", "none"):
+    if models > 1 and said["draft"] not in (None, "auto", "none", "self"):
         raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
-    return [*names, *[None] * (models - len(names))]
+    return [*names, *[()] * (models - len(names))]
+
+
+def _tags(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
+    """What clients are told of the models besides."""
+    tags = [_listed(one, "tags") for one in said["tags"] or ()]
+    if len(tags) > models:
+        raise UsageError("There are more tags than models. Give one --tags for each --model.")
+    return [*tags, *[()] * (models - len(tags))]
+
+
+def _listed(text: str, option: str) -> tuple[str, ...]:
+    """The names in a text with commas between them, each once, by the alphabet."""
+    names = [name.strip() for name in text.split(",")]
+    if any(not (name and name.isprintable()) for name in names):
+        raise UsageError(
+            f"{option} is empty, or cannot be printed. Give a name, or several such as a,b."
+        )
+    return tuple(sorted({*names}))
 
 
 def _offers(
     openings: Sequence[OpeningOptions],
-    names: Sequence[str | None],
+    names: Sequence[tuple[str, ...]],
+    tags: Sequence[tuple[str, ...]],
     console: Console,
     session: Path | None,
 ) -> list[Offer]:
@@ -240,7 +280,9 @@ def _offers(
         return [
             Offer(
                 opener=_opener(opening, console, session=session is not None),
-                name=names[0],
+                name=names[0][0] if names[0] else None,
+                aliases=names[0],
+                tags=tags[0],
                 reference=opening.model,
                 options=opening.options,
                 session=None if session is None else KeptSession(session, console.notice),
@@ -249,15 +291,17 @@ def _offers(
     from localspec.hub import resolution
 
     offers: list[Offer] = []
-    for opening, name in zip(openings, names, strict=True):
+    for opening, given, told in zip(openings, names, tags, strict=True):
         path = resolution.find(opening.model, offline=opening.offline).path
-        name = name or path.stem
-        if any(offer.name == name for offer in offers):
+        name = given[0] if given else path.stem
+        if any(name == offer.name or name in offer.aliases for offer in offers):
             raise UsageError(f"Two models are called {name}. Name them with --alias.")
         offers.append(
             Offer(
                 opener=_opener(opening, console),
                 name=name,
+                aliases=given,
+                tags=told,
                 reference=opening.model,
                 path=path,
                 options=opening.options,

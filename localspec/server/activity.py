@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from localspec import GenerationStats, Stream
 from localspec.decoding.interfaces import Step
-from localspec.decoding.stats import DrafterStats
+from localspec.decoding.stats import DrafterStats, add_counts
 
 _RECENT = 10.0
 """Seconds that "now" means on the page."""
@@ -29,6 +29,7 @@ class Totals:
         by_drafter: counts by source.
         accepted_per_position: by depth, the first drafted token first.
         drafts: passes that verified something.
+        steps: of all answers; `rounds` as if all that were being written had shared every pass.
     """
 
     answers: dict[str, int] = field(default_factory=dict)
@@ -43,6 +44,8 @@ class Totals:
     tested: int = 0
     accepted: int = 0
     drafts: int = 0
+    steps: int = 0
+    rounds: float = 0.0
     by_drafter: dict[str, DrafterStats] = field(default_factory=dict)
     accepted_per_position: list[int] = field(default_factory=list)
 
@@ -60,14 +63,8 @@ class Totals:
         self.tested += stats.tested
         self.accepted += stats.accepted
         for name, counts in stats.by_drafter.items():
-            sums = self.by_drafter.setdefault(name, DrafterStats())
-            sums.drafted += counts.drafted
-            sums.tested += counts.tested
-            sums.accepted += counts.accepted
-        positions = self.accepted_per_position
-        positions.extend([0] * (len(stats.accepted_per_position) - len(positions)))
-        for position, count in enumerate(stats.accepted_per_position):
-            positions[position] += count
+            self.by_drafter.setdefault(name, DrafterStats()).add(counts)
+        add_counts(self.accepted_per_position, stats.accepted_per_position)
 
 
 @dataclass(slots=True)
@@ -123,6 +120,8 @@ class Activity:
 
     def stepped(self, step: Step) -> None:
         """An answer is a step further."""
+        self.totals.steps += 1
+        self.totals.rounds += 1 / max(1, len(self.slots))
         if step.drafted:
             self.totals.drafts += 1
         # Not the step itself: its draft may hold on to whole distributions.

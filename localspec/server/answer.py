@@ -11,12 +11,15 @@ from functools import partial
 from typing import Any
 
 from localspec import Chunk, Engine, SamplingParams, Stream
+from localspec.decoding.session import ContextShift
 from localspec.prompting.prompt import Prompt, Tokens
 from localspec.server.activity import Activity
 from localspec.server.gate import Gate
+from localspec.server.reading import Reading, ReadingReports
 
-Said = Chunk | BaseException | None
-"""What the thread of an answer tells: a chunk, why it failed, or that it is complete."""
+Said = Chunk | Reading | BaseException | None
+"""What the thread of an answer tells: a chunk, how far it has read, why it failed, or that it is
+complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,14 +33,21 @@ class Ask:
     grammar: str | None = None
     json_schema: str | None = None
     logprobs: int | None = None
+    as_sampled: bool = False
     prediction: str = ""
     reuse: bool = True
+    shift: ContextShift | None = None
+    reports: bool = False
+    """Whether the client wants to know how far the prompt is read."""
     messages: Sequence[Mapping[str, Any]] | None = None
     """What the prompt was made of, where that is a conversation."""
 
 
-async def prepared(engine: Engine, ask: Ask) -> Stream:
+async def prepared(engine: Engine, ask: Ask, reports: ReadingReports | None = None) -> Stream:
     """The stream of an answer, not begun: the prompt is tokenized and everything is checked.
+
+    Args:
+        reports: is told how far the prompt is read.
 
     Raises:
         LocalspecError: it cannot be answered, see `Engine.stream`.
@@ -51,8 +61,11 @@ async def prepared(engine: Engine, ask: Ask) -> Stream:
         grammar=ask.grammar,
         json_schema=ask.json_schema,
         logprobs=ask.logprobs,
+        as_sampled=ask.as_sampled,
         prediction=ask.prediction,
         reuse=ask.reuse,
+        shift=ask.shift,
+        progress=reports,
     )
 
 
@@ -67,6 +80,7 @@ class Answers:
         gate: where they queue.
         activity: is told what happens.
         ended: told the numbers of answers that came to their end.
+        reports: of each answer; what they tell is among the chunks.
 
     Raises:
         ApiError: the queue is full.
@@ -78,8 +92,13 @@ class Answers:
         gate: Gate,
         activity: Activity,
         ended: Callable[[int], object] = lambda number: None,
+        reports: Sequence[ReadingReports | None] = (),
     ) -> None:
         self.streams = list(streams)
+        self._reports = [*reports] or [None] * len(self.streams)
+        for number, one in enumerate(self._reports):
+            if one is not None:
+                one.connect(self.streams[number], partial(self._put, number))
         self._activity = activity
         self._told_end = ended
         self._loop = asyncio.get_running_loop()
@@ -90,7 +109,7 @@ class Answers:
         for number, ticket in enumerate(self._tickets):
             ticket.turn.add_done_callback(partial(self._begin, number))
 
-    async def chunks(self) -> AsyncGenerator[tuple[int, Chunk | None], None]:
+    async def chunks(self) -> AsyncGenerator[tuple[int, Chunk | Reading | None], None]:
         """Numbers of answers and what they said; None where one is complete.
 
         Raises:
@@ -103,7 +122,7 @@ class Answers:
                 raise said
             if said is None:
                 going_on -= 1
-            elif said.step is not None:
+            elif isinstance(said, Chunk) and said.step is not None:
                 self._activity.stepped(said.step)
             yield number, said
 
@@ -130,17 +149,22 @@ class Answers:
     # In the thread of an answer
 
     def _run(self, number: int, slot: int) -> None:
-        stream = self.streams[number]
+        stream, reports = self.streams[number], self._reports[number]
         last: BaseException | None = None
         try:
             with stream:
                 for chunk in stream:
-                    self._tell(self._said.put_nowait, (number, chunk))
+                    if reports is not None:
+                        reports.finish()
+                    self._put(number, chunk)
         except BaseException as error:  # none may end the thread, or be lost with it
             last = error
         # The slot is free before the client can know that its answer is complete.
         self._tell(self._ended, number, slot)
-        self._tell(self._said.put_nowait, (number, last))
+        self._put(number, last)
+
+    def _put(self, number: int, said: Said) -> None:
+        self._tell(self._said.put_nowait, (number, said))
 
     def _tell(self, what: Callable[..., object], *arguments: object) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody listens any more

@@ -42,6 +42,8 @@ def _described(host: ModelHost) -> dict[str, Any]:
         "object": "model",
         "created": host.loaded_at,
         "owned_by": "localspec",
+        "aliases": list(host.offer.aliases),
+        "tags": list(host.offer.tags),
         "status": {"value": "unloaded" if model is None else "loaded"},
     }
     if model is None:

@@ -25,6 +25,7 @@ from localspec.server.pieces import (
     Thought,
 )
 from localspec.server.prompts import ends_thinking, prompt_text
+from localspec.server.reading import Reading
 from localspec.server.tools import ToolChoice, explained, reader_for, schema_of_calls
 
 
@@ -118,12 +119,14 @@ class Said:
         pieces: of it.
         told: log-probabilities of the tokens, where they are asked for.
         complete: whether this is all of it.
+        reading: how far its prompt is read, where that is told.
     """
 
     number: int
     pieces: Sequence[Piece]
     told: Sequence[TokenLogprob]
     complete: bool
+    reading: Reading | None = None
 
 
 async def said(answers: Answers, readers: Sequence[Reader]) -> AsyncGenerator[Said, None]:
@@ -132,6 +135,9 @@ async def said(answers: Answers, readers: Sequence[Reader]) -> AsyncGenerator[Sa
         reader = readers[number]
         if chunk is None:
             yield Said(number, reader.finish(), (), complete=True)
+            continue
+        if isinstance(chunk, Reading):
+            yield Said(number, (), (), complete=False, reading=chunk)
             continue
         told = chunk.step.logprobs if chunk.step is not None else ()
         pieces = joined(reader.push(chunk.text))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -65,6 +66,19 @@ def chat_logprobs(told: Iterable[TokenLogprob], engine: Engine) -> list[dict[str
     ]
 
 
+def sampled_probs(told: Iterable[TokenLogprob], engine: Engine) -> list[dict[str, Any]]:
+    """llama.cpp's `completion_probabilities` with `post_sampling_probs`."""
+    ends = engine.model.vocabulary.ends
+    return [
+        {
+            **_sampled(one.token, one.logprob, engine),
+            "top_probs": [_sampled(token, logprob, engine) for token, logprob in one.top],
+        }
+        for one in told
+        if not ends(one.token)
+    ]
+
+
 def text_logprobs(told: Sequence[TokenLogprob], engine: Engine, offset: int) -> dict[str, Any]:
     """`logprobs` of a completion.
 
@@ -97,10 +111,13 @@ def token_text(token: int, engine: Engine) -> str:
 
 
 def _token(token: int, logprob: float, engine: Engine) -> dict[str, Any]:
+    return {**_named(token, engine), "logprob": max(logprob, _LEAST)}
+
+
+def _sampled(token: int, logprob: float, engine: Engine) -> dict[str, Any]:
+    return {**_named(token, engine), "prob": math.exp(logprob)}
+
+
+def _named(token: int, engine: Engine) -> dict[str, Any]:
     data = engine.model.vocabulary.piece(token, special=True)
-    return {
-        "id": token,
-        "token": data.decode("utf-8", "replace"),
-        "bytes": list(data),
-        "logprob": max(logprob, _LEAST),
-    }
+    return {"id": token, "token": data.decode("utf-8", "replace"), "bytes": list(data)}

@@ -42,7 +42,7 @@ class Guard:
             "localhost",
             own,
             f"{own.partition('.')[0]}.local",
-            options.host.lower(),
+            *(host.lower() for host in options.hosts),
             *(name.lower() for name in options.allowed_hosts),
         }
         self._key = None if options.api_key is None else options.api_key.encode()

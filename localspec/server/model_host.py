@@ -40,6 +40,8 @@ class Offer:
     Attributes:
         opener: opens it.
         name: what clients call it; None takes its file's name, once it is open.
+        aliases: all names that the user gave it, `name` among them.
+        tags: words about it that clients are told.
         reference: another name it goes by: what the user typed.
         path: its file, where that is known before it is open.
         options: how it is opened.
@@ -49,6 +51,8 @@ class Offer:
 
     opener: Opener
     name: str | None = None
+    aliases: tuple[str, ...] = ()
+    tags: tuple[str, ...] = ()
     reference: str | None = None
     path: Path | None = None
     options: ModelOptions = field(default_factory=ModelOptions)
@@ -157,7 +161,7 @@ class ModelHost:
 
     def goes_by(self, name: str) -> bool:
         """Whether a client that says this means this model."""
-        return name in (self.name, self.offer.reference)
+        return name in (self.name, self.offer.reference, *self.offer.aliases)
 
     async def load(self) -> None:
         """Open the model; whether that went well is for `opened` and `error` to say."""

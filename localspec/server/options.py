@@ -18,7 +18,7 @@ class ServerOptions:
     """Where to listen, whom to answer, and how much of everything a client gets.
 
     Attributes:
-        host: address or name to listen at.
+        host: address or name to listen at; several with commas between them.
         port: 0 takes a free one.
         api_key: what clients have to show; None lets everybody in that reaches the port.
         insecure: listen beyond this machine without a key.
@@ -27,8 +27,12 @@ class ServerOptions:
         allowed_hosts: names under which it is known, besides addresses and those of this machine.
         max_queue: answers that may wait for their turn.
         max_tokens: longest answer to requests that do not say; None goes on to the context's end.
+        context_shift: have an answer go on without the oldest of the text where the context is
+            full, instead of ending there.
         slot_save_path: folder in which clients may keep what was read of conversations; None for
             nowhere.
+        slots: tell at /slots what every slot does.
+        ui: have a page at /.
         thinking: whether models think before they answer, where they may and nobody says.
         log_prompts: write prompts into the log.
         body: most bytes of a request.
@@ -50,7 +54,10 @@ class ServerOptions:
     allowed_hosts: tuple[str, ...] = ()
     max_queue: int = 64
     max_tokens: int | None = None
+    context_shift: bool = False
     slot_save_path: Path | None = None
+    slots: bool = True
+    ui: bool = True
     thinking: bool = True
     log_prompts: bool = False
     body: int = 4 << 20
@@ -61,8 +68,13 @@ class ServerOptions:
     write_timeout: float = 30.0
     drain: float = 30.0
 
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """All addresses and names of `host`."""
+        return tuple(host.strip() for host in self.host.split(","))
+
     def __post_init__(self) -> None:
-        if not self.host or not self.host.isprintable():
+        if not all(host and host.isprintable() for host in self.hosts):
             raise UsageError("host is empty or no name. Give an address, such as 127.0.0.1.")
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port is {self.port}. Give 1 to 65535, or 0 for a free one.")
@@ -82,10 +94,11 @@ class ServerOptions:
                     f"cors is '{origin}'. Give an origin such as http://localhost:3000, localhost "
                     "for all of this machine, or *."
                 )
-        if self.api_key is None and not self.insecure and not is_loopback(self.host):
+        open_to_others = [host for host in self.hosts if not is_loopback(host)]
+        if self.api_key is None and not self.insecure and open_to_others:
             raise UsageError(
-                f"Whoever reaches {self.host} could use the model. Give a key with --api-key or "
-                "LOCALSPEC_API_KEY, or say --insecure."
+                f"Whoever reaches {open_to_others[0]} could use the model. Give a key with "
+                "--api-key or LOCALSPEC_API_KEY, or say --insecure."
             )
 
 

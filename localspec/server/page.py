@@ -15,6 +15,7 @@ from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
 from localspec.server.events import Streamed, event
+from localspec.server.failures import ApiError
 from localspec.server.service import Service
 
 PAGE = Path(__file__).with_name("page.html")
@@ -24,6 +25,7 @@ _PAUSE = 1.0
 
 async def page(service: Service, request: Request) -> Response:
     """The page itself; what it shows comes by `events`."""
+    _require_ui(service)
     nonce = secrets.token_urlsafe(16)
     html = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
     policy = (
@@ -37,6 +39,7 @@ async def page(service: Service, request: Request) -> Response:
 
 async def events(service: Service, request: Request) -> ASGIApp:
     """The state of the server, every second."""
+    _require_ui(service)
     service.require_started()
 
     async def states() -> AsyncGenerator[bytes, None]:
@@ -48,6 +51,16 @@ async def events(service: Service, request: Request) -> ASGIApp:
                 continue
 
     return Streamed(states(), lambda: None)
+
+
+def _require_ui(service: Service) -> None:
+    """Return where there is a page.
+
+    Raises:
+        ApiError: the server was told to have none.
+    """
+    if not service.options.ui:
+        raise ApiError(404, "There is no page here. Start the server without --no-ui.")
 
 
 def state(service: Service) -> dict[str, Any]:

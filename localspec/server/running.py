@@ -28,20 +28,35 @@ logger = logging.getLogger("localspec.server")
 _BACKLOG = 128
 
 
-def listen(options: ServerOptions) -> socket.socket:
-    """A socket at the host and port of the options.
+def listen(options: ServerOptions) -> list[socket.socket]:
+    """Sockets at the hosts and the port of the options.
 
     Raises:
         LocalspecError: somebody else has the port.
         UsageError: there is no such host here.
     """
+    found: list[socket.socket] = []
     try:
-        found = socket.getaddrinfo(
-            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )
+        for host in options.hosts:
+            port = found[0].getsockname()[1] if found else options.port
+            found.append(_listen(host, port))
+    except BaseException:
+        _close(found)
+        raise
+    return found
+
+
+def _close(listeners: Sequence[socket.socket]) -> None:
+    for one in listeners:
+        one.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except (OSError, UnicodeError):
         raise UsageError(
-            f"There is no host '{options.host}'. Give an address of this machine with --host."
+            f"There is no host '{host}'. Give an address of this machine with --host."
         ) from None
     # A name may stand for addresses of both kinds; clients try 127.0.0.1.
     family, _, _, _, address = min(found, key=lambda one: one[0] != socket.AF_INET)
@@ -52,27 +67,22 @@ def listen(options: ServerOptions) -> socket.socket:
         server.listen(_BACKLOG)
     except OSError as error:
         server.close()
-        raise _refused(options, error) from None
+        raise _refused(host, port, error) from None
     server.setblocking(False)
     return server
 
 
-def _refused(options: ServerOptions, error: OSError) -> LocalspecError:
+def _refused(host: str, port: int, error: OSError) -> LocalspecError:
     if error.errno == errno.EADDRINUSE:
         return LocalspecError(
-            f"Port {options.port} of {options.host} is taken. Give another one with --port, or 0 "
-            "for any."
+            f"Port {port} of {host} is taken. Give another one with --port, or 0 for any."
         )
     if error.errno == errno.EACCES:
-        return LocalspecError(
-            f"Port {options.port} is for the system. Give one above 1023 with --port."
-        )
+        return LocalspecError(f"Port {port} is for the system. Give one above 1023 with --port.")
     if error.errno == errno.EADDRNOTAVAIL:
-        return UsageError(
-            f"This machine has no address {options.host}. Give one of its own with --host."
-        )
+        return UsageError(f"This machine has no address {host}. Give one of its own with --host.")
     return LocalspecError(
-        f"Nothing can listen at {options.host}: {error.strerror}. Give another --host or --port."
+        f"Nothing can listen at {host}: {error.strerror}. Give another --host or --port."
     )
 
 
@@ -147,17 +157,21 @@ def serve(
     uvicorn_log = logging.getLogger("uvicorn")
     uvicorn_log.handlers, uvicorn_log.propagate = [_Forward()], False
     uvicorn_log.setLevel(logging.WARNING)
-    with contextlib.closing(listen(options)) as listener:
-        host, port = listener.getsockname()[:2]
-        listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        return asyncio.run(_serve(options, offers, defaults, listener, ready))
+    listeners = listen(options)
+    try:
+        for listener in listeners:
+            host, port = listener.getsockname()[:2]
+            listening(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        return asyncio.run(_serve(options, offers, defaults, listeners, ready))
+    finally:
+        _close(listeners)
 
 
 async def _serve(
     options: ServerOptions,
     offers: Sequence[Offer],
     defaults: SamplingParams,
-    listener: socket.socket,
+    listeners: list[socket.socket],
     ready: Callable[[Opened], None],
 ) -> bool:
     common = Common(options, defaults, Models(offers, options.max_queue, ready))
@@ -180,7 +194,7 @@ async def _serve(
     server.draining = common.draining
     starting = asyncio.ensure_future(_start(common.models, server))
     try:
-        await server.serve(sockets=[listener])
+        await server.serve(sockets=listeners)
     finally:
         # What still runs has nobody to answer to.
         for host in common.models.hosts:

@@ -14,6 +14,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from localspec import Engine, SamplingParams, __version__
+from localspec.decoding.session import ContextShift
 from localspec.llama.model import Model
 from localspec.server.activity import Activity, Traffic
 from localspec.server.answer import Answers, Ask, prepared
@@ -23,6 +24,7 @@ from localspec.server.gate import Gate
 from localspec.server.model_host import ModelHost
 from localspec.server.models import Models
 from localspec.server.options import ServerOptions
+from localspec.server.reading import ReadingReports
 from localspec.server.wire import length_of
 
 logger = logging.getLogger("localspec.server")
@@ -152,11 +154,13 @@ class Service:
         """Variables for the model's template: what a request says, and what llama.cpp tells
         templates besides: today's date (Llama 3 would believe in one of 2024), and whether models
         that may think before they answer are to, as templates differ in what they take silence
-        for."""
+        for. FireFunction's wants its tools as a text of its own; it is told of them as models are
+        that know none."""
         today = datetime.now()
         return {
             "date_string": today.strftime("%d %b %Y"),
             "datetime": today.strftime("%b %d %Y"),
+            "functions": "",
             "enable_thinking": self.options.thinking,
             **(said or {}),
         }
@@ -170,6 +174,16 @@ class Service:
         found = length_of(asked)
         return self.options.max_tokens if found is None else found
 
+    def shift(self, keep: int | None, discard: int | None = None) -> ContextShift | None:
+        """What leaves a context that is full, None where answers end there (`--context-shift`).
+
+        Args:
+            keep, discard: what a request says, llama.cpp's n_keep and n_discard.
+        """
+        if not self.options.context_shift:
+            return None
+        return ContextShift(max(-1, keep or 0), max(0, discard or 0))
+
     async def begin(self, engine: Engine, asks: Sequence[Ask]) -> Answers:
         """Have some answers written; the prompts are checked before they queue.
 
@@ -177,7 +191,10 @@ class Service:
             ApiError: the queue is full.
             LocalspecError: one of them cannot be answered.
         """
-        streams = [await prepared(engine, ask) for ask in asks]
+        reports = [ReadingReports() if ask.reports else None for ask in asks]
+        streams = [
+            await prepared(engine, ask, told) for ask, told in zip(asks, reports, strict=True)
+        ]
         if self.options.log_prompts:
             for stream in streams:
                 pieces = b"".join(engine.token_bytes(token) for token in stream.context)
@@ -188,4 +205,5 @@ class Service:
             host.gate,
             host.activity,
             lambda number: host.answered(asks[number], streams[number]),
+            reports,
         )

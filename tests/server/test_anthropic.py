@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Literal
 
 import anthropic
 import openai
 import pytest
+from pydantic import BaseModel
 
 from tests.server.process import Running
 
@@ -91,6 +92,27 @@ def test_a_tool(claude: anthropic.Anthropic, choice: Any) -> None:
         model="any", max_tokens=8, messages=goes_on, tools=[TOOL], tool_choice={"type": "none"}
     )
     assert after.content[0].type == "text"
+
+
+def test_structured_output(claude: anthropic.Anthropic) -> None:
+    """By a schema or a pydantic model, whole and streamed; a grammar holds the answer to it."""
+
+    class Pet(BaseModel):
+        species: Literal["fox", "bear"]
+        legs: Literal[2, 4]
+
+    asked: Any = {"model": "any", "max_tokens": 60, "messages": ASK}
+    pet = claude.messages.parse(**asked, output_format=Pet).parsed_output
+    assert isinstance(pet, Pet)
+    config: Any = {"format": {"type": "json_schema", "schema": Pet.model_json_schema()}}
+    with claude.messages.stream(**asked, output_config=config) as stream:
+        assert Pet.model_validate_json("".join(stream.text_stream)) == pet
+    before = claude.messages.create(**asked, extra_body={"output_format": config["format"]})
+    assert before.content[0].type == "text"
+    assert Pet.model_validate_json(before.content[0].text) == pet
+    called: Any = {"tools": [TOOL], "output_config": config}
+    with pytest.raises(anthropic.BadRequestError):
+        claude.messages.create(**asked, **called, tool_choice={"type": "any"})
 
 
 def test_counting(claude: anthropic.Anthropic) -> None:

@@ -60,6 +60,7 @@ def test_a_port_that_is_taken() -> None:
         (("--host", "no.such.host.invalid", "--insecure"), 2, "There is no host"),
         (("--host", "192.0.2.1", "--insecure"), 2, "no address 192.0.2.1"),
         (("--host", "0.0.0.0"), 2, "--api-key"),
+        (("--host", "127.0.0.1,"), 2, "host is empty"),
         (("--port", "70000"), 2, "port is 70000"),
         (("--api-key", ""), 2, "api-key is empty"),
         (("--cors", "nonsense"), 2, "cors is 'nonsense'"),
@@ -96,6 +97,18 @@ def test_without_the_extra() -> None:
 def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:
     with serving(tmp_path, "--host", "0.0.0.0", "--insecure") as server:
         assert not closed(server)
+
+
+def test_at_several_addresses(tmp_path: Path) -> None:
+    """One port at all of them; none is let in that is not this machine's without a key."""
+    assert "--api-key" in started("--host", "127.0.0.1,0.0.0.0").stderr
+    if not sys.platform.startswith("linux"):
+        pytest.skip("127.0.0.2 is an address of this machine on Linux alone")
+    with serving(tmp_path, "--host", "127.0.0.1, 127.0.0.2", "-t", "1") as server:
+        for host in ("127.0.0.1", "127.0.0.2"):
+            with socket.create_connection((host, server.port), 5) as connection:
+                connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
 SLOW = """

@@ -175,9 +175,11 @@ def test_metrics_are_what_prometheus_reads(server: Running) -> None:
     server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 20})
     text = server.get("/metrics").body.decode()
     name = r"[a-zA-Z_:][a-zA-Z0-9_:]*"
+    label = r'\w+="[^"]*"'
     for line in text.splitlines():
         assert re.fullmatch(
-            rf'# (HELP {name} .+|TYPE {name} (counter|gauge))|{name}(\{{\w+="[^"]*"\}})? [-+.e\d]+',
+            rf"# (HELP {name} .+|TYPE {name} (counter|gauge))"
+            rf"|{name}(\{{{label}(,{label})*\}})? [-+.e\d]+",
             line,
         ), line
     for known in (
@@ -187,4 +189,24 @@ def test_metrics_are_what_prometheus_reads(server: Running) -> None:
         "localspec:answers_total",
     ):
         assert server.metric(known) > 0, known
-    assert 'localspec:accepted_tokens_total{drafter="ngram"}' in text
+
+
+def test_drafts_are_counted_by_drafter_and_position_together(server: Running) -> None:
+    server.post("/v1/completions", {"prompt": "The fox, the fox, the fox, the", "max_tokens": 20})
+    text = server.get("/metrics").body.decode()
+    accepted, tested = (
+        {
+            (drafter, int(position)): int(count)
+            for drafter, position, count in re.findall(
+                rf'localspec:{name}_tokens_total\{{drafter="(.+)",position="(\d+)"\}} (\d+)', text
+            )
+        }
+        for name in ("accepted", "tested")
+    )
+    assert accepted["ngram", 0] > 0
+    assert accepted.keys() <= tested.keys()
+    assert all(0 <= count <= tested[one] for one, count in accepted.items())
+    by_position = re.findall(r'_accepted_tokens_per_pos_total\{position="(\d+)"\} (\d+)', text)
+    assert len(by_position) > 1
+    for position, count in by_position:
+        assert sum(n for (_, at), n in accepted.items() if at == int(position)) == int(count)

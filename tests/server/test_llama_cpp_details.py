@@ -24,8 +24,21 @@ def events(body: bytes) -> list[Any]:
 @pytest.fixture(scope="module")
 def small(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """Sampled by itself, plain decoding, and short answers unless somebody says otherwise."""
-    said = ("-c", "128", "-t", "1", "--drafter", "none", "-d", "none", "-n", "5", "--alias", "tale")
-    more = ("--cors", "localhost")
+    said = (
+        "-c",
+        "128",
+        "-t",
+        "1",
+        "--drafter",
+        "none",
+        "-d",
+        "none",
+        "-n",
+        "5",
+        "--alias",
+        "tale,fox",
+    )
+    more = ("--cors", "localhost", "--tags", "small,chat", "--no-slots", "--no-ui")
     with serving(tmp_path_factory.mktemp("small"), *said, *more) as running:
         yield running
 
@@ -44,6 +57,29 @@ def test_settings_are_told_with_the_answer(server: Running, engine: Engine) -> N
     assert settings["typical_p"] == 1.0
     assert settings["mirostat"] == 0
     assert told["prompt"] == "<|endoftext|>Once upon"
+
+
+def test_probabilities_behind_the_sampling(server: Running) -> None:
+    body = {"prompt": "Once upon", "n_predict": 8, "n_probs": 3, "seed": 1, "temperature": 0.8}
+    body |= {"post_sampling_probs": True, "ignore_eos": True, "top_k": 2, "top_p": 1.0, "min_p": 0}
+    told = server.post("/completion", body).json
+    found = told["completion_probabilities"]
+    assert len(found) == 8
+    for one in found:
+        tops = {top["id"]: top["prob"] for top in one["top_probs"]}
+        assert len(tops) == 2, "top_k leaves two tokens"
+        assert sum(tops.values()) == pytest.approx(1.0)
+        assert tops[one["id"]] == one["prob"] > 0
+    assert told["generation_settings"]["post_sampling_probs"] is True
+    streamed = events(server.post("/completion", {**body, "stream": True}).body)
+    ids = [one["id"] for part in streamed[:-1] for one in part["completion_probabilities"]]
+    assert ids == [token for part in streamed for token in part["tokens"]]
+    assert len(ids) == 8
+    certain = server.post("/completion", {**body, "temperature": 0}).json
+    assert all(
+        one["prob"] == 1.0 and len(one["top_probs"]) == 1
+        for one in certain["completion_probabilities"]
+    )
 
 
 def test_special_tokens_come_back_as_text(server: Running) -> None:
@@ -77,12 +113,26 @@ def test_how_long_answers_are_that_nobody_limits(small: Running) -> None:
     assert usage["completion_tokens"] <= 5
 
 
-def test_the_alias_is_what_clients_see(small: Running) -> None:
+def test_aliases_and_tags_are_what_clients_see(small: Running) -> None:
     (model,) = small.get("/v1/models").json["data"]
-    assert model["id"] == "tale"
-    assert small.get("/v1/models/tale").status == 200
+    assert model["id"] == "fox", "the first by the alphabet, as with llama-server"
+    assert (model["aliases"], model["tags"]) == (["fox", "tale"], ["chat", "small"])
+    assert small.get("/v1/models/fox").json == small.get("/v1/models/tale").json == model
     assert small.get("/v1/models/tale-13m-q8_0").status == 404
-    assert small.post("/completion", {"prompt": "x"}).json["model"] == "tale"
+    assert small.post("/completion", {"prompt": "x"}).json["model"] == "fox"
+
+
+def test_what_is_turned_off_is_not_there(small: Running, server: Running) -> None:
+    for path, status, option in (
+        ("/slots", 501, "--no-slots"),
+        ("/", 404, "--no-ui"),
+        ("/events", 404, "--no-ui"),
+    ):
+        reply = small.get(path)
+        assert reply.status == status
+        assert option in reply.json["error"]["message"]
+    assert server.get("/slots").status == server.get("/").status == 200
+    assert small.get("/health").status == 200
 
 
 def test_a_prompt_that_is_not_cached_gives_the_same_text_every_time(small: Running) -> None:
@@ -110,6 +160,15 @@ def test_an_answer_goes_on_where_it_was_begun(server: Running) -> None:
     assert server.post("/apply-template", {"messages": [ASK, begun]}).json["prompt"] == prompt
     claude = server.post("/v1/messages", {"messages": [ASK, begun], "max_tokens": 8}).json
     assert claude["content"][0]["text"] == raw
+
+
+def test_parts_of_what_an_answer_was_begun_with(server: Running) -> None:
+    parts = [{"type": "text", "text": text} for text in ("Once", "upon")]
+    messages = [{"role": role, "content": parts} for role in ("user", "assistant")]
+    prompt = server.post("/apply-template", {"messages": messages}).json["prompt"]
+    assert prompt == "<|user|>Once\nupon<|end|><|assistant|>Once\n\nupon"
+    whole = server.post("/apply-template", {"messages": [*messages, ASK]}).json["prompt"]
+    assert "<|assistant|>Once\nupon<|end|>" in whole, "a whole answer is a message as any"
 
 
 BOTH = {"add_generation_prompt": True, "continue_final_message": True}

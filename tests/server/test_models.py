@@ -180,6 +180,9 @@ def test_one_that_cannot_be_loaded_leaves_the_others(target_path: Path, tmp_path
     ("said", "told"),
     [
         (("--alias", "a", "--alias", "b"), "more names than models"),
+        (("-m", "demo", "-m", "demo", "--alias", "a,x", "--alias", "x,b"), "one name"),
+        (("--alias", "a,,b"), "alias is empty"),
+        (("--tags", "a", "--tags", "b"), "more tags than models"),
         (("-m", "demo", "-m", "demo"), "Name them with --alias"),
         (("-m", "demo", "-m", "demo", "--alias", "x", "--alias", "x"), "one name"),
         (("-m", "demo", "-m", "demo", "-d", "demo"), "-d auto"),

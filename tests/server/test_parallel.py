@@ -42,6 +42,7 @@ def test_two_are_written_at_once_and_the_third_waits(two: Running) -> None:
     wait_until(lambda: busy(two) == 2, "two are written")
     for thread in threads:
         thread.join(PATIENCE)
+    assert 1.0 < two.metric("llamacpp:n_busy_slots_per_decode") < 2.0
     assert all(said[prompt].startswith(prompt) for prompt in asked)
     two.wait_until_idle()
 

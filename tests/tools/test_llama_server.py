@@ -8,7 +8,7 @@ import pytest
 
 from localspec.gguf.reader import read_gguf
 from tools.llama_server import run, shim
-from tools.llama_server.models import INFILL, TARGET, model_file
+from tools.llama_server.models import INFILL, SPLIT, TARGET, model_file
 
 PRESET = ["--port", "8080", "--temp", "0.8", "--seed", "42", "--host", "127.0.0.1"]
 
@@ -22,7 +22,8 @@ def test_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found[found.index("-c") + 1] == "256"
     assert found[found.index("--max-tokens") + 1] == "64"
     assert found[found.index("--drafter") + 1] == "none"
-    assert "--no-think" in found
+    assert {"--no-think", "--no-slots"} <= {*found}
+    assert "--no-ui" not in found
     model = read_gguf(Path(found[found.index("-m") + 1]))
     assert "<|im_start|>" in (model.text("tokenizer.chat_template") or "")
 
@@ -46,6 +47,19 @@ def test_a_stand_in_has_marks_and_no_other_end(tmp_path: Path) -> None:
     assert tokens is not None
     assert tokens.index_of(b"<|end|>") is None
     assert tokens.index_of(b"<|fin|>") == 4
+
+
+def test_a_split_stand_in_is_the_model_in_parts(tmp_path: Path) -> None:
+    whole, split = (read_gguf(model_file(name, tmp_path)) for name in (TARGET, SPLIT))
+    assert [path.name[-19:] for path in split.parts] == [
+        f"-0000{number}-of-00003.gguf"[-19:] for number in (1, 2, 3)
+    ]
+    assert [one.name for one in split.tensors] == [one.name for one in whole.tensors]
+    assert {one.part for one in split.tensors} == {0, 1, 2}
+    assert split.weight_bytes == whole.weight_bytes
+    for mine, other in zip(whole.tensors, split.tensors, strict=True):
+        data = split.parts[other.part].read_bytes()[other.offset : other.offset + other.size]
+        assert data == whole.path.read_bytes()[mine.offset : mine.offset + mine.size]
 
 
 def test_reasons_go_by_names_of_tests() -> None:

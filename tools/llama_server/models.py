@@ -13,10 +13,11 @@ from pathlib import Path
 from localspec import paths
 from localspec.files import replacing
 from localspec.gguf.file import STRING, Array, Value
+from localspec.gguf.names import parts_of
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.writer import NewTensor, write_gguf
 
-TARGET, DRAFT, INFILL = "target", "draft", "infill"
+TARGET, DRAFT, INFILL, SPLIT = "target", "draft", "infill", "split"
 
 STAND_INS = {
     "ggml-org/test-model-stories260K": TARGET,
@@ -24,10 +25,12 @@ STAND_INS = {
     "ggml-org/test-model-stories260K-infill": INFILL,
     "stories15M_MOE-F16.gguf": TARGET,
     "stories15M-q4_0.gguf": DRAFT,
+    "tinyllamas/split/stories15M-q8_0-00001-of-00003.gguf": SPLIT,
 }
 """What stands in for what, by the name of a file or, without one, of a repository."""
 
-_UINT32 = 4
+_UINT16, _UINT32, _INT32 = 2, 4, 5
+_PARTS = 3
 
 TEMPLATES = {
     "chatml": "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] "
@@ -54,10 +57,12 @@ def model_file(name: str, folder: Path, *, template: str | None = None) -> Path:
     """The file of a stand-in.
 
     Args:
-        name: TARGET, DRAFT or INFILL.
+        name: TARGET, DRAFT, INFILL, or SPLIT for the first of the parts of one.
         folder: where files are made that there are not yet.
         template: jinja2 source, instead of the model's own.
     """
+    if name == SPLIT:
+        return _in_parts(model_file(TARGET, folder, template=template))
     own = paths.embedded(paths.EMBEDDED_DRAFT if name == DRAFT else paths.EMBEDDED_TARGET)
     marks = ["eos", "eot", *(("fim_pre", "fim_suf", "fim_mid") if name == INFILL else ())]
     added: dict[str, tuple[int, Value]] = {
@@ -98,3 +103,34 @@ def _changed_copy(source: Path, path: Path, added: Mapping[str, tuple[int, Value
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path) as partial:
         write_gguf(partial, values, kinds, tensors)
+
+
+def _in_parts(whole: Path) -> Path:
+    """A copy of a file in parts, as llama-gguf-split makes them; the first one."""
+    names = parts_of(f"{whole.stem}-00001-of-{_PARTS:05d}.gguf")
+    paths = [whole.with_name(name) for name in names]
+    if all(path.exists() for path in paths):
+        return paths[0]
+    file, data = read_gguf(whole), whole.read_bytes()
+    share = -(-len(file.tensors) // _PARTS)
+    for number, path in enumerate(paths):
+        tensors = [
+            NewTensor(one.name, one.shape, one.type, data[one.offset : one.offset + one.size])
+            for one in file.tensors[number * share : (number + 1) * share]
+        ]
+        # The writer makes whole files and leaves such keys out: written by names as long.
+        told = {
+            "_part.no": (_UINT16, number),
+            "_part.count": (_UINT16, _PARTS),
+            "_part.tensors.count": (_INT32, len(file.tensors)),
+        }
+        values = {**(file.metadata if number == 0 else {}), **{k: v for k, (_, v) in told.items()}}
+        kinds = {**file.kinds, **{key: kind for key, (kind, _) in told.items()}}
+        with replacing(path) as partial:
+            write_gguf(partial, values, kinds, tensors)
+            written = partial.read_bytes()
+            for key in told:
+                renamed = key.replace("_part.", "split.")
+                written = written.replace(key.encode(), renamed.encode(), 1)
+            partial.write_bytes(written)
+    return paths[0]

@@ -39,6 +39,7 @@ def command(arguments: list[str]) -> list[str]:
         found += ["--flash-attention", said.fa]
     for flag, value in (
         ("--alias", said.alias),
+        ("--tags", said.tags),
         ("--max-tokens", None if said.n_predict == "-1" else said.n_predict),
         ("--api-key", said.api_key),
         ("--slot-save-path", said.slot_save_path),
@@ -46,6 +47,9 @@ def command(arguments: list[str]) -> list[str]:
     ):
         if value is not None:
             found += [flag, value]
+    found += [flag for flag, on in (("--no-slots", said.no_slots), ("--no-ui", said.no_ui)) if on]
+    if said.context_shift:
+        found.append("--context-shift")
     if said.reasoning == "off":
         found.append("--no-think")
     return [*found, "-v"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -15,13 +14,20 @@ from starlette.types import ASGIApp
 from localspec import Engine
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Ask
-from localspec.server.anthropic.wire import Conversation, MessagesRequest, messages_in, tools_in
+from localspec.server.anthropic.wire import (
+    Conversation,
+    MessagesRequest,
+    messages_in,
+    schema_in,
+    tools_in,
+)
 from localspec.server.conversation import Message, Talk, Turn, turn_of
 from localspec.server.events import Streamed, as_json, event, while_there
-from localspec.server.failures import anthropic_body, as_api_error
+from localspec.server.failures import ApiError, anthropic_body, as_api_error
 from localspec.server.openai.chat_wire import messages_of
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.service import Service
+from localspec.server.tools import ToolChoice
 from localspec.server.wire import SamplingFields, sampling_of, stops_of
 
 _REASONS = {
@@ -43,8 +49,17 @@ async def messages(service: Service, request: Request) -> ASGIApp:
         max_tokens=service.longest(wanted.max_tokens),
         stop=stops_of(wanted.stop_sequences),
         sampling=sampling_of(fields, service.defaults, engine),
+        json_schema=schema_in(wanted),
+        shift=service.shift(None),
     )
-    turn = await _turn(service, engine, wanted, ask)
+    tools = tools_in(wanted)
+    if ask.json_schema is not None:
+        if tools.must:
+            raise ApiError(
+                400, "An output format and a required call of a tool exclude each other."
+            )
+        tools = ToolChoice()  # the format leaves no room for a call
+    turn = await _turn(service, engine, wanted, ask, tools)
     answers = await service.begin(engine, [turn.ask])
     reply = MessageReply(Talk(answers, turn), service.host.name)
     if wanted.stream:
@@ -59,18 +74,21 @@ async def messages(service: Service, request: Request) -> ASGIApp:
 async def count_tokens(service: Service, request: Request) -> ASGIApp:
     """How many tokens the prompt of a conversation has."""
     wanted = await service.read(request, Conversation)
-    turn = await _turn(service, await service.open(wanted.model), wanted, Ask(prompt=""))
+    engine = await service.open(wanted.model)
+    turn = await _turn(service, engine, wanted, Ask(prompt=""), tools_in(wanted))
     assert isinstance(turn.ask.prompt, Tokens)
     counted = {"input_tokens": len(turn.ask.prompt)}
     return Response(as_json(counted), media_type="application/json")
 
 
-async def _turn(service: Service, engine: Engine, wanted: Conversation, ask: Ask) -> Turn:
+async def _turn(
+    service: Service, engine: Engine, wanted: Conversation, ask: Ask, tools: ToolChoice
+) -> Turn:
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
     thinking = wanted.thinking
     said = None if thinking is None else {"enable_thinking": thinking.type != "disabled"}
     more = service.variables(said)
-    return await turn_of(engine, told, replace(ask), tools_in(wanted), more=more)
+    return await turn_of(engine, told, ask, tools, more=more)
 
 
 class MessageReply:

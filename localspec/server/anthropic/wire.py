@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -48,6 +48,15 @@ class Thinking(Record):
     type: str
 
 
+class OutputFormat(Record):
+    type: Literal["json_schema"]
+    schema_: Annotated[dict[str, Any], Field(alias="schema")]
+
+
+class OutputConfig(Record):
+    format: OutputFormat | None = None
+
+
 class Conversation(Record):
     """What messages and the counting of their tokens have in common."""
 
@@ -62,10 +71,27 @@ class Conversation(Record):
 class MessagesRequest(Conversation):
     max_tokens: Annotated[int, Field(ge=1)]
     stop_sequences: list[str] | None = None
+    output_config: OutputConfig | None = None
+    output_format: OutputFormat | None = None
+    """What it was called before."""
     stream: bool | None = None
     temperature: Annotated[float, Field(ge=0.0, le=100.0)] | None = None
     top_p: Probability | None = None
     top_k: Annotated[int, Field(ge=0, le=1_000_000)] | None = None
+
+
+def schema_in(wanted: MessagesRequest) -> str | None:
+    """The JSON schema that the answer has to match, as text.
+
+    Raises:
+        ApiError: it is too large.
+    """
+    form = wanted.output_config.format if wanted.output_config else None
+    form = form or wanted.output_format
+    if form is None:
+        return None
+    require_bounded(form.schema_)
+    return json.dumps(form.schema_)
 
 
 def messages_in(wanted: Conversation) -> list[Message]:

@@ -9,15 +9,16 @@ from pydantic import Field
 from starlette.requests import Request
 from starlette.types import ASGIApp
 
-from localspec import Engine
+from localspec import Chunk, Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Answers, Ask
 from localspec.server.events import Streamed, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
-from localspec.server.figures import chat_logprobs, timings
+from localspec.server.figures import chat_logprobs, sampled_probs, timings
 from localspec.server.llama_cpp.texts import prompt_of, reply, settings_of
 from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of
+from localspec.server.reading import Reading
 from localspec.server.service import Service
 from localspec.server.wire import MOST_CHOICES, Record, sampling_of, stops_of
 
@@ -62,8 +63,6 @@ async def written(
     """The reply for prompts."""
     if not 0 < len(prompts) <= MOST_CHOICES:
         raise ApiError(400, f"Give 1 to {MOST_CHOICES} prompts.", param="prompt")
-    if wanted.post_sampling_probs:
-        raise ApiError(400, "post_sampling_probs is not supported.", param="post_sampling_probs")
     schema = schema_of(wanted)
     # A length of 0 reads the prompt, for the sake of the cache; one token does as well.
     nothing = wanted.longest == 0
@@ -76,7 +75,10 @@ async def written(
             grammar=grammar_of(wanted),
             json_schema=schema,
             logprobs=wanted.n_probs or None,
+            as_sampled=bool(wanted.post_sampling_probs),
             reuse=wanted.cache_prompt is not False,
+            shift=service.shift(wanted.n_keep, wanted.n_discard),
+            reports=wanted.reports,
         )
         for number, prompt in enumerate(prompts)
     ]
@@ -136,7 +138,7 @@ class CompletionReply:
     async def whole(self) -> list[dict[str, Any]]:
         """All of them, once they are said."""
         async for number, chunk in self._answers.chunks():
-            if chunk is not None and not self._silent:
+            if isinstance(chunk, Chunk) and not self._silent:
                 self._texts[number] += chunk.text
                 self._tokens[number] += chunk.token_ids
                 self._end_if_late(number)
@@ -150,22 +152,15 @@ class CompletionReply:
             async for number, chunk in self._answers.chunks():
                 if chunk is None:
                     yield event(self._final(number, streamed=True))
+                elif isinstance(chunk, Reading):
+                    progress = {"prompt_progress": chunk.as_llama_cpp()}
+                    yield event({**self._part(number), **progress})
                 elif not self._silent:
                     self._texts[number] += chunk.text
                     self._tokens[number] += chunk.token_ids
-                    part: dict[str, Any] = {
-                        "index": number,
-                        "content": chunk.text,
-                        "tokens": list(chunk.token_ids),
-                        "stop": False,
-                        "id_slot": 0,
-                        "tokens_predicted": len(self._tokens[number]),
-                        "tokens_evaluated": self._answers.streams[number].stats.prompt_tokens,
-                    }
+                    part = self._part(number, chunk)
                     if chunk.step is not None and chunk.step.logprobs:
-                        part["completion_probabilities"] = chat_logprobs(
-                            chunk.step.logprobs, self._engine
-                        )
+                        part["completion_probabilities"] = self._probabilities(chunk.step.logprobs)
                     if self._wanted.timings_per_token:
                         part["timings"] = timings(self._answers.streams[number].stats)
                     if chunk.text or chunk.token_ids:
@@ -173,6 +168,22 @@ class CompletionReply:
                     self._end_if_late(number)
         except Exception as error:
             yield event(openai_body(as_api_error(error)))
+
+    def _part(self, number: int, chunk: Chunk | None = None) -> dict[str, Any]:
+        """An event of an answer that goes on."""
+        return {
+            "index": number,
+            "content": "" if chunk is None else chunk.text,
+            "tokens": [] if chunk is None else list(chunk.token_ids),
+            "stop": False,
+            "id_slot": 0,
+            "tokens_predicted": len(self._tokens[number]),
+            "tokens_evaluated": self._answers.streams[number].stats.prompt_tokens,
+        }
+
+    def _probabilities(self, told: Sequence[TokenLogprob]) -> list[dict[str, Any]]:
+        shape = sampled_probs if self._wanted.post_sampling_probs else chat_logprobs
+        return shape(told, self._engine)
 
     def _end_if_late(self, number: int) -> None:
         most, stream = self._wanted.t_max_predict_ms, self._answers.streams[number]
@@ -200,11 +211,14 @@ class CompletionReply:
             "generation_settings": {
                 **settings_of(ask.sampling),
                 "seed": stats.seed,
+                "n_keep": self._wanted.n_keep or 0,
+                "n_discard": self._wanted.n_discard or 0,
                 "n_predict": longest,
                 "max_tokens": longest,
                 "stop": list(ask.stop),
                 "stream": streamed,
                 "n_probs": self._wanted.n_probs or 0,
+                "post_sampling_probs": bool(self._wanted.post_sampling_probs),
                 "grammar": ask.grammar or "",
                 "ignore_eos": bool(self._wanted.ignore_eos),
                 "timings_per_token": bool(self._wanted.timings_per_token),
@@ -218,7 +232,7 @@ class CompletionReply:
             "timings": timings(stats),
         }
         if self._told[number]:
-            found["completion_probabilities"] = chat_logprobs(self._told[number], self._engine)
+            found["completion_probabilities"] = self._probabilities(self._told[number])
         return _picked(found, self._wanted.response_fields)
 
 

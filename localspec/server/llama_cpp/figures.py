@@ -9,6 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec import Engine
+from localspec.server.failures import ApiError
 from localspec.server.llama_cpp.texts import reply
 from localspec.server.service import Service
 
@@ -17,7 +18,13 @@ _SIZES = (1, 2, 3, 4, 8, 16)
 
 
 async def slots(service: Service, request: Request) -> Response:
-    """What every slot does. Prompts and answers are not told."""
+    """What every slot does. Prompts and answers are not told.
+
+    Raises:
+        ApiError: the server was told not to say that.
+    """
+    if not service.options.slots:
+        raise ApiError(501, "Slots are not told here. Start the server without --no-slots.")
     engine = service.engine()
     found = []
     for number in range(service.gate.slots):
@@ -74,7 +81,7 @@ def _llama_cpp(service: Service) -> Iterator[str]:
         ),
         "requests_processing": ("Answers that are written.", gate.running),
         "requests_deferred": ("Answers that wait.", gate.waiting),
-        "n_busy_slots_per_decode": ("Busy slots per pass.", 1 if totals.passes else 0),
+        "n_busy_slots_per_decode": ("Busy slots per pass.", _ratio(totals.steps, totals.rounds)),
     }
     for name, (about, value) in counters.items():
         yield from _metric(f"llamacpp:{name}", "counter", about, [({}, value)])
@@ -109,14 +116,22 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
         "HTTP requests answered with an error.",
         [({}, service.common.traffic.refused)],
     )
-    for name in ("drafted", "tested", "accepted"):
+    drafters = sorted(totals.by_drafter.items())
+    yield from _metric(
+        "localspec:drafted_tokens_total",
+        "counter",
+        "Tokens drafted, by who proposed them.",
+        [({"drafter": source}, counts.drafted) for source, counts in drafters],
+    )
+    for name in ("tested", "accepted"):
         yield from _metric(
             f"localspec:{name}_tokens_total",
             "counter",
-            f"Tokens {name}, by who proposed them.",
+            f"Tokens {name}, by who proposed them and their position in the draft, from 0.",
             [
-                ({"drafter": source}, getattr(counts, name))
-                for source, counts in sorted(totals.by_drafter.items())
+                ({"drafter": source, "position": str(position)}, count)
+                for source, counts in drafters
+                for position, count in enumerate(getattr(counts, f"{name}_per_position"))
             ],
         )
     curve = engine.profile.target

@@ -166,7 +166,7 @@ def text_of_tokens(tokens: list[int], engine: Engine) -> str:
 
 def prompt_of(stream: Stream, engine: Engine) -> str:
     """The prompt of an answer as the model reads it, special tokens included."""
-    return text_of_tokens(list(stream.context[: stream.stats.prompt_tokens]), engine)
+    return text_of_tokens(list(stream.prompt), engine)
 
 
 def _piece(token: int, engine: Engine) -> str | list[int]:

@@ -32,6 +32,7 @@ class Options(Record):
     seed: int | None = None
     stop: str | list[str] | None = None
     num_predict: int | None = None
+    num_keep: int | None = None
     repeat_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
     repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
     presence_penalty: Finite | None = None
@@ -87,13 +88,14 @@ def ask_of(service: Service, engine: Engine, wanted: Asking) -> Ask:
     if wanted.images:
         raise ApiError(400, "The model reads text only. Leave the images out.")
     options = wanted.options or Options()
-    fields = SamplingFields(**options.model_dump(exclude={"stop", "num_predict"}))
+    fields = SamplingFields(**options.model_dump(exclude={"stop", "num_predict", "num_keep"}))
     return Ask(
         prompt="",
         max_tokens=service.longest(options.num_predict),
         stop=stops_of(options.stop),
         sampling=sampling_of(fields, service.defaults, engine),
         json_schema=_schema(wanted.format),
+        shift=service.shift(options.num_keep),
     )
 
 

@@ -76,6 +76,8 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         logprobs=(wanted.top_logprobs or 0) if wanted.logprobs else None,
         prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
         reuse=wanted.cache_prompt is not False,
+        shift=service.shift(wanted.n_keep, wanted.n_discard),
+        reports=wanted.reports,
     )
     messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
     return await turn_of(
@@ -158,6 +160,9 @@ class ChatReply:
         message = self._messages[part.number]
         found = []
         told = list(part.told)
+        if part.reading is not None:
+            progress = {"prompt_progress": part.reading.as_llama_cpp()}
+            found.append(self._chunk(part.number, {}, more=progress))
         for piece in part.pieces or ([Text("")] if told else []):
             message.add(piece)
             delta = _delta(piece, message.calls)

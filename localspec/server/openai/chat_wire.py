@@ -100,12 +100,20 @@ class Answering(SamplingFields):
     timings_per_token: bool | None = None
     cache_prompt: bool | None = None
     id_slot: int | None = None
+    return_progress: bool | None = None
+    n_keep: int | None = None
+    n_discard: int | None = None
 
     @property
     def longest(self) -> int | None:
         """The longest answer, by the first of its names that was given."""
         given = (self.max_completion_tokens, self.max_tokens, self.n_predict)
         return next((value for value in given if value is not None), None)
+
+    @property
+    def reports(self) -> bool:
+        """Whether it is to be told how far the prompt is read, which only a stream can."""
+        return bool(self.stream and self.return_progress)
 
 
 class ChatRequest(Answering):
@@ -130,8 +138,11 @@ class CountRequest(Record):
     chat_template_kwargs: dict[str, Any] | None = None
 
 
-def text_of(content: Content | None) -> str:
-    """The text of a message, its parts joined by line breaks.
+def text_of(content: Content | None, *, between: str = "\n") -> str:
+    """The text of a message.
+
+    Args:
+        between: stands between its parts.
 
     Raises:
         ApiError: a part that is no text.
@@ -146,7 +157,7 @@ def text_of(content: Content | None) -> str:
                 f"'{part.type[:40]}'. Leave it out.",
                 param="messages",
             )
-    return "\n".join(part.text or part.refusal or "" for part in content)
+    return between.join(part.text or part.refusal or "" for part in content)
 
 
 def messages_of(messages: Sequence[Message], *, knows_tools: bool) -> list[dict[str, Any]]:
@@ -158,7 +169,10 @@ def messages_of(messages: Sequence[Message], *, knows_tools: bool) -> list[dict[
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
-        one: dict[str, Any] = {"role": role, "content": text_of(message.content)}
+        # A beginning of the answer has its parts in paragraphs, as llama-server goes on with it.
+        begun = message is messages[-1] and role == "assistant" and not message.tool_calls
+        text = text_of(message.content, between="\n\n" if begun else "\n")
+        one: dict[str, Any] = {"role": role, "content": text}
         if message.tool_calls:
             calls = [_call_of(call) for call in message.tool_calls]
             if knows_tools:

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from localspec import Engine
+from localspec import Chunk, Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Answers, Ask
@@ -20,6 +20,7 @@ from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import text_logprobs, timings, usage
 from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of, text_of
+from localspec.server.reading import Reading
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import MOST_CHOICES, sampling_of, stops_of
 
@@ -55,6 +56,8 @@ async def completions(service: Service, request: Request) -> ASGIApp:
             logprobs=wanted.logprobs,
             prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
             reuse=wanted.cache_prompt is not False,
+            shift=service.shift(wanted.n_keep, wanted.n_discard),
+            reports=wanted.reports,
         )
         for prompt in prompts
         for number in range(each)
@@ -122,7 +125,7 @@ class CompletionReply:
     async def whole(self) -> dict[str, Any]:
         """The reply, once all is said."""
         async for number, chunk in self._answers.chunks():
-            if chunk is not None:
+            if isinstance(chunk, Chunk):
                 self._texts[number] += chunk.text
                 if chunk.step is not None:
                     self._told[number].extend(chunk.step.logprobs)
@@ -148,6 +151,10 @@ class CompletionReply:
                     choice = self._choice(number, "", (), 0, complete=True)
                     figures = timings(self._answers.streams[number].stats)
                     yield self._event(choice, timings=figures)
+                    continue
+                if isinstance(chunk, Reading):
+                    choice = self._choice(number, "", (), 0, complete=False)
+                    yield self._event(choice, prompt_progress=chunk.as_llama_cpp())
                     continue
                 told = chunk.step.logprobs if chunk.step is not None else ()
                 if chunk.text or told:

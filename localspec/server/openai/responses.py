@@ -43,6 +43,7 @@ async def responses(service: Service, request: Request) -> ASGIApp:
         max_tokens=service.longest(wanted.max_output_tokens),
         sampling=sampling_of(fields, service.defaults, engine),
         json_schema=schema,
+        shift=service.shift(None),
     )
     told = messages_of(messages_in(wanted), knows_tools=engine.prompts.knows_tools)
     turn = await turn_of(

@@ -1,0 +1,140 @@
+"""Prompts that take a while to be read, and answers that are longer than the context."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from localspec import GenerationStats, Stream
+from localspec.server.reading import Reading, ReadingReports
+from tests.server.process import Running, serving
+
+SENTENCE = "The fox and the bird went to the river. "
+LONG = SENTENCE * 60
+
+
+@pytest.fixture(scope="module")
+def shifting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    arguments = (
+        *("-c", "768", "-t", "1", "--temp", "0", "--context-shift"),
+        *("--parallel", "2", "--drafter", "none"),
+    )
+    with serving(tmp_path_factory.mktemp("shifting"), *arguments) as running:
+        yield running
+
+
+def events(server: Running, path: str, body: dict[str, Any]) -> list[Any]:
+    told = server.post(path, {**body, "stream": True}).body.decode().split("\n\n")
+    return [json.loads(one[6:]) for one in told if one.startswith("data: {")]
+
+
+ENDLESS = {"ignore_eos": True}
+
+
+def test_an_answer_goes_on_behind_a_full_context(shifting: Running) -> None:
+    said = shifting.post("/completion", {"prompt": "Once", "n_predict": 900, **ENDLESS}).json
+    assert said["timings"]["predicted_n"] == 900
+    assert said["truncated"] is True
+    assert said["prompt"].endswith("Once")
+
+
+@pytest.mark.parametrize(("keep", "kept"), [(0, range(2)), (100, range(99, 103)), (-1, None)])
+def test_what_it_keeps_is_for_the_request_to_say(
+    shifting: Running, keep: int, kept: range | None
+) -> None:
+    """What the next answer to the prompt finds of it is what was left."""
+    shifting.post("/slots/0?action=erase", {})
+    prompt = "".join(f"{number} foxes went to the river. " for number in range(50))
+    asked = {"prompt": prompt, "n_keep": keep}
+    said = shifting.post("/completion", {**asked, "n_predict": 500, **ENDLESS}).json
+    assert said["generation_settings"]["n_keep"] == keep
+    again = shifting.post("/completion", {**asked, "n_predict": 1}).json["timings"]
+    whole = again["cache_n"] + again["prompt_n"]
+    assert whole > 300
+    assert again["cache_n"] in (range(whole - 1, whole) if kept is None else kept)
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "where"),
+    [
+        ("/v1/chat/completions", {"max_tokens": 90}, ("usage", "completion_tokens")),
+        ("/v1/messages", {"max_tokens": 90}, ("usage", "output_tokens")),
+        ("/v1/responses", {"max_output_tokens": 90}, ("usage", "output_tokens")),
+        (
+            "/api/chat",
+            {"options": {"num_predict": 90, "num_keep": -1}, "stream": False},
+            ("eval_count",),
+        ),
+    ],
+)
+def test_every_protocol_has_it(
+    shifting: Running, path: str, body: dict[str, Any], where: tuple[str, ...]
+) -> None:
+    """A prompt that leaves room for fewer tokens than a story of the embedded pair has."""
+    ask = [{"role": "user", "content": LONG + SENTENCE * 10 + "Tell me a story."}]
+    reply = shifting.post(path, {"messages": ask, "input": ask, **body})
+    assert reply.status == 200, reply.body
+    count = reply.json
+    for name in where:
+        count = count[name]
+    assert count > 60
+
+
+def test_a_prompt_that_does_not_fit_is_still_refused(shifting: Running) -> None:
+    reply = shifting.post("/completion", {"prompt": LONG * 4, "n_predict": 4})
+    assert reply.status == 400
+    assert reply.json["error"]["type"] == "exceed_context_size_error"
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"messages": [{"role": "user", "content": LONG}]}),
+        ("/v1/completions", {"prompt": LONG + "1"}),
+        ("/completion", {"prompt": LONG + "2"}),
+    ],
+)
+def test_how_far_a_prompt_is_read(shifting: Running, path: str, body: dict[str, Any]) -> None:
+    shifting.post("/slots/0?action=erase", {})
+    asked = {**body, "max_tokens": 3, "return_progress": True}
+    for cached in (False, True):
+        told = events(shifting, path, asked)
+        reading = [one["prompt_progress"] for one in told if "prompt_progress" in one]
+        text = [n for n, one in enumerate(told) if "prompt_progress" not in one]
+        assert [one["processed"] for one in reading] == sorted(
+            {one["processed"] for one in reading}
+        )
+        first, last = reading[0], reading[-1]
+        assert first["processed"] == first["cache"]
+        assert (first["cache"] > 0) is cached
+        assert last["processed"] == last["total"] > 600
+        assert {one["total"] for one in reading} == {last["total"]}
+        assert all(one["time_ms"] >= 0 for one in reading)
+        assert len(reading) >= (2 if cached else 3)
+        assert len([n for n in text if n > len(reading)]) >= 3, "the answer follows"
+
+
+def test_nobody_is_told_who_does_not_ask(shifting: Running) -> None:
+    told = events(shifting, "/completion", {"prompt": LONG, "n_predict": 2})
+    assert not any("prompt_progress" in one for one in told)
+    whole = shifting.post(
+        "/completion", {"prompt": LONG, "n_predict": 2, "return_progress": True}
+    ).json
+    assert "prompt_progress" not in whole
+
+
+def test_what_was_cached_counts_as_read() -> None:
+    told: list[Reading] = []
+    reports = ReadingReports()
+    stats = GenerationStats(prompt_tokens=100, cached_tokens=40)
+    reports.connect(cast("Stream", SimpleNamespace(stats=stats)), told.append)
+    for done in (20, 40, 40):
+        reports(done, 60)
+    reports.finish()
+    assert [(one.cached, one.processed, one.total) for one in told] == [
+        (40, processed, 100) for processed in (40, 60, 80, 100)
+    ]
