@@ -16,6 +16,7 @@ from localspec.cli.output import Console
 from localspec.errors import UsageError
 
 if TYPE_CHECKING:
+    from localspec.chat.conversation import Conversation
     from localspec.llama.vocabulary import Vocabulary
     from localspec.retrieval.learning import VocabularyFacts
     from localspec.retrieval.manifest import Manifest
@@ -176,10 +177,24 @@ def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, VocabularyF
 
 def _conversations() -> Iterator[tuple[str, list[str]]]:
     """The names of all conversations, and what was said in them."""
+    from localspec.retrieval.manifest import CONVERSATION
+
+    for conversation in conversations():
+        messages = [m.content for m in conversation.messages.values() if m.content]
+        if messages:
+            yield CONVERSATION + conversation.id, messages
+
+
+def conversations() -> Iterator[Conversation]:
+    """All of the history.
+
+    Raises:
+        UsageError: there is none.
+        HistoryError: it cannot be read.
+    """
     from localspec import paths
     from localspec.errors import HistoryError
     from localspec.history.history import History
-    from localspec.retrieval.manifest import CONVERSATION
 
     if not paths.history_file().exists():
         raise UsageError("There is no history yet. `localspec chat` begins one.")
@@ -188,10 +203,7 @@ def _conversations() -> Iterator[tuple[str, list[str]]]:
         if store.trouble is not None:
             raise HistoryError(store.trouble.text)
         for summary in store.list(limit=1_000_000):
-            conversation = store.load(summary.id)
-            messages = [m.content for m in conversation.messages.values() if m.content]
-            if messages:
-                yield CONVERSATION + summary.id, messages
+            yield store.load(summary.id)
     finally:
         store.close()
 

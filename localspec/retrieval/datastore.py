@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -67,26 +67,27 @@ class Snapshot:
         """How much was learned."""
         return sum(segment.count for segment in self.segments)
 
-    def longest(self, ending: Sequence[int]) -> list[Occurrences]:
+    def longest(self, ending: Sequence[int]) -> Iterator[Occurrences]:
         """Where the longest ending of a text stands, and one of about half its tokens, and so on:
-        the longest first. Nothing where the last token occurs nowhere.
+        the longest first, each looked for when it is asked for. Nothing where the last token occurs
+        nowhere.
 
         Args:
             ending: of the text, at least its last LONGEST tokens where it has so many.
         """
         if not self.segments or not ending:
-            return []
+            return
         width = self.segments[0].width
         wanted = encoded([ending[-LONGEST:]], width)[width:].tobytes()
         found = [(segment, segment.find(wanted)) for segment in self.segments]
         length = max(place.length for _, place in found)
-        result: list[Occurrences] = []
+        total = 0
         while length:
             occurrences = _occurrences(found, wanted[: length * width], length)
-            if not result or occurrences.total > result[-1].total:
-                result.append(occurrences)
+            if occurrences.total > total:
+                total = occurrences.total
+                yield occurrences
             length //= 2
-        return result
 
 
 def _occurrences(

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +23,7 @@ from localspec.files import remove_abandoned
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Learned, Manifest, SegmentRecord
 from localspec.retrieval.segment import Bytes, Segment, encoded, width_for
-from localspec.retrieval.sorting import MOST_BYTES, checksum_of, write_segment
+from localspec.retrieval.sorting import MOST_BYTES, checksum_of, sorter, write_segment
 
 FACTOR = 4
 SMALL = 1 << 15
@@ -47,11 +48,24 @@ class VocabularyFacts:
     model: str
 
 
-def learn(vocabulary: VocabularyFacts, texts: Mapping[str, Texts]) -> Manifest:
+def require() -> None:
+    """Return where the packages that learning takes are installed.
+
+    Raises:
+        UsageError: one is not.
+    """
+    _locks()
+    sorter()
+
+
+def learn(
+    vocabulary: VocabularyFacts, texts: Mapping[str, Texts], *, patience: float = PATIENCE
+) -> Manifest:
     """Add texts, in place of what was learned under the same names before.
 
     Args:
         texts: tokens of each text, by the name under which they are listed and forgotten.
+        patience: seconds to wait for another process that learns.
 
     Returns:
         What the datastore consists of now.
@@ -61,7 +75,7 @@ def learn(vocabulary: VocabularyFacts, texts: Mapping[str, Texts]) -> Manifest:
         UsageError: pydivsufsort is not installed.
     """
     folder = manifests.root() / vocabulary.fingerprint
-    with _changing(folder):
+    with _changing(folder, patience):
         manifest = manifests.read(folder)
         if manifest is None:
             width = width_for(vocabulary.size)
@@ -199,25 +213,31 @@ def _clean(folder: Path, manifest: Manifest) -> None:
 
 
 @contextmanager
-def _changing(folder: Path) -> Iterator[None]:
+def _changing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     """Be the only process that changes a datastore; failures of the disk are told."""
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError:
-        raise UsageError(
-            "Learning needs the package filelock. Install it with pip install 'localspec[learn]'."
-        ) from None
+    locks = _locks()
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with FileLock(folder / ".lock", timeout=PATIENCE):
+        with locks.FileLock(folder / ".lock", timeout=patience):
             yield
-    except Timeout:
+    except locks.Timeout:
         raise DatastoreError(
-            f"Another localspec is learning in {folder} for a minute now. Try again when it is "
-            "done."
+            f"Another localspec is learning in {folder}, for more than {patience:.0f} seconds now. "
+            "Try again when it is done."
         ) from None
     except OSError as error:
         raise DatastoreError(
             f"What was learned cannot be written to {folder}: {error.strerror}. Nothing has "
             "changed. Make room, or check its permissions, and try again."
         ) from None
+
+
+def _locks() -> Any:
+    """The library that keeps other processes out."""
+    try:
+        import filelock
+    except ImportError:
+        raise UsageError(
+            "Learning needs the package filelock. Install it with pip install 'localspec[learn]'."
+        ) from None
+    return filelock

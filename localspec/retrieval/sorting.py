@@ -33,7 +33,7 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
         UsageError: pydivsufsort is not installed.
         OSError: no room, no permission …
     """
-    order = _sorter().divsufsort(text)
+    order = sorter().divsufsort(text)
     checksum = zlib.crc32(MAGIC)
     with replacing(path, private=True) as partial, partial.open("wb") as file:
         file.write(MAGIC)
@@ -47,8 +47,12 @@ def write_segment(path: Path, text: Bytes, width: int) -> int:
     return checksum
 
 
-def _sorter() -> Any:
-    """The library that sorts."""
+def sorter() -> Any:
+    """The library that sorts.
+
+    Raises:
+        UsageError: it is not installed.
+    """
     try:
         import pydivsufsort
     except ImportError:

@@ -174,6 +174,7 @@ class ChatApp(App[None]):
         self.theme = said.theme if said.theme in self.available_themes else _first_theme()
         self.panels.restore()
         self.parts.transcript.tokens, self.parts.transcript.rejected = said.tokens, said.rejected
+        self.conversing.learns = said.learn
         self.parts.prompt.focus()
         self.conversation_display.show_conversation()
         self.call_after_refresh(self._begin)

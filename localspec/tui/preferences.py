@@ -22,6 +22,7 @@ class Preferences:
         sidebar, figures: whether they are open; None goes by the width of the terminal.
         tokens: whether tokens are coloured by their source.
         rejected: whether rejected proposals are shown with them.
+        learn: whether conversations are learned, for drafts to be looked up in them.
         model, draft: what was open last, as references.
         system, sampling, max_tokens: of new conversations.
     """
@@ -31,6 +32,7 @@ class Preferences:
     figures: bool | None = None
     tokens: bool = False
     rejected: bool = False
+    learn: bool = False
     model: str | None = None
     draft: str | None = None
     system: str | None = None
@@ -40,7 +42,7 @@ class Preferences:
 
 _KINDS = {
     str: ("theme", "model", "draft", "system"),
-    bool: ("sidebar", "figures", "tokens", "rejected"),
+    bool: ("sidebar", "figures", "tokens", "rejected", "learn"),
     int: ("max_tokens",),
     dict: ("sampling",),
 }

@@ -42,7 +42,7 @@ def opened() -> Snapshot:
 
 
 def holds(text: list[int]) -> bool:
-    found = opened().longest(text)
+    found = list(opened().longest(text))
     return bool(found) and found[0].length == len(text)
 
 
@@ -57,7 +57,7 @@ def test_it_finds_what_counting_finds(
     stream = encoded(texts, width)
     write_segment(path, stream, width)
     snapshot = Snapshot((Segment(path, len(stream) // width, width),))
-    found = snapshot.longest(ending)
+    found = list(snapshot.longest(ending))
     lengths = [n for n in range(1, len(ending) + 1) if occurrences(texts, ending[-n:])]
     assert (found[0].length if found else 0) == max(lengths, default=0)
     for each in found:
@@ -101,7 +101,7 @@ def test_what_is_forgotten_is_gone_from_the_disk_and_nothing_else_is() -> None:
     forget(folder(), ["drop"])
     assert holds([1, 2, 3])
     assert holds([7, 8, 9])
-    assert opened().longest([501]) == []
+    assert list(opened().longest([501])) == []
     secret = encoded([[501]], 2)[2:].tobytes()
     assert all(secret not in path.read_bytes() for path in folder().iterdir())
     forget(folder(), ["keep", "stay"])
@@ -127,7 +127,7 @@ def test_an_open_datastore_sees_what_comes_and_goes() -> None:
     forget(folder(), ["a"])
     datastore.refresh()
     assert datastore.now.tokens == 0
-    assert before.longest([1, 2])[0].length == 2, "an answer that goes on has what it began with"
+    assert next(before.longest([1, 2])).length == 2, "an answer that goes on has what it began with"
 
 
 # Accidents.
@@ -170,6 +170,42 @@ def test_killed_at_any_step_it_is_what_it_was_or_what_it_becomes() -> None:
     assert manifest is not None
     left = {path.name for path in folder().iterdir()} - {".lock", manifests.FILE}
     assert left == {segment.file for segment in manifest.segments}
+
+
+LEARNS = """
+import sys
+from localspec.retrieval.learning import VocabularyFacts, forget_conversations, learn
+first = int(sys.argv[1])
+for n in range(12):
+    text = [[first + n, 900, first + n, 901]]
+    learn(VocabularyFacts("f" * 24, 1000, "toy"), {f"conversation {first + n}": text})
+forget_conversations([str(first)])
+"""
+
+
+def test_processes_that_learn_at_once_lose_nothing_of_each_other() -> None:
+    command = [sys.executable, "-c", LEARNS]
+    running = [subprocess.Popen([*command, str(first)]) for first in (100, 200)]
+    assert [process.wait() for process in running] == [0, 0]
+    manifest = manifests.read(folder())
+    assert manifest is not None
+    for first in (100, 200):
+        assert not holds([first, 900, first])
+        for n in range(first + 1, first + 12):
+            assert f"conversation {n}" in manifest.learned
+            assert holds([n, 900, n, 901])
+
+
+def test_one_that_is_kept_waiting_says_so() -> None:
+    from filelock import FileLock
+
+    learn(FACTS, {"a": [[1, 2, 3]]})
+    with (
+        FileLock(folder() / ".lock"),
+        pytest.raises(DatastoreError, match=r"Another localspec is learning .*Try again"),
+    ):
+        learn(FACTS, {"a": [[4, 5]]}, patience=0.0)
+    assert holds([1, 2, 3])
 
 
 @pytest.mark.parametrize("nth", range(2))
@@ -242,3 +278,22 @@ def test_a_damaged_manifest_is_told(content: str) -> None:
     assert "Remove the folder" in notice
     with pytest.raises(DatastoreError, match="Remove the folder"):
         learn(FACTS, {"a": [[1]]})
+
+
+def test_shorter_endings_are_looked_for_only_when_they_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    learn(FACTS, {"a": [[1, 2, 3, 4, 5], [9, 9, 3, 4, 6], [8, 4, 7]]})
+    looked_for: list[int] = []
+    interval = Segment.interval
+
+    def noted(self: Segment, low: int, beginning: bytes) -> tuple[int, int]:
+        looked_for.append(len(beginning) // self.width)
+        return interval(self, low, beginning)
+
+    monkeypatch.setattr(Segment, "interval", noted)
+    endings = opened().longest([1, 2, 3, 4])
+    assert next(endings).length == 4
+    assert looked_for == [4]
+    assert [(each.length, each.total) for each in endings] == [(2, 2), (1, 3)]
+    assert looked_for == [4, 2, 1]

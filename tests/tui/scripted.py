@@ -322,6 +322,7 @@ class _Ending:
     """Of a session, the part that a stream asks for."""
 
     finish: str | None = None
+    context: Sequence[int] = ()
 
 
 def _first_then(passes: Sequence[Pass]) -> Iterator[Pass | None]:

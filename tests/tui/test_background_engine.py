@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from queue import Empty, SimpleQueue
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 
-from localspec import SamplingParams
+from localspec import Engine, ModelOptions, SamplingParams
 from localspec.errors import ContextOverflow, ModelInvalid, ModelNotFound
+from localspec.retrieval import manifest
 from localspec.tui.session import background_engine
 from localspec.tui.session.background_engine import BackgroundEngine
 from localspec.tui.session.events import (
@@ -20,6 +22,7 @@ from localspec.tui.session.events import (
     AnswerFailed,
     Event,
     Measuring,
+    NotLearned,
     NotOpened,
     Opened,
     OpeningProgress,
@@ -297,3 +300,66 @@ def wait_for(holds: Callable[[], object]) -> None:
             return
         pause.wait(0.01)
     raise AssertionError("the engine never got there")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+@contextmanager
+def with_the_embedded_model() -> Iterator[BackgroundEngine]:
+    engine = BackgroundEngine(lambda _: None, options=ModelOptions(context=256, threads=1))
+    engine.open(PairReference(None, "none"))
+    yield engine
+    engine.close(PATIENCE)
+
+
+def learned() -> set[str]:
+    manifests = [manifest.read(folder) for folder in manifest.folders()]
+    return {name for each in manifests if each is not None for name in each.learned}
+
+
+@pytest.mark.usefixtures("home")
+def test_conversations_are_learned_until_they_are_deleted() -> None:
+    done = threading.Event()
+    with with_the_embedded_model() as engine:
+        engine.forget("deleted")
+        engine.learn("kept", ["The quick brown fox."])
+        engine.learn("deleted", ["Nobody may know this."])
+        engine._thread.submit(done.set, failed=lambda _: None)
+        assert done.wait(PATIENCE)
+    assert learned() == {"conversation kept"}
+
+
+@pytest.mark.usefixtures("home")
+def test_one_that_is_deleted_while_it_is_learned_is_forgotten(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    done, learn = threading.Event(), Engine.learn
+    with with_the_embedded_model() as engine:
+
+        def deleted_meanwhile(self: Engine, *arguments: Any, **options: Any) -> None:
+            learn(self, *arguments, **options)
+            assert learned() == {"conversation gone"}
+            engine.forget("gone")
+
+        monkeypatch.setattr(Engine, "learn", deleted_meanwhile)
+        engine.learn("gone", ["Nobody may know this."])
+        engine._thread.submit(done.set, failed=lambda _: None)
+        assert done.wait(PATIENCE)
+    assert learned() == set()
+
+
+@pytest.mark.usefixtures("home")
+def test_what_cannot_be_learned_is_told(home: Path) -> None:
+    (home / "data").write_text("in the way")
+    told: SimpleQueue[Event] = SimpleQueue()
+    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
+    engine.open(PairReference(None, "none"))
+    engine.learn("kept", ["The quick brown fox."])
+    while not isinstance(event := told.get(timeout=PATIENCE), NotLearned):
+        pass
+    engine.close(PATIENCE)
+    assert "was not learned: What was learned cannot be written" in event.error

@@ -103,6 +103,7 @@ def test_values_known_elsewhere_come_after_the_fixed_ones() -> None:
     assert texts("/draft ", drafts=["small.gguf", "none"]) == [
         "/draft auto",
         "/draft none",
+        "/draft self",
         "/draft small.gguf",
     ]
     assert texts("/model SMALL", models=["small.gguf", "big.gguf"]) == ["/model small.gguf"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -101,12 +102,20 @@ class Desk:
 
     asked: list[Question] = field(default_factory=list)
     stops: int = 0
+    learned: list[tuple[str, list[str]]] = field(default_factory=list)
+    forgotten: list[str] = field(default_factory=list)
 
     def ask(self, question: Question) -> None:
         self.asked.append(question)
 
     def stop(self) -> None:
         self.stops += 1
+
+    def learn(self, conversation: str, texts: Sequence[str]) -> None:
+        self.learned.append((conversation, list(texts)))
+
+    def forget(self, conversation: str) -> None:
+        self.forgotten.append(conversation)
 
 
 class Chat:
@@ -467,3 +476,26 @@ async def test_the_model_names_the_conversation_unless_something_is_sent() -> No
     chat.it.ask_for_title()
     await chat.send("More")
     assert chat.desk.stops == stops + 1
+
+
+async def test_conversations_are_learned_if_that_was_asked_for() -> None:
+    chat = Chat()
+    await chat.answered("Why?", "Because.")
+    assert chat.desk.learned == [], "nobody asked for it"
+    chat.it.learns = True
+    await chat.answered("And?", "So.")
+    conversation = chat.it.conversation.id
+    assert chat.desk.learned == [(conversation, ["Why?", "Because.", "And?", "So."])]
+    chat.it.forget(conversation)
+    assert chat.desk.forgotten == [conversation]
+
+
+async def test_deleting_stops_the_answer_that_comes() -> None:
+    chat = Chat()
+    chat.it.learns = True
+    await chat.send("Why?")
+    chat.begin()
+    chat.it.forget("another")
+    assert chat.desk.stops == 0
+    chat.it.forget(chat.it.conversation.id)
+    assert chat.desk.stops == 1

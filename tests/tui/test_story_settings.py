@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from textual.widgets import Checkbox, Input, Static, TextArea
 
+from localspec.tui import preferences
 from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Scripted
@@ -51,6 +52,7 @@ async def test_set_changes_the_answers_to_come() -> None:
         ("/nonsense", "There is no command /nonsense. /help lists them;"),
         ("/copy", "There is no answer to copy yet."),
         ("/tokens maybe", "/tokens takes on, off, or rejected."),
+        ("/learn maybe", "/learn takes on or off."),
         ("/export md", "There is nothing to export yet."),
     ],
 )
@@ -59,6 +61,22 @@ async def test_what_cannot_be_meant_is_refused_in_a_sentence(line: str, sentence
         await shown.command(line)
         await shown.hears(sentence)
         assert len(shown.errors()) == 1
+
+
+async def test_one_switch_has_conversations_learned() -> None:
+    async with chat() as shown:
+        await shown.command("/learn")
+        await shown.hears("Conversations are not learned.", error=False)
+        await shown.command("/learn on")
+        await shown.hears("Conversations are learned from now on", error=False)
+        assert shown.app.conversing.learns
+    assert preferences.load()[0].learn, "the next time as well"
+    async with chat() as shown:
+        assert shown.app.conversing.learns
+        await shown.command("/learn off")
+        await shown.hears("Conversations are not learned.", error=False)
+        assert not shown.app.conversing.learns
+    assert not preferences.load()[0].learn
 
 
 async def test_what_was_wrong_stays_to_be_corrected() -> None:

@@ -77,6 +77,18 @@ class CommandHost(Protocol):
     def action_change_theme(self) -> None: ...
 
 
+LEARNING = (
+    "Conversations are learned from now on, each after its next answer: what is said in them is "
+    "kept a second time, as tokens, in localspec's data folder, and drafts are looked up there. "
+    "Answers stay what they would have been. Deleting a conversation forgets it there too; "
+    "/learn off ends it."
+)
+NOT_LEARNING = (
+    "Conversations are not learned. What was learned of earlier ones stays until they are deleted, "
+    "or until 'localspec learn --forget history'. /learn on begins it."
+)
+
+
 class CommandActions:
     """Carries commands out on the app."""
 
@@ -280,6 +292,21 @@ class CommandActions:
             self._host.show_tokens(*modes[argument])
         else:
             raise UsageError("/tokens takes on, off, or rejected.")
+
+    def _learn(self, argument: str) -> None:
+        if argument == "on":
+            from localspec.retrieval import learning
+
+            learning.require()
+        elif argument == "off":
+            pass
+        elif argument:
+            raise UsageError("/learn takes on or off.")
+        if argument:
+            learns = argument == "on"
+            self._host.preferences.learn = self._host.conversing.learns = learns
+            self._host.save_preferences()
+        self._host.tell(LEARNING if self._host.preferences.learn else NOT_LEARNING)
 
     def _figures(self, _argument: str) -> None:
         self._host.action_figures()

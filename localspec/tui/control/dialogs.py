@@ -107,9 +107,7 @@ class Dialogs:
 
     async def _delete(self, conversation: str) -> None:
         conversing = self._host.conversing
-        running = conversing.running
-        if running is not None and running.conversation.id == conversation:
-            conversing.stop()
+        conversing.forget(conversation)
         try:
             await asyncio.wrap_future(self._history.delete(conversation))
         except LocalspecError as error:

@@ -7,7 +7,7 @@ events, which `tell` has to carry over to its own thread.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from localspec.tui.session.events import (
     AnswerFailed,
     Event,
     Measuring,
+    NotLearned,
     NotOpened,
     Opened,
     OpeningProgress,
@@ -43,6 +44,8 @@ KEEP_EVERY = 0.4
 """Seconds between two times that a growing answer is handed on to be kept."""
 _TELL_EVERY = 0.1
 """Seconds between two reports of progress."""
+_PATIENCE = 2.0
+"""Seconds to wait for another process that learns: the next question may come."""
 _STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
@@ -76,6 +79,7 @@ class BackgroundEngine:
         self._engine: Engine | None = None
         self._opened: Opened | None = None
         self._text = ""  # of the answer that comes
+        self._forgotten: set[str] = set()  # conversations
         self._thread = EngineThread("localspec-engine")
         self._thread.start()
 
@@ -88,6 +92,14 @@ class BackgroundEngine:
         self._thread.submit(
             partial(self._answer, question), failed=partial(self._not_answered, question)
         )
+
+    def learn(self, conversation: str, texts: Sequence[str]) -> None:
+        """Learn what was said in a conversation, after whatever was asked for before."""
+        self._thread.submit(partial(self._learn, conversation, texts), failed=self._not_learned)
+
+    def forget(self, conversation: str) -> None:
+        """A conversation is deleted: learn nothing of it any more."""
+        self._forgotten.add(conversation)
 
     def stop(self) -> None:
         """Stop what runs, and what was asked for up to now."""
@@ -219,11 +231,13 @@ class BackgroundEngine:
             return
         from localspec.hub.resolution import resolve
         from localspec.llama.crash_test import require_survivable
+        from localspec.self_draft.recipe import is_self
 
         # One on RPC servers is opened in a process of its own anyway, and may not fit in here.
         remote = self._options is not None and self._options.rpc
         for reference in (None if remote else pair.model, pair.draft):
-            if reference is not None and reference not in ("auto", "none"):
+            # What is made of the model's own file is that model.
+            if reference not in (None, "auto", "none") and not is_self(reference):
                 self._tell(OpeningProgress("trying the file in a process of its own (once)", None))
                 require_survivable(
                     resolve(reference, offline=self._offline),
@@ -269,6 +283,21 @@ class BackgroundEngine:
                 self._text = stream.text
         assert stream.finish_reason is not None
         self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
+
+    def _learn(self, conversation: str, texts: Sequence[str]) -> None:
+        from localspec.retrieval.learning import forget_conversations
+        from localspec.retrieval.manifest import CONVERSATION
+
+        if self._engine is None or conversation in self._forgotten:
+            return
+        # What another process keeps locked is learned with the next answer.
+        self._engine.learn({CONVERSATION + conversation: texts}, patience=_PATIENCE)
+        if conversation in self._forgotten:  # while it was being learned
+            forget_conversations([conversation])
+
+    def _not_learned(self, error: BaseException) -> None:
+        if not isinstance(error, Cancelled):
+            self._tell(NotLearned(f"This conversation was not learned: {_sentence(error)}"))
 
     def _not_answered(self, question: Question, error: BaseException) -> None:
         if isinstance(error, Cancelled):

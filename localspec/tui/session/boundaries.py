@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Protocol
 
@@ -55,3 +56,11 @@ class AnsweringEngine(Protocol):
     def ask(self, question: Question) -> None: ...
 
     def stop(self) -> None: ...
+
+    def learn(self, conversation: str, texts: Sequence[str]) -> None:
+        """Learn what was said in a conversation."""
+        ...
+
+    def forget(self, conversation: str) -> None:
+        """A conversation is deleted: learn nothing of it any more."""
+        ...

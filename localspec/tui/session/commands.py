@@ -38,7 +38,7 @@ COMMANDS = (
     Command("help", "", "all commands and keys"),
     Command("new", "", "begin another conversation"),
     Command("model", "[REF]", "choose the model, or open this one", "models"),
-    Command("draft", "[REF|auto|none]", "choose the draft model", "drafts"),
+    Command("draft", "[REF|auto|self|none]", "choose the draft model", "drafts"),
     Command("system", "[TEXT]", "edit the system prompt, or set it"),
     Command("set", "[NAME [VALUE]]", "edit the sampling parameters, or set one", "settings"),
     Command("attach", "FILE", "send a text file with the next message", "files"),
@@ -53,6 +53,7 @@ COMMANDS = (
     Command("delete", "", "delete the conversation"),
     Command("why", "", "explain the last answer's speed in words"),
     Command("tokens", "[on|off|rejected]", "colour tokens by who proposed them", "tokens"),
+    Command("learn", "[on|off]", "look drafts up in what was said in all conversations", "switch"),
     Command("figures", "", "show or hide the figures"),
     Command("sidebar", "", "show or hide the list of conversations"),
     Command("theme", "[NAME]", "choose the colours", "themes"),
@@ -66,7 +67,8 @@ FIXED: Mapping[str, Sequence[str]] = {
     "copies": ("answer", "code", "conversation"),
     "formats": ("md", "json"),
     "tokens": ("on", "off", "rejected"),
-    "drafts": ("auto", "none"),
+    "switch": ("on", "off"),
+    "drafts": ("auto", "none", "self"),
 }
 
 

@@ -57,6 +57,7 @@ class Conversing:
         notes: what happens to messages just now, by id.
         latest: the last finished answer of this session.
         overfull: the conversation that outgrew the context last; another one may be shown.
+        learns: whether every conversation is learned, for drafts to be looked up in it.
     """
 
     view: View
@@ -68,6 +69,7 @@ class Conversing:
     notes: dict[str, str] = field(default_factory=dict)
     latest: Answer | None = None
     overfull: Conversation | None = None
+    learns: bool = False
     _naming: Conversation | None = None
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
@@ -197,6 +199,12 @@ class Conversing:
         self._naming = conversation
         self.engine.ask(titling.question(conversation))
 
+    def forget(self, conversation: str) -> None:
+        """A conversation is about to be deleted."""
+        if self.running is not None and self.running.conversation.id == conversation:
+            self.stop()
+        self.engine.forget(conversation)
+
     def leave(self) -> None:
         """The chat ends, and the thread has: what has come of an answer is kept."""
         running = self.running
@@ -226,6 +234,8 @@ class Conversing:
             if not event.cancelled:
                 stays = f" {event.still.model} stays open." if event.still else ""
                 self.view.tell(f"{event.error}{stays}", error=True)
+        elif isinstance(event, events.NotLearned):
+            self.view.tell(event.error, error=True)
         elif event_id(event) == titling.TITLE:
             self._on_title(event)
         elif self.running is not None and event_id(event) == self.running.to:
@@ -316,6 +326,7 @@ class Conversing:
             if running.message is not None:
                 running.message.finish_reason = event.finish_reason
                 self._keep(running)
+                self._learn(running.conversation)
             self._note(asked, NEVER_BEGUN if not running.message else None)
             self._over()
         elif isinstance(event, events.AnswerFailed):
@@ -374,6 +385,11 @@ class Conversing:
         assert running.message is not None
         self.store.done(running.conversation.id, running.message)
         self.view.message_changed(running.message)
+
+    def _learn(self, conversation: Conversation) -> None:
+        if self.learns:
+            said = [message.content for message in conversation.messages.values()]
+            self.engine.learn(conversation.id, [text for text in said if text])
 
     def _over(self) -> None:
         self.running = None

@@ -143,6 +143,13 @@ class Overflowed:
     available: int
 
 
+@dataclass(frozen=True, slots=True)
+class NotLearned:
+    """A conversation that was to be learned was not."""
+
+    error: str
+
+
 Event = (
     Opened
     | OpeningProgress
@@ -153,6 +160,7 @@ Event = (
     | AnswerEnded
     | AnswerFailed
     | Overflowed
+    | NotLearned
 )
 
 
