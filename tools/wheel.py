@@ -1,0 +1,85 @@
+"""The wheel as it is to be given away: built twice, equal, with its checksum and a list of parts.
+
+    python -m tools.wheel [--to dist]
+
+The second build is of a copy with other times and another path. The list of parts (SBOM, CycloneDX)
+is of the environment that this runs in, through `cyclonedx-py` (`pip install cyclonedx-bom`); where
+that is not installed, it is left out, and said so.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[1]
+PARTS = ("localspec", "models", "pyproject.toml", "README.md")
+"""What the wheel is made of."""
+
+
+def build(source: Path, to: Path) -> Path:
+    """A wheel of a source folder."""
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(to)]
+    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"The wheel cannot be built:\n{done.stdout}{done.stderr}")
+    (wheel,) = to.glob("*.whl")
+    return wheel
+
+
+def copy(to: Path) -> Path:
+    """The sources elsewhere, as if they had been written at another time."""
+    to.mkdir()
+    for name in PARTS:
+        source = REPOSITORY / name
+        if source.is_dir():
+            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copyfile(source, to / name)
+    for path in to.rglob("*"):
+        os.utime(path, (1e9, 1e9))
+    return to
+
+
+def twice(folder: Path) -> Path:
+    """The wheel, in a folder that is empty.
+
+    Raises:
+        SystemExit: two builds are not equal.
+    """
+    wheel = build(REPOSITORY, folder / "one")
+    again = build(copy(folder / "copy"), folder / "two")
+    if wheel.read_bytes() != again.read_bytes():
+        raise SystemExit(f"Two builds of {wheel.name} differ. Compare them: diffoscope.org")
+    return wheel
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--to", type=Path, default=REPOSITORY / "dist", help="default dist")
+    to: Path = parser.parse_args().to
+    to.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        wheel = Path(shutil.copy(twice(Path(folder)), to))
+    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+    (to / "SHA256SUMS").write_text(f"{digest}  {wheel.name}\n")
+    print(f"{wheel}: built twice, equal, sha256 {digest}")
+    tool = shutil.which("cyclonedx-py", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
+    if tool is None:
+        print("No list of parts: 'pip install cyclonedx-bom' brings what makes it.")
+        return
+    parts = to / f"{wheel.stem}.cdx.json"
+    command = [tool, "environment", "--pyproject", "pyproject.toml", "--output-reproducible"]
+    command += ["--of", "JSON", "-o", str(parts.resolve()), sys.executable]
+    subprocess.run(command, cwd=REPOSITORY, check=True)
+    print(f"{parts}: the parts of this environment, CycloneDX")
+
+
+if __name__ == "__main__":
+    main()
