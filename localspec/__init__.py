@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from localspec.async_engine import AsyncEngine, load_async
     from localspec.async_stream import AsyncStream
     from localspec.decoding.params import SamplingParams
+    from localspec.decoding.session import ContextShift
     from localspec.decoding.stats import DrafterStats, GenerationStats
     from localspec.drafters.options import Drafting
     from localspec.engine import Engine
@@ -45,6 +46,7 @@ __all__ = [
     "Chunk",
     "Completion",
     "ContextOverflow",
+    "ContextShift",
     "DraftMismatch",
     "DrafterStats",
     "Drafting",
@@ -73,6 +75,7 @@ _HOMES = {
     "localspec.async_engine": ("AsyncEngine", "load_async"),
     "localspec.async_stream": ("AsyncStream",),
     "localspec.decoding.params": ("SamplingParams",),
+    "localspec.decoding.session": ("ContextShift",),
     "localspec.decoding.stats": (
         "DrafterStats",
         "GenerationStats",

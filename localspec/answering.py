@@ -5,15 +5,15 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from localspec.decoding.acceptance import AcceptanceRule
-from localspec.decoding.interfaces import Step
+from localspec.decoding.interfaces import Drafter, Step
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Constraint, Sampler, SamplingParams
-from localspec.decoding.session import Session
+from localspec.decoding.session import ContextShift, Session
 from localspec.decoding.stats import GenerationStats
 from localspec.drafters.composition import require
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
@@ -27,6 +27,7 @@ from localspec.stream import Completion, Holder, Stream
 
 if TYPE_CHECKING:
     from localspec.llama.model import Model
+    from localspec.llama.target import LlamaTarget
     from localspec.llama.vocabulary import Vocabulary
     from localspec.retrieval.datastore import Datastore
 
@@ -45,6 +46,23 @@ class Answer:
     progress: Callable[[int, int], None] | None
 
 
+def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) -> None:
+    """Behind a shift of its context: bring what an answer is made of to the text that is left."""
+    tokens, stats = answer.session.context, answer.stats
+    target.progress = None  # the prompt's is over
+    target.reuse(tokens)
+    parts.index.expect(tokens, answer.prediction)
+    drafter.begin(tokens)
+    if SHIFTED not in stats.notices:
+        stats.notices.append(SHIFTED)
+
+
+SHIFTED = (
+    "The context was full, and the answer went on without the oldest of the text. Open the model "
+    "with a longer one (--ctx) to keep it."
+)
+
+
 class Answering(ABC):
     """Whatever answers, over one target: it makes a stream of a prompt and what is said with it.
 
@@ -60,6 +78,8 @@ class Answering(ABC):
     _prompts: PromptBuilder
     _drafting: Drafting
     _datastore: Datastore
+    _exact = False
+    """Whether answers are to be plain decoding's; see `ModelOptions.exact`."""
 
     @property
     @abstractmethod
@@ -90,8 +110,10 @@ class Answering(ABC):
         drafting: Drafting | None = None,
         overflow: str = "error",
         logprobs: int | None = None,
+        as_sampled: bool = False,
         prediction: str = "",
         reuse: bool = True,
+        shift: ContextShift | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Stream:
         """Start an answer; iterate the result for its chunks.
@@ -109,10 +131,16 @@ class Answering(ABC):
                 which `stats.notices` then says.
             logprobs: tell the target's log-probability of each token in `Chunk.step.logprobs`, and
                 this many of the most probable ones; None for neither.
+            as_sampled: tell those of what the tokens are drawn from (behind bias, grammar,
+                penalties, truncation and temperature), not the model's own.
             prediction: text that much of the answer may be like (the file that is to be edited,
                 say); the n-gram drafts from it, and the answer stays what it would have been.
             reuse: whether what was read of earlier prompts may serve; without it all of the prompt
                 is read again, in passes of the same shapes every time, which give the same bits.
+                Where several are answered at once, such a text is not kept for later ones either.
+            shift: what leaves the context when it is full, so that the answer goes on; None ends it
+                there. Without `max_tokens` it then has as many tokens as the context at most. The
+                token that all texts of a model begin with always stays.
             progress: called with tokens done and tokens to do while the prompt is read.
 
         Raises:
@@ -125,6 +153,8 @@ class Answering(ABC):
             raise UsageError(f"max-tokens is {max_tokens}. Give 1 or more.")
         sampling = sampling or SamplingParams()
         drafting = drafting or self._drafting
+        if self._exact:
+            drafting = drafting.exactly()
         stats = GenerationStats()
         tokens = self._prompts.tokens(prompt, max_tokens, overflow, stats)
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
@@ -132,10 +162,13 @@ class Answering(ABC):
             tokens,
             Sampler(sampling, self.model.vocabulary.size),
             SeededRandom(seed),
-            limit=min(self.context_length, len(tokens) + (max_tokens or self.context_length)),
+            limit=len(tokens) + (max_tokens or self.context_length),
             ends=self.model.vocabulary.ends,
             constraint=_constraint_of(self.model.vocabulary, grammar, json_schema),
             logprobs=logprobs,
+            as_sampled=as_sampled,
+            shift=self._shift_of(shift, tokens),
+            capacity=self.context_length,
         )
         predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
         rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
@@ -157,13 +190,20 @@ class Answering(ABC):
         )
         assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None
-        if session.limit == self.context_length:
+        if shift is None and session.limit == self.context_length:
             when_full = (
                 f"The context of {self.context_length} tokens is full, and the answer ends there. "
                 "Open the model with a longer one (--ctx) to go on."
             )
         holder, start = self._holder(answer)
         return Stream(holder, session, assembler, stats, start, when_full=when_full)
+
+    def _shift_of(self, shift: ContextShift | None, tokens: Sequence[int]) -> ContextShift | None:
+        vocabulary = self.model.vocabulary
+        begins = vocabulary.adds_bos and tokens[:1] == [vocabulary.bos]
+        if shift is None or shift.keep < 0 or not begins:
+            return shift
+        return replace(shift, keep=shift.keep + 1)
 
     def chat(
         self,

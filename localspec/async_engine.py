@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
     from localspec.decoding.params import SamplingParams
+    from localspec.decoding.session import ContextShift
 
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result")
@@ -91,8 +92,10 @@ class AsyncEngine:
         drafting: Drafting | None = None,
         overflow: str = "error",
         logprobs: int | None = None,
+        as_sampled: bool = False,
         prediction: str = "",
         reuse: bool = True,
+        shift: ContextShift | None = None,
         progress: Progress | None = None,
     ) -> AsyncStream:
         """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
@@ -123,8 +126,10 @@ class AsyncEngine:
                     drafting=drafting,
                     overflow=overflow,
                     logprobs=logprobs,
+                    as_sampled=as_sampled,
                     prediction=prediction,
                     reuse=reuse,
+                    shift=shift,
                     progress=None if progress is None else report,
                 ),
                 chunks=chunks,

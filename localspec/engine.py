@@ -9,12 +9,12 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from localspec.answering import Answer, Answering
-from localspec.decoding.driver import drive
+from localspec.answering import Answer, Answering, reread
+from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import Limits, PassRequest, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
@@ -34,12 +34,15 @@ from localspec.planning.profile_store import ProfileStore
 from localspec.planning.thread_use import DRAFT, TARGET, ThreadUse
 from localspec.planning.threads import ThreadController
 from localspec.prompting.prompt import PromptBuilder
+from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
 from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
+    from localspec.drafters.eagle import Head
+    from localspec.drafters.medusa import Medusa
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
@@ -53,8 +56,9 @@ class Engine(Answering):
 
     Attributes:
         model: the target.
-        draft: the draft model, None without one; `draft_path` is the file that was asked for, of
-            which a requantized copy may be in use (see `localspec.llama.requantized_draft`).
+        draft: the draft model, or the trained head; None without one; `draft_path` is the file that
+            was asked for, of which a requantized copy may be in use (see
+            `localspec.llama.requantized_draft`).
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.
@@ -80,16 +84,20 @@ class Engine(Answering):
         notices: tuple[str, ...] = (),
         owns_models: bool = True,
         prompt_cache: int = 0,
+        head: Head | Medusa | None = None,
+        exact: bool = False,
     ) -> None:
         from localspec.llama.target import LlamaTarget
 
         self.model: Model = target.model
-        self.draft: Model | None = draft.model if draft is not None else None
+        # Of a head's cache nothing is asked that a Context has not.
+        drafting_cache = draft if head is None else cast("Context", head.cache)
+        self.draft: Model | None = drafting_cache.model if drafting_cache is not None else None
         self.draft_path = draft_path
         self.why_no_draft = why_no_draft
         self.why_draft = why_draft
         self.notices = notices
-        self._contexts = [context for context in (target, draft) if context is not None]
+        self._contexts = [one for one in (target, drafting_cache) if one is not None]
         self._target = LlamaTarget(target)
         size = self.model.vocabulary.size
         model = None
@@ -98,13 +106,13 @@ class Engine(Answering):
         reader = ParallelReader(model) if model is not None and side_by_side else None
         vocabulary = self.model.vocabulary
         self._datastore = Datastore(vocabulary.fingerprint, vocabulary.size)
-        self._parts = Parts(model, reader=reader, datastore=self._datastore)
+        self._parts = Parts(model, reader=reader, datastore=self._datastore, head=head)
         self._limits = Limits(target.capacity, target.max_draft, target.max_leaves)
         self.profile = PairProfile()
         self._store = store
         passes = {
             name: context
-            for name, context in ((TARGET, target), (DRAFT, draft))
+            for name, context in ((TARGET, target), (DRAFT, drafting_cache))
             if context is not None and name not in fixed_threads
         }
         self._threads = ThreadUse(threads, passes, self.profile, fixed=fixed_threads)
@@ -114,6 +122,7 @@ class Engine(Answering):
                     context.watch = self._threads.watch(name)
         checked = not self._store.load(self.profile)
         self._measuring = Measuring(self.profile, self._threads, checked=checked)
+        self._exact = exact
         self._prompts = PromptBuilder(self.model, self.context_length)
         self._drafting = drafting
         between = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
@@ -165,7 +174,7 @@ class Engine(Answering):
         if self._parts.reader is not None:
             self._parts.reader.close()
         models = [context.model for context in self._contexts if self._owns_models]
-        for context in self._contexts:
+        for context in reversed(self._contexts):  # a head's rests on the target's
             context.close()
         for model in models:
             model.close()
@@ -218,6 +227,32 @@ class Engine(Answering):
         self._datastore.refresh()
         return self._datastore.now.tokens
 
+    def learn(
+        self, texts: Mapping[str, Sequence[str]], *, patience: float = learning.PATIENCE
+    ) -> None:
+        """Learn texts for the target's vocabulary, as `localspec learn` does.
+
+        Args:
+            texts: by the name under which they are listed and forgotten; what was learned under it
+                before is replaced.
+            patience: seconds to wait for another process that learns.
+
+        Raises:
+            DatastoreError, UsageError: as `localspec.retrieval.learning.learn`.
+        """
+        vocabulary = self.model.vocabulary
+        facts = learning.VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, self.model.name)
+        tokens = {
+            name: [vocabulary.tokenize(text, special=False, add_bos=False) for text in known]
+            for name, known in texts.items()
+        }
+        learning.learn(facts, tokens, patience=patience)
+
+    @property
+    def head_source(self) -> str:
+        """The source that `draft` serves where it is a trained head, else ""."""
+        return self._parts.head_source
+
     @property
     def draft_costs(self) -> CostCurve | None:
         """T(n) of the draft model, as far as it was measured; None without one."""
@@ -259,6 +294,8 @@ class Engine(Answering):
         self._target.forget()
         if self._parts.model is not None:
             self._parts.model.cache.truncate(0)
+        if self._parts.head is not None:
+            self._parts.head.forget()
 
     def save_session(self, path: str | os.PathLike[str], conversation: Any = None) -> int:
         """Keep what the models have read and said: the KV caches of both, and what was learned of
@@ -312,8 +349,13 @@ class Engine(Answering):
             stats.calibration_seconds += self._measuring.far(
                 target, self._parts, tokens, answer.progress
             )
-        requests = speculate(answer.session, drafter, planner, answer.rule)
-        return self._on_threads(drive(answer.session, requests, self._target), stats)
+
+        def steps() -> Generator[Step, None, None]:
+            requests = speculate(answer.session, drafter, planner, answer.rule)
+            return drive(answer.session, requests, self._target)
+
+        again = partial(reread, answer, self._target, self._parts, drafter)
+        return self._on_threads(with_shifts(answer.session, steps, again), stats)
 
     def acquire(self, stream: Stream) -> None:
         """Called by a stream before its first step."""

@@ -10,6 +10,7 @@
     ├── HistoryError          exit code 1   the history of chats cannot be read or written
     ├── DatastoreError        exit code 1   what was learned cannot be read or written
     ├── SessionError          exit code 1   a session's file cannot be read or written
+    ├── TraceError            exit code 1   what a draft is trained from cannot be read or written
     ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
     ├── ServerUnreachable     exit code 1   an RPC server does not answer, or no longer
     └── Cancelled             exit code 130 stopped on request
@@ -81,6 +82,10 @@ class DatastoreError(LocalspecError):
 
 class SessionError(LocalspecError):
     """The file that a session is kept in cannot be read or written: damaged, no room …"""
+
+
+class TraceError(LocalspecError):
+    """What a draft is trained from, or its state, cannot be read or written: damaged, no room …"""
 
 
 class NativeError(LocalspecError):

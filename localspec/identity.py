@@ -10,6 +10,8 @@ from typing import Any
 
 import psutil
 
+_PIECE = 1 << 20
+
 
 def machine() -> dict[str, Any]:
     """What makes this machine another one, as far as the cost of a pass goes."""
@@ -29,6 +31,23 @@ def file_identity(path: Path) -> dict[str, Any]:
     """
     status = path.stat()
     return {"name": path.name, "size": status.st_size, "modified": status.st_mtime_ns}
+
+
+def content_identity(path: Path) -> str:
+    """A name for what a file says, hexadecimal: of its size and of a MiB at its beginning, middle
+    and end, as hashing gigabytes takes long. Copying a file or giving it another name changes
+    nothing.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    size = path.stat().st_size
+    digest = hashlib.sha256(str(size).encode())
+    with path.open("rb") as file:
+        for start in (0, size // 2, max(0, size - _PIECE)):
+            file.seek(start)
+            digest.update(file.read(_PIECE))
+    return digest.hexdigest()[:16]
 
 
 def fingerprint(facts: dict[str, Any]) -> str:

@@ -58,6 +58,7 @@ class ModelKeywords(TypedDict, total=False):
     prompt_cache: int
     parallel: int
     parallel_chunk: int
+    exact: bool
 
 
 class DraftingKeywords(TypedDict, total=False):

@@ -68,6 +68,7 @@ class Stream(Iterator[Chunk]):
     Attributes:
         stats: figures, growing while the stream runs.
         finish_reason: None while it runs; see Completion.
+        prompt: token ids of the prompt.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Stream(Iterator[Chunk]):
         `when_full` is the notice for an answer that the end of the context cuts off."""
         self.stats = stats
         self.finish_reason: str | None = None
+        self.prompt: Sequence[int] = tuple(session.context)
         self._holder = holder
         self._session = session
         self._assembler = assembler
@@ -116,7 +118,8 @@ class Stream(Iterator[Chunk]):
 
     @property
     def context(self) -> Sequence[int]:
-        """Token ids of the prompt and of the answer so far."""
+        """Token ids of the prompt and of the answer so far, without what left a context that was
+        full."""
         return self._session.context
 
     @property
@@ -126,8 +129,10 @@ class Stream(Iterator[Chunk]):
 
     @property
     def truncated(self) -> bool:
-        """Whether the answer ended because the context was full."""
-        return self.finish_reason == "length" and self._when_full is not None
+        """Whether the answer ended because the context was full, or went on without its
+        beginning."""
+        full = self.finish_reason == "length" and self._when_full is not None
+        return full or self._session.dropped > 0
 
     def cancel(self) -> None:
         """Stop before the next pass, or inside the one that runs. From any thread."""

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tools.wheel import twice
+
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = ("llama_cpp", "textual", "starlette", "matplotlib", "huggingface_hub", "gguf", "scipy")
 
@@ -48,18 +50,12 @@ def test_the_decoding_core_knows_no_binding_and_no_screen() -> None:
 
 
 def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
-    """Built, installed in an environment of its own, and run where no checkout is.
+    """Built twice and equal, installed in an environment of its own, and run where no checkout is.
 
     The new environment borrows the dependencies of this one, so that the test needs no network;
     localspec itself can only come from the wheel.
     """
-    subprocess.run(
-        [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", tmp_path],
-        cwd=REPOSITORY,
-        check=True,
-        capture_output=True,
-    )
-    (wheel,) = tmp_path.glob("localspec-*.whl")
+    wheel = twice(tmp_path)
     names = zipfile.ZipFile(wheel).namelist()
     assert "localspec/models/tale-13m-q8_0.gguf" in names
     assert "localspec/models/tale-3m-q8_0.gguf" in names

@@ -1,10 +1,12 @@
 """What localspec's own work costs as the context grows: everything except native passes.
 
-    python -m tools.context_lengths [--quick]
+    python -m tools.context_lengths [--quick] [--cold]
 
 Time per step at 512, 8,192 and 32,768 tokens of context, greedy: plain decoding, drafts of four
 tokens, and what the planner decides. The answer is the same at each length, and so is the text
-right before it. Models are scripted (`tools.scripted`); the rest is the real thing.
+right before it. Models are scripted (`tools.scripted`); the rest is the real thing. With `--cold`
+their passes read as much memory as real ones do, which leaves the processor's caches without
+localspec's own work: that is how it is with a real model.
 
 Run it on a quiet machine: the figures are microseconds.
 """
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import statistics
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -41,6 +43,8 @@ from tools.scripted import (
     Script,
     ScriptedCache,
     ScriptedTarget,
+    Weights,
+    idle,
     other_vocabulary,
     target_seconds,
     words,
@@ -78,14 +82,16 @@ def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="a tenth of the repetitions")
-    by_context_length(3 if parser.parse_args().quick else 30)
+    parser.add_argument("--cold", action="store_true", help="passes empty the processor's caches")
+    args = parser.parse_args()
+    by_context_length(3 if args.quick else 30, cold=args.cold)
 
 
-def by_context_length(rounds: int) -> None:
+def by_context_length(rounds: int, *, cold: bool = False) -> None:
     """Each way at each length, the lengths interleaved."""
-    texts = Texts()
+    texts, wait = Texts(), Weights().read if cold else idle
     for name, (drafting, kind) in WAYS.items():
-        pairs = {length: ScriptedPair(texts, length, kind) for length in LENGTHS}
+        pairs = {length: ScriptedPair(texts, length, kind, wait) for length in LENGTHS}
         costs: dict[int, list[float]] = {length: [] for length in LENGTHS}
         drafted: dict[int, float] = {}
         for number in range(rounds + 1):
@@ -166,20 +172,23 @@ class ScriptedPair:
 
     Args:
         kind: NONE, SAME or MAPPED.
+        wait: what its passes do for as long as they take.
     """
 
-    def __init__(self, texts: Texts, length: int, kind: str) -> None:
+    def __init__(
+        self, texts: Texts, length: int, kind: str, wait: Callable[[float], None] = idle
+    ) -> None:
         self._prompt = texts.said[LENGTHS[-1] - length : LENGTHS[-1]]
         capacity = length + ANSWER + BEYOND
-        self._target = ScriptedTarget(texts.of_target(length), capacity)
+        self._target = ScriptedTarget(texts.of_target(length), capacity, wait)
         self._cache: ScriptedCache | None = None
         model: DraftModel | None = None
         if kind == SAME:
-            self._cache = ScriptedCache(texts.of_draft(length), capacity)
+            self._cache = ScriptedCache(texts.of_draft(length), capacity, wait)
             model = DraftModel(self._cache, VOCABULARY)
         elif kind == MAPPED:
             room = texts.translation.room(capacity)
-            self._cache = ScriptedCache(texts.of_mapped(length), room)
+            self._cache = ScriptedCache(texts.of_mapped(length), room, wait)
             mapped = MappedCache(self._cache, texts.translation)
             model = HeterogeneousDraftModel(mapped, VOCABULARY)
         self._parts = Parts(model)

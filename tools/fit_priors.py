@@ -137,7 +137,7 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
     while session.finish is None:
         said = target.extend(session.context[-1:])[0]
         p = session.sampler.distribution(said)
-        hesitates = undecided(said)
+        hesitates = undecided(said, int(said.argmax()))
         if not session.at_prompt:  # the first token comes with the prompt
             hint = next(lookup.expected(lookup.place(session)), None)
             if hint is not None:

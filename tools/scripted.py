@@ -6,7 +6,7 @@ them (loop, planner, drafters, the draft model's wrapper) is localspec's own, an
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import numpy as np
@@ -55,23 +55,49 @@ class Script:
         return rows[: len(places)]
 
 
+def idle(until: float) -> None:
+    """Let a pass take until then, and leave the processor's caches alone."""
+    # Asleep, it would be woken some time later, and what comes after it would be slower.
+    while perf_counter() < until:
+        pass
+
+
+class Weights:
+    """What a real pass reads: more than the processor's caches hold, so that whatever was in them
+    before is gone."""
+
+    SIZE, PIECE = 256 << 20, 1 << 20
+
+    def __init__(self) -> None:
+        self._bytes = np.ones(self.SIZE // 8, np.int64)
+        self._at = 0
+
+    def read(self, until: float) -> None:
+        """Let a pass take until then, reading."""
+        step = self.PIECE // 8
+        while perf_counter() < until:
+            self._bytes[self._at : self._at + step].sum()
+            self._at = (self._at + step) % len(self._bytes)
+
+
 class ScriptedTarget:
     """An `interfaces.Target` that goes on with its script whatever is drafted."""
 
     max_leaves, max_draft = 16, 64
 
-    def __init__(self, script: Script, capacity: int) -> None:
+    def __init__(self, script: Script, capacity: int, wait: Callable[[float], None] = idle) -> None:
         self.capacity = capacity
         self.native_seconds = 0.0
         self.tokens: list[int] = []
         self._script = script
+        self._wait = wait
 
     def forward(self, request: PassRequest) -> PassResult:
         started, context, tree = perf_counter(), request.context, request.tree
         self.tokens += context[len(self.tokens) :]
         held = len(context)
         rows = self._script.rows([held, *(held + depth for depth in tree.depths)])
-        _wait(started + target_seconds(1 + len(tree)))
+        self._wait(started + target_seconds(1 + len(tree)))
         seconds = perf_counter() - started
         self.native_seconds += seconds
         return PassResult(rows, seconds)
@@ -88,18 +114,19 @@ class ScriptedCache:
 
     max_draft = 64
 
-    def __init__(self, script: Script, capacity: int) -> None:
+    def __init__(self, script: Script, capacity: int, wait: Callable[[float], None] = idle) -> None:
         self.capacity = capacity
         self.native_seconds = 0.0
         self.tokens: list[int] = []
         self._script = script
+        self._wait = wait
 
     def extend(self, tokens: Sequence[int], outputs: int = 1) -> Rows:
         started = perf_counter()
         self.tokens += tokens
         held = len(self.tokens)
         rows = self._script.rows(range(held - outputs + 1, held + 1))
-        _wait(started + DRAFT_SECONDS)
+        self._wait(started + DRAFT_SECONDS)
         self.native_seconds += perf_counter() - started
         return rows
 
@@ -122,9 +149,3 @@ def other_vocabulary(spelled: Sequence[bytes]) -> ByteVocabulary:
     parts = sorted({part for word in spelled for part in (word[:3], word[3:])})
     every = [*kept, *parts]
     return ByteVocabulary([every[n] for n in np.random.default_rng(2).permutation(len(every))])
-
-
-def _wait(until: float) -> None:
-    # Asleep, it would be woken some time later, and what comes after it would be slower.
-    while perf_counter() < until:
-        pass

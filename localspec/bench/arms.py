@@ -160,7 +160,7 @@ def localspec_arms(
     for group in which:
         if group not in GROUPS:
             raise UsageError(f"There are no arms '{group}'. Choose from {', '.join(GROUPS)}.")
-    has_model = engine.draft is not None
+    has_model = engine.draft is not None and not engine.head_source
     arms: list[LocalspecArm] = []
 
     def add(name: str, drafting: Drafting) -> None:
@@ -180,6 +180,8 @@ def localspec_arms(
     if "drafters" in which:
         for name, registered in REGISTRY.items():
             if registered.needs_datastore and not engine.learned:
+                continue
+            if registered.needs_head and registered.needs_head != engine.head_source:
                 continue
             if has_model or not registered.needs_model:
                 add(name, Drafting(drafter=name))

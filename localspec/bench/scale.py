@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec import paths
-from localspec.bench.dropped_layers import write_without_layers
 from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import write_f16
-from localspec.errors import LocalspecError, UsageError
+from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.gguf.reader import read_gguf
 from localspec.hub.packages import SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
@@ -232,14 +232,38 @@ def drop_layers(source: Path, destination: Path, *, count: int) -> None:
     It is cheaper by as much and right less often: a weaker draft for the same target.
 
     Raises:
-        UsageError: too few layers for that, or no gguf.
+        UsageError: too few layers for that.
         ModelInvalid: not a llama model.
+        NativeError: llama.cpp could not write it.
         LocalspecError: the disk is full, or refuses to be written.
     """
+    file = read_gguf(source)
+    if file.architecture != "llama":
+        raise ModelInvalid(
+            f"{source} has the architecture {file.architecture}. Only llama models can do without "
+            "layers here."
+        )
+    left_out = middle_layers(file.own_integer("block_count") or 0, count)
     with _appearing(destination) as folder:
         done = folder / "fewer.gguf"
-        write_without_layers(source, done, destination.stem, count)
+        quantize.quantize(source, done, None, leave_out=left_out, name=destination.stem)
         os.replace(done, destination)
+
+
+def middle_layers(layers: int, count: int) -> range:
+    """Which ones are left out: the first and the last layers matter most.
+
+    Raises:
+        UsageError: not even one layer at either end would be left.
+    """
+    if not 1 <= count <= layers - 2:
+        raise UsageError(
+            f"Of {layers} layers, {count} cannot be left out. Leave out 1 to {layers - 2}."
+            if layers > 2
+            else f"A model of {layers} layers has no middle ones to leave out."
+        )
+    first = (layers - count) // 2
+    return range(first, first + count)
 
 
 @contextmanager

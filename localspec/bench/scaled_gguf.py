@@ -31,13 +31,16 @@ def gguf_package() -> Any:
         return import_module("gguf")
     except ImportError:
         raise UsageError(
-            "Scaled models are written with the package gguf, which is not installed. "
+            "Models are written with the package gguf, which is not installed. "
             "Install it with: pip install 'localspec[bench]'"
         ) from None
 
 
 class LlamaFile:
     """A GGUF of llama architecture, opened to write another one from it.
+
+    Args:
+        done: what cannot be done to a file that is none, in the words of an error.
 
     Attributes:
         fields: its metadata, without the writer's own.
@@ -47,7 +50,8 @@ class LlamaFile:
         ModelInvalid: not a GGUF, not of that architecture, or not all of a model.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, done: str = "scaled") -> None:
+        self._cannot = f"It cannot be {done}."
         gguf = gguf_package()
         try:
             reader = gguf.GGUFReader(path)
@@ -62,7 +66,7 @@ class LlamaFile:
         architecture = reader.fields["general.architecture"].contents()
         if architecture != "llama":
             raise ModelInvalid(
-                f"{path} has the architecture {architecture}. Only llama models can be scaled."
+                f"{path} has the architecture {architecture}. Only llama models can be {done}."
             )
         self.tensors = {tensor.name: tensor for tensor in reader.tensors}
         parts = self.fields.get("split.count")
@@ -81,11 +85,9 @@ class LlamaFile:
         field = self.fields.get(f"llama.{name}")
         value = default if field is None else field.contents()
         if value is None:
-            raise ModelInvalid(f"{self.path} does not tell its {name}. It cannot be scaled.")
+            raise ModelInvalid(f"{self.path} does not tell its {name}. {self._cannot}")
         if isinstance(value, list):
-            raise ModelInvalid(
-                f"{self.path} has another {name} in each layer. It cannot be scaled."
-            )
+            raise ModelInvalid(f"{self.path} has another {name} in each layer. {self._cannot}")
         return value
 
     def values(self, name: str) -> _Tensor | None:
@@ -111,8 +113,8 @@ class LlamaFile:
         missing = sorted(set(names) - self.tensors.keys())
         if missing:
             raise ModelInvalid(
-                f"{self.path} lacks tensors of a llama model ({', '.join(missing[:3])}). It cannot "
-                "be scaled."
+                f"{self.path} lacks tensors of a llama model ({', '.join(missing[:3])}). "
+                f"{self._cannot}"
             )
 
     def require_no_others_than(self, names: Iterable[str]) -> None:
@@ -125,7 +127,7 @@ class LlamaFile:
         if others:
             raise ModelInvalid(
                 f"{self.path} has tensors that a plain llama model has not "
-                f"({', '.join(others[:3])}: a mixture of experts, perhaps). It cannot be scaled."
+                f"({', '.join(others[:3])}: a mixture of experts, perhaps). {self._cannot}"
             )
 
     def writer(self, destination: Path, changed: dict[str, Any], *, leave: Sequence[str]) -> Any:

@@ -11,6 +11,8 @@ NAMES = {
     "ngram": "the n-gram index",
     "model": "the draft model",
     "cascade": "the cascade",
+    "eagle": "the trained head",
+    "medusa": "the trained heads",
     "target": "the model itself",
 }
 """What the sources of tokens are called in a sentence."""

@@ -103,7 +103,8 @@ SAMPLING = {
         int,
         "--seed",
         metavar="N",
-        help="The same seed and the same drafts give the same answer: for that, fix those as well, "
-        "with --drafter. Default a new one, which --stats shows.",
+        help="With --exact, the same seed gives the same answer. Without it, drafts and threads "
+        "have to be the same as well (--drafter, --depth, -t). Default a new one, which --stats "
+        "shows.",
     ),
 }

@@ -100,9 +100,9 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, library
+    from localspec.loading.draft import find_draft
     from localspec.pairing.memory import Use
     from localspec.pairing.rules import judge_files
-    from localspec.paths import EMBEDDED_DRAFT
     from localspec.text import printable
 
     library.on_abort(console.last_words)
@@ -117,10 +117,12 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
             f"{problem[1:]} Choose a GGUF of a chat or completion model."
         )
     draft_path, why = _draft(models, found[0].path)
-    if draft_path is None and models.draft not in ("auto", "none"):
-        found.append(resolution.find(models.draft, offline=models.offline, embedded=EMBEDDED_DRAFT))
-        draft_path = found[1].path
-    for notice in (notice for one in found for notice in one.notices):
+    notices = found[0].notices
+    if models.draft not in ("auto", "none"):
+        named = find_draft(models.draft, found[0].path, options, offline=models.offline)
+        draft_path = named.path
+        notices += named.notices
+    for notice in notices:
         console.notice(notice)
     draft = None if draft_path is None else read_gguf(draft_path)
     machine = this_machine(options.fixed_threads or library.default_threads())

@@ -50,8 +50,8 @@ DRAFTING = {
         str,
         "--rule",
         metavar="NAME",
-        help="Acceptance rule. Lossless: auto, token, block. Lossy, which can change the answer: "
-        f"typical, top-k, top-p, threshold. {default(Drafting, 'rule')}",
+        help="Acceptance rule. Lossless: auto, token, block, match. Lossy, which can change the "
+        f"answer: typical, top-k, top-p, threshold. {default(Drafting, 'rule')}",
     ),
     "rule_threshold": _option(
         float,

@@ -12,8 +12,12 @@ from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
 from localspec.cli.chat import chat
+from localspec.cli.distill import EXAMPLES as DISTILL_EXAMPLES
+from localspec.cli.distill import distill
 from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
 from localspec.cli.doctor import doctor
+from localspec.cli.eval import EXAMPLES as EVAL_EXAMPLES
+from localspec.cli.eval import evaluate
 from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.learn import EXAMPLES as LEARN_EXAMPLES
@@ -65,8 +69,10 @@ app.command(epilog=SERVE_EXAMPLES)(serve)
 app.command(epilog=RACE_EXAMPLES)(race)
 app.command(epilog=BENCH_EXAMPLES)(bench)
 app.command(epilog=VERIFY_EXAMPLES)(verify)
+app.command("eval", epilog=EVAL_EXAMPLES)(evaluate)
 app.add_typer(history)
 app.command(epilog=LEARN_EXAMPLES)(learn)
+app.command(epilog=DISTILL_EXAMPLES)(distill)
 app.command()(paths)
 app.command(epilog=DOCTOR_EXAMPLES)(doctor)
 app.command("list", epilog=LIST_EXAMPLES)(list_models)

@@ -61,6 +61,12 @@ MODEL = {
         help=f"Element type of the KV cache: {', '.join(KV_TYPES)}. "
         f"{default(ModelOptions, 'kv_type_k')} (LOCALSPEC_KV_TYPE)",
     ),
+    "exact": _model(
+        bool,
+        "--exact",
+        help="Answers are those of plain decoding with the same options, token for token, and with "
+        "the same seed also where they are sampled. See docs/verify.md.",
+    ),
     "mmap": _model(bool, "--mmap/--no-mmap", help="Map the file, or read it. Default --mmap."),
     "mlock": _model(bool, "--mlock", help="Keep the weights from being swapped out."),
     "rpc": _model(
@@ -79,9 +85,10 @@ DRAFT_MODEL = {
         str,
         "-d",
         "--draft",
-        metavar="REF|auto|none",
+        metavar="REF|auto|self|none",
         help="The draft model: a reference as for --model, best with its vocabulary, 'auto' for "
-        "the local one that promises most, or 'none'. Default auto. (LOCALSPEC_DRAFT)",
+        "the local one that promises most, 'self' for one made of the model's own file, or 'none'. "
+        "Default auto. (LOCALSPEC_DRAFT)",
     ),
     "draft_threads": _draft(
         int,

@@ -240,12 +240,14 @@ def _draft(draft: str, drafting: Drafting) -> str:
 
 
 def uses_model(drafter: str) -> bool:
-    """Whether the drafter of that name has a use for a draft model."""
+    """Whether the drafter of that name has a use for a draft model, or for a trained head."""
     if drafter == "auto":
         return True
     from localspec.drafters.registry import REGISTRY
 
-    return drafter in REGISTRY and REGISTRY[drafter].needs_model
+    if drafter not in REGISTRY:
+        return False
+    return REGISTRY[drafter].needs_model or REGISTRY[drafter].needs_head != ""
 
 
 def _logit_bias(values: list[str] | None) -> dict[int, float] | None:

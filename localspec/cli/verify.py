@@ -141,7 +141,7 @@ def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution
     from localspec.llama import library
-    from localspec.paths import EMBEDDED_DRAFT
+    from localspec.loading.draft import choose_draft, find_draft
     from localspec.verify import words
     from localspec.verify.certificate import read
     from localspec.verify.comparison import compare
@@ -150,11 +150,9 @@ def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int
     target = resolution.find(models.model, offline=models.offline).path
     draft = None
     if models.draft == "auto":
-        from localspec.loading.draft import choose_draft
-
         draft = choose_draft(target, models.options).draft
     elif models.draft != "none":
-        draft = resolution.find(models.draft, offline=models.offline, embedded=EMBEDDED_DRAFT).path
+        draft = find_draft(models.draft, target, models.options, offline=models.offline).path
     machine = this_machine(models.options.fixed_threads or library.default_threads())
     differences = compare(found, machine, target, draft)
     about = all(one.same for one in differences if one.decides)

@@ -137,13 +137,18 @@ class EngineJob(ABC, Generic[Own]):
             sleep(_POLL)
 
     def _load(self) -> Engine:
+        from localspec.self_draft.recipe import is_self
+
         opening = self._opening()
+        what = "loading the model"
+        if is_self(opening.draft):
+            what += " (what its own file gives for a draft is found out once, in some minutes)"
+        self._report(what)
 
         def progress(fraction: float) -> None:
             self._thread.require_going_on(INTERRUPTED)
-            self._report(f"loading the model: {fraction:.0%}")
+            self._report(f"{what}: {fraction:.0%}" if fraction else what)
 
-        self._report("loading the model")
         return opening.load(progress)
 
     def _opening(self) -> OpeningOptions:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Source
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 
@@ -129,6 +130,29 @@ class ModelSource(AutoSource, Protocol):
 
     def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
         """Entered before the target's pass and left after it, where the plan overlaps."""
+        ...
+
+
+@runtime_checkable
+class WindowSource(LookupSource, Protocol):
+    """A lookup source that learns from the target's rows behind tokens that nobody proposes.
+
+    It puts them into the tree that is verified as padding: the rule looks at them as at any others,
+    and they count as nothing. How many pay is the planner's business, see
+    `localspec.planning.window_shape`.
+    """
+
+    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
+        """Add up to columns · levels tokens of padding, in at most so many branches as columns,
+        behind all that is proposed; tokens that are in the tree are not added again."""
+        ...
+
+    def verified(self, rows: Rows) -> None:
+        """Read the rows of a pass, whether or not its tree had a window.
+
+        Args:
+            rows: see `localspec.decoding.interfaces.PassResult`; valid during the call.
+        """
         ...
 
 

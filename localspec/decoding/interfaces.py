@@ -108,11 +108,20 @@ class PassResult(NamedTuple):
             node. Valid until the next pass.
         hidden: by layer, float32 [1 + nodes, width of the model], in the same order.
         seconds: of native work; of a pass that served several answers, this one's share.
+        before: hidden rows of the tokens that were read for this result before those, of a prompt
+            mostly: by layer, float32 [k, width], the latest at most HIDDEN_BEFORE. Not of the state
+            after the last norm, which is made where there are logits only.
     """
 
     rows: Rows
     seconds: float
     hidden: Mapping[int, Rows] = NO_ROWS
+    before: Mapping[int, Rows] = NO_ROWS
+
+
+HIDDEN_BEFORE = 2048
+"""Most rows of a prompt that are kept for `PassResult.before`: three layers of a model of width
+4,096 take 100 MB then."""
 
 
 class Commit(NamedTuple):
@@ -257,10 +266,14 @@ class Drafter(Protocol):
 
     Attributes:
         hidden: layers of the target whose rows it wants with every pass, see `PassRequest`.
+        reads: whether it wants to see the logits of every pass, see `verified`.
     """
 
     @property
     def hidden(self) -> tuple[int, ...]: ...
+
+    @property
+    def reads(self) -> bool: ...
 
     @property
     def native_seconds(self) -> float:
@@ -279,6 +292,10 @@ class Drafter(Protocol):
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
         """Entered before the target's pass and left after it."""
+        ...
+
+    def verified(self, rows: Rows) -> None:
+        """Called with the rows of every pass while they are valid, if `reads` says so."""
         ...
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
@@ -326,8 +343,9 @@ class Source(Protocol):
         Called after every step, and whenever a generation ends.
 
         Args:
-            hidden: of the layers asked for, rows [1 + accepted, width]: behind the last token of
-                the context before this step, then behind each accepted token. Empty where the
-                step did not end as planned.
+            hidden: of the layers asked for, rows [n, width], behind the n tokens of the context
+                before its last one: from the one on that was last before this step, and where
+                tokens before it were read as well (a prompt), from those on. Empty where the step
+                did not end as planned.
         """
         ...

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from localspec.decoding.distribution import Distribution
 from localspec.decoding.sampling import Rows, top_ids
 
 
@@ -49,6 +51,32 @@ def told_along(
                 token,
                 float(row[token]) - normaliser,
                 tuple((int(one), float(row[one]) - normaliser) for one in top),
+            )
+        )
+    return tuple(found)
+
+
+def told_as_sampled(
+    targets: Sequence[Distribution], tokens: Sequence[int], alternatives: int
+) -> tuple[TokenLogprob, ...]:
+    """The same of what the tokens were drawn from: behind bias, grammar, penalties, truncation and
+    temperature. Tokens that could not come are not told.
+
+    Args:
+        targets: the target's distribution at each token.
+        tokens: what was committed.
+        alternatives: how many of the most probable tokens to tell with each.
+    """
+    found = []
+    for target, token in zip(targets, tokens, strict=False):
+        probability = target.prob(token)
+        best = (-target.probs).argsort(kind="stable")[:alternatives]
+        top = ((int(target.ids[i]), float(target.probs[i])) for i in best)
+        found.append(
+            TokenLogprob(
+                token,
+                math.log(probability) if probability else -math.inf,  # a lossy rule's
+                tuple((one, math.log(p)) for one, p in top if p > 0.0),
             )
         )
     return tuple(found)

@@ -9,6 +9,8 @@ from collections.abc import Callable, Generator, Mapping
 from time import perf_counter
 from typing import TypeAlias
 
+import numpy as np
+
 from localspec.decoding.acceptance import AcceptanceRule, Verdict, Verification
 from localspec.decoding.interfaces import (
     NO_ROWS,
@@ -23,7 +25,7 @@ from localspec.decoding.interfaces import (
     Planner,
     Step,
 )
-from localspec.decoding.logprobs import TokenLogprob, told_along
+from localspec.decoding.logprobs import TokenLogprob, told_along, told_as_sampled
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
@@ -49,7 +51,7 @@ def speculate(
     Args:
         clock: tells seconds; steps are timed by it, and nothing is decided by it.
     """
-    watches = planner.watches
+    watches, reads = planner.watches, drafter.reads
     learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
     try:
         while session.finish is None:
@@ -67,22 +69,29 @@ def speculate(
             else:
                 result = yield request
             assert result is not None, "a pass is answered"
+            if reads:
+                drafter.verified(result.rows)
 
             # Accept, and pick the target's own token behind what was accepted.
             verification = Verification(result.rows, tree, session)
             verdict = rule.accept(verification, session.random)
             path = verdict.path
             behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
+            # As penalties and grammar see it before the text is longer.
+            sampled = session.logprobs is not None and session.as_sampled
+            targets = [verification.p(node) for node in (ROOT, *path)] if sampled else ()
             tokens = session.extend([*[tree.tokens[n] for n in path], verdict.token], behind)
             told: tuple[TokenLogprob, ...] = ()
-            if session.logprobs is not None:
+            if session.logprobs is not None and session.as_sampled:
+                told = told_as_sampled(targets, tokens, session.logprobs)
+            elif session.logprobs is not None:
                 told = told_along(result.rows, path, tokens, session.logprobs)
 
             undecided = verification.undecided([ROOT, *path][: len(tokens)]) if watches else 0
 
             # The last committed token stays out of the caches: the next pass starts with it.
             yield Commit(tree, path[: len(tokens) - 1])
-            hidden = _along(path[: len(tokens)], result.hidden) if result.hidden else NO_ROWS
+            hidden = _along(path[: len(tokens) - 1], result) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
             seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
@@ -98,9 +107,13 @@ def speculate(
 NOTHING = Draft(TokenTree())
 
 
-def _along(path: list[int], hidden: Mapping[int, Rows]) -> Mapping[int, Rows]:
-    """Hidden rows behind the committed text and each accepted node."""
-    return {layer: rows[[0, *(node + 1 for node in path)]] for layer, rows in hidden.items()}
+def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
+    """Hidden rows behind the committed text and each accepted node, and those before them."""
+    taken = [0, *(node + 1 for node in path)]
+    found = {layer: rows[taken] for layer, rows in result.hidden.items()}
+    for layer, before in result.before.items():
+        found[layer] = np.concatenate((before, found[layer]))
+    return found
 
 
 def _step(

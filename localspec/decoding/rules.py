@@ -6,6 +6,7 @@ from localspec.decoding.acceptance import (
     AcceptanceRule,
     BlockVerification,
     GreedyMatch,
+    SampleMatch,
     SpeculativeSampling,
     Verdict,
     Verification,
@@ -14,7 +15,7 @@ from localspec.decoding.lossy import lossy_rule
 from localspec.decoding.random_source import RandomSource
 from localspec.errors import UsageError
 
-LOSSLESS = ("auto", "token", "block")
+LOSSLESS = ("auto", "token", "block", "match")
 LOSSY = ("typical", "top-k", "top-p", "threshold")
 
 
@@ -63,5 +64,6 @@ def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) 
         "auto": BestLossless,
         "token": SpeculativeSampling,
         "block": BlockVerification,
+        "match": SampleMatch,
     }
     return rules[name]()

@@ -3,10 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class ContextShift:
+    """What leaves a context that is full, so that the answer can go on: llama.cpp's context shift
+    (`n_keep`, `n_discard`). What is left is read again as a text of its own, not moved within the
+    cache: the model goes on from what it would have made of the shortened text.
+
+    Attributes:
+        keep: tokens at the beginning that stay; -1 for all of the prompt.
+        discard: tokens behind them that go; 0 for half of what there is.
+    """
+
+    LEAST = 4
+    """Tokens behind what is kept, at least."""
+
+    keep: int = 0
+    discard: int = 0
+
+    def gone(self, tokens: int, prompt: int) -> slice:
+        """Which of so many tokens leave, where so many of them are the prompt's; at least one, and
+        never the last."""
+        keep = max(0, min(prompt if self.keep < 0 else self.keep, tokens - self.LEAST))
+        behind = tokens - keep
+        return slice(keep, keep + max(1, min(self.discard or behind // 2, behind - 1)))
 
 
 class Session:
@@ -15,7 +41,8 @@ class Session:
     Attributes:
         context: every committed token, prompt first. Its last one is in no KV cache yet: the
             next pass begins with it.
-        prompt_length: how many of them came with the prompt.
+        prompt_length: how many of them came with the prompt, or were left by a shift.
+        dropped: how many tokens shifts took out of it.
         sampler: turns rows of logits into distributions, for target and drafters alike.
         random: the source of chance.
         constraint: the grammar at the end of `context`, or None.
@@ -28,9 +55,15 @@ class Session:
     """
 
     __slots__ = (
+        "_asked",
+        "_capacity",
+        "_longest",
+        "_shift",
         "_window",
+        "as_sampled",
         "constraint",
         "context",
+        "dropped",
         "ends",
         "finish",
         "limit",
@@ -50,14 +83,21 @@ class Session:
         ends: Callable[[int], bool],
         constraint: Constraint | None = None,
         logprobs: int | None = None,
+        as_sampled: bool = False,
+        shift: ContextShift | None = None,
+        capacity: int = 0,
     ) -> None:
+        """`limit`: of prompt and answer together, of which `capacity` fit into the context at a
+        time (0 for all of them)."""
         self.context = list(prompt)
-        self.prompt_length = len(self.context)
+        self.prompt_length = self._asked = len(self.context)
+        self.dropped = 0
+        self._shift, self._capacity, self._longest = shift, capacity, limit
         self.sampler = sampler
         self.random = random
         self.constraint = constraint
-        self.limit = limit
-        self.logprobs = logprobs
+        self.limit = min(limit, capacity or limit)
+        self.logprobs, self.as_sampled = logprobs, as_sampled
         self.finish: str | None = None
         self.ends = ends
         self._window = sampler.window(self.context)
@@ -94,3 +134,19 @@ class Session:
         if self.finish is None and self.room <= 0:
             self.finish = "length"
         return kept
+
+    def shift(self) -> bool:
+        """Make room in a context that is full, if that is wanted and more may be generated; whether
+        it was. What was read of the text holds up to where tokens left it."""
+        longest = self._longest - self.dropped
+        if self._shift is None or self.finish != "length" or longest <= len(self.context):
+            return False
+        gone = self._shift.gone(len(self.context), self._asked)
+        del self.context[gone]
+        count = gone.stop - gone.start
+        self.dropped += count
+        self.limit = min(self._capacity, longest - count)
+        self.prompt_length = len(self.context)
+        self._window = self.sampler.window(self.context)
+        self.finish = None
+        return True

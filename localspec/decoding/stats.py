@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -10,11 +11,33 @@ from localspec.decoding.interfaces import TARGET, Step
 
 @dataclass(slots=True)
 class DrafterStats:
-    """What one source proposed: tokens drafted, of those tested, of those accepted."""
+    """What one source proposed: tokens drafted, of those tested, of those accepted.
+
+    Attributes:
+        accepted_per_position, tested_per_position: by depth, the first drafted token of a pass
+            first, whoever proposed what is before it.
+    """
 
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
+    accepted_per_position: list[int] = field(default_factory=list)
+    tested_per_position: list[int] = field(default_factory=list)
+
+    def add(self, other: DrafterStats) -> None:
+        """Count what is counted there as well."""
+        self.drafted += other.drafted
+        self.tested += other.tested
+        self.accepted += other.accepted
+        add_counts(self.accepted_per_position, other.accepted_per_position)
+        add_counts(self.tested_per_position, other.tested_per_position)
+
+
+def add_counts(sums: list[int], counts: Sequence[int]) -> None:
+    """Add counts by position to sums, which grow where they are shorter."""
+    sums.extend([0] * (len(counts) - len(sums)))
+    for position, count in enumerate(counts):
+        sums[position] += count
 
 
 @dataclass(slots=True)
@@ -60,7 +83,8 @@ class GenerationStats:
         vocabulary: where the draft model has another one than the target: how much they share, and
             how drafts are made all the same.
         threads: how many threads the last pass ran on, and why; empty where nobody says.
-        seed: of the random numbers; giving it again repeats the answer.
+        seed: of the random numbers; giving it again repeats the answer where passes and drafts are
+            the same, or answers exact (`ModelOptions.exact`).
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
         account: what drafting saved and risked; None where nothing was planned.
@@ -124,18 +148,16 @@ class GenerationStats:
         tree, tested, accepted = step.tree, step.tested_nodes, step.accepted_nodes
         for source in tree.sources[: tree.proposed]:
             self._of(source).drafted += 1
-        for nodes, positions in (
-            (tested, self.tested_per_position),
-            (accepted, self.accepted_per_position),
-        ):
-            for node in nodes:
-                depth = tree.depths[node]
-                positions.extend([0] * (depth - len(positions)))
-                positions[depth - 1] += 1
         for node in tested:
-            self._of(tree.sources[node]).tested += 1
+            drafter, depth = self._of(tree.sources[node]), tree.depths[node]
+            drafter.tested += 1
+            _count_at(self.tested_per_position, depth)
+            _count_at(drafter.tested_per_position, depth)
         for node in accepted:
-            self._of(tree.sources[node]).accepted += 1
+            drafter, depth = self._of(tree.sources[node]), tree.depths[node]
+            drafter.accepted += 1
+            _count_at(self.accepted_per_position, depth)
+            _count_at(drafter.accepted_per_position, depth)
         self.drafted += tree.proposed
         self.tested += len(tested)
         self.accepted += len(accepted)
@@ -154,3 +176,9 @@ class GenerationStats:
             "tokens_per_second": self.tokens_per_second,
             "acceptance_rate": self.acceptance_rate,
         }
+
+
+def _count_at(positions: list[int], depth: int) -> None:
+    """Count one token at a depth, from 1."""
+    positions.extend([0] * (depth - len(positions)))
+    positions[depth - 1] += 1

@@ -199,7 +199,7 @@ class _Measuring:
         self._tell(f"acceptance in {prompt.suite}")
         new = len(SUITES) - sum(1 for kind in self._kinds.values() if kind.tested)
         deadline = self._portion(self._share, max(1, new))
-        stats = self._generate(prompt, Drafting(drafter="model", depth=DEPTH), deadline)
+        stats = self._generate(prompt, Drafting(depth=DEPTH), deadline)
         if stats is not None:
             kind = self._kind(prompt)
             kind.tested += stats.tested

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.auto_sources import LookupSource, ModelSource, WindowSource
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Source
-from localspec.drafters.named import NamedDrafter, Undrafted
+from localspec.drafters.lookahead import KEPT
+from localspec.drafters.named import NamedDrafter, Undrafted, Window
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
@@ -16,6 +18,7 @@ from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.planner import Fixed, Never
+from localspec.planning.window_shape import MOST_ROWS, best_shape
 
 
 def compose(
@@ -49,13 +52,14 @@ def compose(
     name = require(drafting, parts)
     if name == "none":
         return Never(TURNED_OFF), Undrafted()
-    if drafting.drafter == "auto" and cannot is not None:
+    if cannot is not None and (drafting.drafter == "auto" or not limits.max_draft):
         return Never(cannot), Undrafted()
     # A draft model with another vocabulary may only be able to choose its tokens.
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
     parts = replace(parts, greedy=not drawn)
     if name == "auto":
-        lookups, models = sources(parts)
+        branching = greedy and trees and limits.max_leaves > 1
+        lookups, models = sources(parts, windows=branching and _window_pays(profile, limits))
         planner = AdaptivePlanner(
             profile,
             lookups,
@@ -76,7 +80,11 @@ def compose(
         min_confidence=drafting.min_confidence,
         min_likelihood=drafting.min_likelihood,
     )
-    return Fixed(plan, limits, trees=trees), NamedDrafter(registered.build(parts))
+    source = registered.build(parts)
+    window = None
+    if isinstance(source, WindowSource):
+        window = _window(source, plan, profile, limits, trees=trees)
+    return Fixed(plan, limits, trees=trees), NamedDrafter(source, window)
 
 
 def require(drafting: Drafting, parts: Parts) -> str:
@@ -88,6 +96,7 @@ def require(drafting: Drafting, parts: Parts) -> str:
     name = drafting.drafter
     if name == "auto" and drafting.shaped:
         name = "ngram" if parts.model is None else "model"
+        name = parts.head_source or name
     lack = parts.lack(REGISTRY[name]) if name in REGISTRY else None
     if lack is not None:
         raise UsageError(f"Drafter '{name}' {lack}")
@@ -105,12 +114,13 @@ def asks_model(drafting: Drafting, parts: Parts) -> bool:
 _KINDS: dict[type, type] = {}
 
 
-def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
-    """The registered sources that take part in `auto`, of both kinds."""
+def sources(parts: Parts, *, windows: bool = False) -> tuple[list[LookupSource], list[ModelSource]]:
+    """The registered sources that take part in `auto`, of both kinds; with `windows` those among
+    them as well that need one."""
     lookups: list[LookupSource] = []
     models: list[ModelSource] = []
     for registered in REGISTRY.values():
-        if parts.lack(registered) is not None:
+        if parts.lack(registered) is not None or (registered.windows and not windows):
             continue
         source = registered.build(parts)
         # To ask a protocol takes a tenth of a millisecond: each class is asked once.
@@ -124,6 +134,40 @@ def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
         elif known is LookupSource:
             lookups.append(cast("LookupSource", source))
     return lookups, models
+
+
+def _window_pays(profile: PairProfile, limits: Limits) -> bool:
+    """Whether there is a window worth its rows, going by what they cost: nearly never on a CPU."""
+    if not profile.target:
+        return False
+    least = profile.verification_costs(0, min(limits.max_draft, MOST_ROWS)).least
+    return best_shape(least, 1.0 / least[1], limits.max_leaves) is not None
+
+
+def _window(
+    source: WindowSource, plan: Plan, profile: PairProfile, limits: Limits, *, trees: bool
+) -> Window:
+    """The window of a source that was asked for by name.
+
+    Raises:
+        UsageError: the target, or the acceptance rule, takes no branches.
+    """
+    width, drafted = min(plan.width, KEPT), plan.depth * min(plan.width, KEPT)
+    leaves = limits.max_leaves - width if trees else 0
+    least: Sequence[float] = range(limits.max_draft + 2)  # unknown: a row costs what any other does
+    rate = 1.0
+    if profile.target:
+        least = profile.verification_costs(0, limits.max_draft).least
+        rate = 1.0 / least[1]
+    shape = best_shape(least, rate, leaves, drafted=min(drafted, limits.max_draft), must=True)
+    if shape is None:
+        raise UsageError(
+            f"Drafter '{source.name}' tries several continuations in one pass, for which there is "
+            "no room here: the memory of this model is recurrent, the rule takes chains alone, or "
+            "depth times width is too large. Choose another drafter, or leave out --rule, --depth "
+            "and --width."
+        )
+    return Window(source, shape, limits)
 
 
 def _overlap(drafting: Drafting, parts: Parts) -> ExploreThenCommit | None:

@@ -82,7 +82,12 @@ class DraftModel:
 
     What the model drafted stays in its cache; what the target accepted of that is never decoded
     again. Only tokens that the model has not seen are.
+
+    Attributes:
+        reads_along: whether it can read tokens in one pass that it did not propose itself.
     """
+
+    reads_along = True
 
     def __init__(self, cache: Cache, vocabulary: int) -> None:
         """`vocabulary`: tokens of the *target*; rows are cut to ids that both models have."""

@@ -65,7 +65,7 @@ class ChainPasses:
         held = len(cache.tokens)
         unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
-        primes = growing.primes(node, size)[: max(0, model.room(context) - len(path))]
+        primes = _primes(model, growing, node, size, len(path))
         if not primes and growing.dearer_together(size):
             for token in unread[:-1]:
                 model.read((token,))
@@ -115,7 +115,7 @@ class TreePasses:
         self._rows, self._primed = {}, {}  # they stood where this pass writes
         if nodes[0] == ROOT:
             pending = context[len(model.cache.tokens) :]
-            primes = growing.primes(ROOT, len(pending))[: max(0, model.room(context))]
+            primes = _primes(model, growing, ROOT, len(pending), 0)
             rows = model.grow(primes, range(ROOT, len(primes) - 1), pending)
             growing.read(len(pending) + len(primes))
             self._rows[ROOT] = rows[0]
@@ -143,3 +143,10 @@ class TreePasses:
 
     def row(self, node: int) -> Row:
         return self._rows[node]
+
+
+def _primes(model: DraftModel, growing: Growing, node: int, unread: int, depth: int) -> list[int]:
+    """What is read along behind a candidate at a depth."""
+    if not model.reads_along:
+        return []
+    return growing.primes(node, unread)[: max(0, model.room(growing.session.context) - depth)]

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from localspec.decoding.auto_sources import Growing, Prediction
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.sampling import Rows
+from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import Cache, DraftModel
@@ -112,8 +112,7 @@ class DraftModelSource:
         for _ in range(min(plan.depth, model.room(session.context) - len(path))):
             if not sampler.open:
                 break
-            row = model.read(unread)[0]
-            model.cache.checkpoint()
+            row = self._next_row(unread)
             if thresholds:
                 confident, likelihood = sampler.confident(row, plan, likelihood)
                 if not confident:
@@ -130,6 +129,12 @@ class DraftModelSource:
                 node = followed
             unread = [token]
             sampler.advance(token)
+
+    def _next_row(self, unread: Sequence[int]) -> Row:
+        """What follows the last of these tokens, which are read for it."""
+        row: Row = self._model.read(unread)[0]
+        self._model.cache.checkpoint()
+        return row
 
     # In `auto`.
 
@@ -181,22 +186,29 @@ class DraftModelSource:
         """One pass over the last few tokens, right behind what it read when it was asked last:
         with a gap in its text, which costs it little of its judgement, and the time to fill it is
         saved."""
-        model, context = self._model, session.context
-        held = len(model.cache.tokens)
-        n = min(most, len(context) - held - 1, model.cache.capacity - held)
-        if n < 1:
-            return []
+        held = len(self._model.cache.tokens)
         sampler = DraftSampler(session, (), greedy=True)
-        model.cache.checkpoint()
-        rows = model.read(context[-n - 1 : -1], n)
         found: list[tuple[tuple[float, ...], bool | None]] = []
-        for row, token in zip(rows, context[-n:], strict=True):
+        rows = self._latest(session, most)
+        if rows is None:
+            return found
+        for row, token in zip(rows, session.context[-len(rows) :], strict=True):
             logits = DraftLogits(row, sampler, 1)
             features = features_of(logits, None)
             right = logits.tokens[0] == token if session.sampler.greedy else None
             found.append((features, right))
-        model.cache.truncate(held)
+        self._model.cache.truncate(held)
         return found
+
+    def _latest(self, session: Session, most: int) -> Rows | None:
+        """Rows before the latest tokens, up to so many, for `review`; None for none."""
+        model, context = self._model, session.context
+        held = len(model.cache.tokens)
+        n = min(most, len(context) - held - 1, model.cache.capacity - held)
+        if n < 1:
+            return None
+        model.cache.checkpoint()
+        return model.read(context[-n - 1 : -1], n)
 
     def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
         return self._reading(session, tree)

@@ -4,20 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
 
-from localspec.decoding.interfaces import Draft, Plan, Source
+from localspec.decoding.auto_sources import WindowSource
+from localspec.decoding.interfaces import Draft, Limits, Plan, Source
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
+from localspec.planning.window_shape import WindowShape
+
+
+class Window(NamedTuple):
+    """The window of a source that has one.
+
+    Attributes:
+        shape: its size, beside the largest draft that is made.
+        limits: of the target.
+    """
+
+    source: WindowSource
+    shape: WindowShape
+    limits: Limits
+
+    def open(self, session: Session, tree: TokenTree) -> None:
+        """Add it to a draft, where there is room."""
+        room = min(self.limits.max_draft, self.limits.capacity - len(session.context)) - len(tree)
+        if room >= self.shape.rows:
+            self.source.open_window(session, tree, *self.shape)
 
 
 class NamedDrafter:
     """Has one source propose; implements `localspec.decoding.interfaces.Drafter`."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, window: Window | None = None) -> None:
         self._source = source
         self._nothing = f"drafter '{source.name}' had nothing to propose"
+        self._window = window
         self.hidden = source.hidden
+        self.reads = window is not None
 
     @property
     def native_seconds(self) -> float:
@@ -29,12 +53,18 @@ class NamedDrafter:
     def draft(self, session: Session, plan: Plan) -> Draft:
         tree = TokenTree()
         self._source.propose(session, plan, tree)
+        if self._window is not None:
+            self._window.open(session, tree)
         return Draft(tree, self._nothing)
 
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def verified(self, rows: Rows) -> None:
+        if self._window is not None:
+            self._window.source.verified(rows)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self._source.committed(context, hidden)
@@ -44,6 +74,7 @@ class Undrafted:
     """The drafter of plain decoding, which is never asked."""
 
     hidden: tuple[int, ...] = ()
+    reads = False
     native_seconds = 0.0
 
     def begin(self, prompt: Sequence[int]) -> None:
@@ -56,6 +87,9 @@ class Undrafted:
         self, session: Session, plan: Plan, draft: Draft
     ) -> AbstractContextManager[object]:
         return nullcontext()
+
+    def verified(self, rows: Rows) -> None:
+        """Nothing to read."""
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """Nothing to keep."""

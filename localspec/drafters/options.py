@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import UsageError
@@ -57,6 +57,20 @@ class Drafting:
     def forced(self) -> bool:
         """Whether options leave nothing to the adaptive planner."""
         return self.drafter != "auto" or self.shaped
+
+    def exactly(self) -> Drafting:
+        """The same for answers that are plain decoding's with the same seed.
+
+        Raises:
+            UsageError: a rule that would not leave them so.
+        """
+        if self.rule not in ("auto", "match"):
+            raise UsageError(
+                f"exact answers are accepted by rule 'match', not '{self.rule}'. Leave out --rule, "
+                "or exact."
+            )
+        # A drawn token matches the target's sample less often than the most probable one.
+        return replace(self, rule="match", sampled=False)
 
     def __post_init__(self) -> None:
         known = ("auto", "none", *REGISTRY)

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from localspec.decoding.interfaces import Source
     from localspec.drafters.draft_model import DraftModel
+    from localspec.drafters.eagle import Head
+    from localspec.drafters.medusa import Medusa
     from localspec.drafters.ngram import NgramIndex
     from localspec.drafters.parallel import ParallelReader
     from localspec.planning.explore_then_commit import ExploreThenCommit
@@ -44,6 +46,7 @@ class Parts:
             run side by side.
         overlap: whether that pays here.
         datastore: what was learned for this vocabulary; None where nothing can have been.
+        head: a trained head, None without one.
     """
 
     model: DraftModel | None = None
@@ -52,12 +55,20 @@ class Parts:
     reader: ParallelReader | None = None
     overlap: ExploreThenCommit = field(default_factory=_trial)
     datastore: Datastore | None = None
+    head: Head | Medusa | None = None
+
+    @property
+    def head_source(self) -> str:
+        """The source that the trained head serves; "" without one."""
+        return "" if self.head is None else self.head.source
 
     def lack(self, registered: Registration) -> str | None:
         """What a source would need that there is not, and what to do, for people; None where it
         can be made."""
         if registered.needs_model and self.model is None:
             return "needs a draft model. Give one with --draft."
+        if registered.needs_head and self.head_source != registered.needs_head:
+            return f"needs a trained head ({registered.needs_head}). Give its file with --draft."
         if registered.needs_datastore and (self.datastore is None or not self.datastore.now.tokens):
             return (
                 "has nothing to look up: nothing was learned for this model's vocabulary. "
@@ -76,6 +87,8 @@ class Registration:
         about: what it does, for people.
         needs_model: whether there has to be a draft model.
         needs_datastore: whether something has to have been learned.
+        needs_head: the source itself, where there has to be a trained head for it.
+        windows: whether it is a `WindowSource`, which needs a target that takes branches.
         depth: tokens that it drafts where it is asked for by name, and no depth is.
     """
 
@@ -83,6 +96,8 @@ class Registration:
     about: str
     needs_model: bool = False
     needs_datastore: bool = False
+    needs_head: str = ""
+    windows: bool = False
     depth: int = 3
     """A pass over 4 is the cheapest per token on CPUs."""
 
@@ -100,11 +115,33 @@ def _retrieval(parts: Parts) -> Source:
     return RetrievalSource(parts.datastore)
 
 
+def _lookahead(parts: Parts) -> Source:
+    from localspec.drafters.lookahead import LookaheadSource
+
+    return LookaheadSource()
+
+
 def _model(parts: Parts) -> Source:
     from localspec.drafters.model import DraftModelSource
 
     assert parts.model is not None
     return DraftModelSource(parts.model, greedy=parts.greedy, reader=parts.reader)
+
+
+def _eagle(parts: Parts) -> Source:
+    from localspec.drafters.eagle import EagleSource
+
+    assert parts.head is not None
+    assert parts.head.source == "eagle"
+    return EagleSource(cast("Head", parts.head), greedy=parts.greedy)
+
+
+def _medusa(parts: Parts) -> Source:
+    from localspec.drafters.medusa import MedusaSource
+
+    assert parts.head is not None
+    assert parts.head.source == "medusa"
+    return MedusaSource(cast("Medusa", parts.head), greedy=parts.greedy)
 
 
 def _cascade(parts: Parts) -> Source:
@@ -135,7 +172,16 @@ REGISTRY: dict[str, Registration] = {
         needs_datastore=True,
         depth=8,
     ),
+    "lookahead": Registration(
+        _lookahead, "n-grams that the target makes beside its passes", windows=True
+    ),
     "model": Registration(_model, "asks the draft model", needs_model=True),
+    "eagle": Registration(
+        _eagle, "asks a trained head that reads the model's hidden states", needs_head="eagle"
+    ),
+    "medusa": Registration(
+        _medusa, "asks trained heads, one for each of the next tokens", needs_head="medusa"
+    ),
     "cascade": Registration(_cascade, "the n-gram drafts for the draft model", needs_model=True),
     "model+ngram": Registration(
         _model_then_ngram, "the n-gram extends the model's draft", needs_model=True

@@ -50,15 +50,23 @@ class _Place:
         committed: bool = False,
     ) -> None:
         self._snapshot = snapshot
+        self._searched = snapshot.longest(tail)
+        self._endings: list[Occurrences] = []
         self._known = known
         self.tail = tail
         self.streak = streak
         self.committed = committed
 
-    @cached_property
-    def endings(self) -> list[Occurrences]:
-        """Where the longest ending occurs, and shorter ones."""
-        return self._snapshot.longest(self.tail)
+    def endings(self) -> Iterator[Occurrences]:
+        """Where the longest ending occurs, and shorter ones, as far as it is asked for: mostly the
+        longest is enough, and each takes as long as the one before."""
+        for number in count():
+            while number >= len(self._endings):
+                found = next(self._searched, None)
+                if found is None:
+                    return
+                self._endings.append(found)
+            yield self._endings[number]
 
     @cached_property
     def best(self) -> tuple[Occurrences, dict[int, Occurrences]] | None:
@@ -67,7 +75,7 @@ class _Place:
             followers = self._known.followers()
             if followers:
                 return self._known, followers
-        for occurrences in self.endings:
+        for occurrences in self.endings():
             followers = occurrences.followers()
             if followers:
                 return occurrences, followers
@@ -177,7 +185,7 @@ class RetrievalSource:
 
     def others(self, place: _Place, most: int) -> list[tuple[int, float]]:
         found: dict[int, float] = {}
-        for occurrences in place.endings:
+        for occurrences in place.endings():
             for token, following in self._usable(occurrences):
                 chance = min(0.5, following.total / (max(2, occurrences.total) + 1))
                 found.setdefault(token, chance)

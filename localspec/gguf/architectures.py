@@ -39,9 +39,6 @@ DIFFUSION = frozenset(["dream", "llada", "llada-moe", "rnd1"])
 """Text does not come token by token."""
 
 ENCODERS = frozenset({"t5", "t5encoder"})
-HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant"})
-"""Draft heads, which work inside of their target only."""
-
 EMBEDDERS = frozenset(
     {name for name in KNOWN if "bert" in name} | {"gemma-embedding", "llama-embed"}
 )
@@ -49,3 +46,11 @@ EMBEDDERS = frozenset(
 
 SOUND = frozenset({"wavtokenizer-dec", "qwen3tts", "pockettts"})
 """Audio instead of text."""
+
+ALIKE = frozenset(
+    """
+    llama qwen2 qwen2moe qwen3 qwen3moe internlm2 stablelm starcoder2 phi2 exaone
+    """.split()  # noqa: SIM905
+)
+"""All layers do the same to the residual stream, whatever their number is (see the graphs in
+llama.cpp's src/models), so that a model without some of them is one as well."""

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError, ModelInvalid
-from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, HEADS, KNOWN, SOUND
+from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
 from localspec.gguf.file import GGUFFile, Skipped
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
+from localspec.llama.options import HEADS
 from localspec.text import printable
 
 
@@ -90,13 +91,13 @@ def why_not(file: GGUFFile) -> str | None:
         what = "It is the eye or ear of a multimodal model (mmproj), not a language model"
     elif "general.architecture" not in file.metadata:
         what = "It does not say what architecture it has"
+    elif architecture in HEADS:
+        what = f"It is a trained head ({architecture}), which drafts for its own target only"
     elif architecture not in KNOWN:
         what = (
             f"The architecture {printable(architecture, 40)} is not known to the llama.cpp here; "
             "it may be newer"
         )
-    elif architecture in HEADS:
-        what = f"It is a draft head ({architecture}), which works inside of its target only"
     elif architecture in EMBEDDERS or _embeds(file):
         what = f"It is an embedding model (architecture {architecture})"
     elif architecture in ENCODERS:

@@ -33,7 +33,8 @@ class LocalModel:
         path: the first part of a split one.
         reference: what to type after -m.
         name: what to call it, safe for a terminal.
-        source: "embedded", "package", "huggingface", "llama.cpp", "lmstudio", "ollama" or "folder".
+        source: "embedded", "distilled", "package", "huggingface", "llama.cpp", "lmstudio",
+            "ollama", "folder", or "self" for what was made here of another one.
         architecture: as in its metadata; empty where it cannot be read.
         parameters: None where it cannot be read.
         quantization: "Q4_K_M" …, empty where it cannot be read.
@@ -61,8 +62,8 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
 
     Reads metadata only, and of files seen before not even that: what they said is kept in the
     cache folder. Looks into packages, the caches of huggingface-hub, llama.cpp, LM Studio and
-    ollama, the folders of the setting `model_folders`, and the current folder. Changes nothing
-    there.
+    ollama, at what `-d self` made, into the folders of the setting `model_folders`, and the current
+    folder. Changes nothing there.
 
     Args:
         folders: further ones to look into.
@@ -103,7 +104,9 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
 def _places(folders: Sequence[Path]) -> Iterator[places.Place]:
     yield from chain(
         places.embedded(),
+        places.distilled(),
         places.packages(),
+        places.made(),
         places.huggingface(),
         places.llama_cpp(),
         places.lmstudio(),

@@ -23,6 +23,10 @@ EMBEDDED = "embedded"
 """The source of the pair that comes with localspec."""
 PACKAGE = "package"
 """The source of models inside Python packages."""
+DISTILLED = "distilled"
+"""The source of drafts that were trained on this machine."""
+SELF_MADE = "self"
+"""The source of drafts that were made of models' own files."""
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""
 DEEP, SHALLOW = 6, 2
@@ -60,12 +64,27 @@ def embedded() -> Iterator[Place]:
     yield Place(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
 
 
+def drafts_folder() -> Path:
+    """Where `localspec distill` leaves drafts, in a folder for each target."""
+    return paths.data_folder() / "drafts"
+
+
+def distilled() -> Iterator[Place]:
+    """Drafts that were trained here."""
+    yield from folder(drafts_folder(), DISTILLED, depth=SHALLOW)
+
+
 def packages() -> Iterator[Place]:
     """Models inside installed Python packages."""
     for model in PACKAGED:
         path = model.path
         if path is not None:
             yield Place(path, model.name, model.name, PACKAGE)
+
+
+def made() -> Iterator[Place]:
+    """Drafts that were made of models' own files, with `-d self`."""
+    yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
 
 
 def huggingface() -> Iterator[Place]:

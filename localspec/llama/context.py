@@ -111,6 +111,11 @@ class Context:
         self._gives_hidden = False  # whether it was ever asked to
         self._last_pass = 0  # tokens
 
+    @property
+    def handle(self) -> Any:
+        """The llama_context."""
+        return self._native.handle
+
     def told(self) -> list[str]:
         """What befell its passes since this was asked last, sentences for the user."""
         return []
@@ -159,6 +164,16 @@ class Context:
             i = `model.layers` what the output norm makes of the last one's result. Copies.
         """
         return self._hidden.rows(self._last_pass, outputs)
+
+    def gather_hidden(self) -> None:
+        """From now on keep what goes into the layers that were asked for, of tokens whose logits
+        nobody wants, for `gathered`."""
+        self._hidden.gather()
+
+    def gathered(self) -> dict[int, Rows]:
+        """The end of that: by layer, float32 [k, width of the model], of the latest tokens that
+        were read for no logits since `gather_hidden`, in their order; empty without any."""
+        return self._hidden.gathered()
 
     def extend(
         self,
@@ -407,6 +422,8 @@ class Context:
             self._decode_chain(tokens[:-outputs], 0)
             tokens = tokens[-outputs:]
         rows = self._decode(self._batch.chain(tokens, outputs), outputs)
+        if self._gives_hidden:
+            self._hidden.passed(len(tokens) - outputs)
         self.tokens += tokens
         if self._snapshots:
             self._undoable = min(self._snapshots, len(tokens) - 1)

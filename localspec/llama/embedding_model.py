@@ -15,7 +15,7 @@ import llama_cpp
 import numpy as np
 
 from localspec.errors import Cancelled, NativeError, UsageError
-from localspec.llama import library
+from localspec.llama import compute_thread, library
 from localspec.llama.batch import Batch
 from localspec.llama.context_params import context_params
 from localspec.llama.embeddings import LONGEST, Vector
@@ -113,7 +113,7 @@ class EmbeddingModel:
             if memory:  # those that have one
                 llama_cpp.llama_memory_clear(memory, True)
             batch = self._batch.chain(tokens, len(tokens))
-            status = llama_cpp.llama_decode(self._handle, batch)
+            status = compute_thread.call(llama_cpp.llama_decode, self._handle, batch)
             found = llama_cpp.llama_get_embeddings_seq(self._handle, 0) if not status else None
             if not found:
                 raise NativeError(

@@ -9,6 +9,8 @@ import ctypes
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from llama_cpp._ggml import libggml
 
 CPU, GPU, INTEGRATED_GPU = 0, 1, 2
@@ -61,6 +63,33 @@ _device_memory: Callable[[int, Any, Any], None] = _function(
     ctypes.POINTER(ctypes.c_size_t),
     ctypes.POINTER(ctypes.c_size_t),
 )
+
+
+_tensor_name: Callable[[int], bytes | None] = _function("ggml_get_name", ctypes.c_char_p, _Pointer)
+_tensor_size: Callable[[int], int] = _function("ggml_nbytes", ctypes.c_size_t, _Pointer)
+_tensor_get: Callable[[int, int, int, int], None] = _function(
+    "ggml_backend_tensor_get", None, _Pointer, _Pointer, ctypes.c_size_t, ctypes.c_size_t
+)
+_tensor_set: Callable[[int, int, int, int], None] = _function(
+    "ggml_backend_tensor_set", None, _Pointer, _Pointer, ctypes.c_size_t, ctypes.c_size_t
+)
+
+
+def tensor_name(tensor: int) -> str:
+    """What a graph calls a tensor."""
+    return text(_tensor_name(tensor))
+
+
+def tensor_values(tensor: int) -> npt.NDArray[np.float32]:
+    """The values of a tensor in f32, wherever it is: float32 [elements], a copy."""
+    values = np.empty(_tensor_size(tensor) // 4, np.float32)
+    _tensor_get(tensor, values.ctypes.data, 0, values.nbytes)
+    return values
+
+
+def set_tensor_values(tensor: int, values: npt.NDArray[np.float32]) -> None:
+    """Overwrite the values of a tensor in f32, of which there are as many."""
+    _tensor_set(tensor, values.ctypes.data, 0, values.nbytes)
 
 
 def devices() -> list[int]:

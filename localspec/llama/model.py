@@ -54,6 +54,7 @@ class Model:
         cpu_alone: bool = False,
         vocabulary_alone: bool = False,
         embeds_alone: bool = False,
+        head: bool = False,
     ) -> None:
         """Open a file.
 
@@ -66,6 +67,7 @@ class Model:
                 llama.cpp then knows nothing.
             embeds_alone: whether it is one that was made for embeddings alone; else those are
                 refused.
+            head: whether it is a trained head, which generates nothing by itself.
         """
         self.path = path
         self.handle: Any = None
@@ -76,7 +78,7 @@ class Model:
         try:
             self.handle = self._load(options, progress, weight_buffers, cpu_alone, vocabulary_alone)
             self.metadata = self._read_metadata()
-            if not embeds_alone:
+            if not (embeds_alone or head):
                 self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
         except BaseException:

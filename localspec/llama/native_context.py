@@ -10,7 +10,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, ModelInvalid, NativeError
-from localspec.llama import library
+from localspec.llama import compute_thread, library
 from localspec.llama.model import Model
 
 _FULL, _ABORTED = 1, 2
@@ -108,7 +108,7 @@ class NativeContext:
             CacheFull: nothing was read.
             Cancelled, NativeError: some of the tokens may have been read.
         """
-        status = llama_cpp.llama_decode(self.handle, batch)
+        status = compute_thread.call(llama_cpp.llama_decode, self.handle, batch)
         if status == 0:
             return _logits_address(self.handle)  # type: ignore[no-any-return]
         if status == _ABORTED:

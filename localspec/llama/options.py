@@ -22,6 +22,10 @@ MOST_PARALLEL = 32
 """Answers at once. llama.cpp knows 256 sequence ids in all."""
 
 
+HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
+"""Architectures of trained heads, which draft for their own target only."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
     """Where weights and caches live and how passes run.
@@ -55,6 +59,10 @@ class ModelOptions:
             recurrent model has one at a time.
         parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
             prompts are read a little faster, fewer, and the others wait less for each token.
+        exact: answers are plain decoding's with the same options, token for token, sampled ones
+            with the same seed as well: a KV cache of one type becomes one of F16 keys and BF16
+            values, and drafts are only as long as passes round the same on this machine (see
+            `localspec.loading.same_bits`), accepted by rule "match".
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -77,6 +85,7 @@ class ModelOptions:
     prompt_cache: int = 0
     parallel: int = 1
     parallel_chunk: int = 128
+    exact: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rpc", rpc_servers(self.rpc))
@@ -130,10 +139,29 @@ class ModelOptions:
                 raise UsageError(
                     f"There is no KV cache type '{name}'. Choose one of {', '.join(KV_TYPES)}."
                 )
+        if self.exact:
+            self._be_exact()
         if self.kv_type_v.startswith("q") and self.flash_attention == "off":
             raise UsageError(
                 f"A {self.kv_type_v} V cache needs flash attention. Leave --flash-attention on."
             )
+
+    def _be_exact(self) -> None:
+        """What exact answers need, or why there can be none."""
+        if self.flash_attention == "off":
+            raise UsageError(
+                "exact needs flash attention: without it, sums run over more numbers in larger "
+                "passes. Leave --flash-attention out."
+            )
+        if self.parallel > 1:
+            raise UsageError(
+                "exact answers come one at a time: passes that answers share differ in size. "
+                "Leave out --parallel, or exact."
+            )
+        object.__setattr__(self, "flash_attention", "on")
+        if {self.kv_type_k, self.kv_type_v} <= {"f16", "f32"}:  # F32 is read as F16
+            object.__setattr__(self, "kv_type_k", "f16")
+            object.__setattr__(self, "kv_type_v", "bf16")
 
     @property
     def fixed_threads(self) -> int | None:
@@ -147,6 +175,7 @@ class ModelOptions:
             context=context,
             threads=self.draft_threads or self.threads,
             rpc=(),
+            exact=False,  # what it proposes decides nothing
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
 

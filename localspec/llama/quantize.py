@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
 from pathlib import Path
 
 import llama_cpp
@@ -28,30 +30,47 @@ def file_type(quant: str) -> int:
 def quantize(
     source: Path,
     destination: Path,
-    quant: str,
+    quant: str | None,
     threads: int | None = None,
     *,
     again: bool = False,
+    leave_out: Sequence[int] = (),
+    name: str | None = None,
 ) -> None:
     """Write `source` to `destination` as `quant`, e.g. "Q4_K_M".
 
     Args:
+        quant: None leaves the weights as they are.
         again: whether weights that are quantized already may be quantized once more, at a loss.
+        leave_out: layers that the other file lacks, from 0; those behind move up.
+        name: what the model calls itself in the other file, at most 127 bytes of it; None as
+            before.
 
     Raises:
         UsageError: an unknown quantization.
         NativeError: llama.cpp could not read or write; `destination` may hold a part.
     """
-    type_number = file_type(quant)
-    library.start()
     params = llama_cpp.llama_model_quantize_default_params()
-    params.ftype = type_number
+    if quant is None:
+        params.only_copy = True
+    else:
+        params.ftype = file_type(quant)
+    library.start()
     params.nthread = threads or library.default_threads()
     params.allow_requantize = again
+    if leave_out:  # the list ends with −1
+        params.prune_layers = (ctypes.c_int32 * (len(leave_out) + 1))(*sorted(leave_out), -1)
+    if name is not None:  # one override, and one without a key behind it
+        overrides = (llama_cpp.llama_model_kv_override * 2)()
+        overrides[0].tag = llama_cpp.LLAMA_KV_OVERRIDE_TYPE_STR
+        overrides[0].key = b"general.name"
+        overrides[0].value.val_str = name.encode()[:127].decode("utf-8", "ignore").encode()
+        params.kv_overrides = overrides
     library.forget_complaints()
     if llama_cpp.llama_model_quantize(str(source).encode(), str(destination).encode(), params):
         cause = library.complaint() or "llama.cpp gave no reason"
+        what = "copied" if quant is None else f"quantized to {quant}"
         raise NativeError(
-            f"{source} could not be quantized to {quant}: {cause}. "
+            f"{source} could not be {what}: {cause}. "
             "Check that there is room on the disk, or run with -v to see llama.cpp's log."
         )

@@ -12,8 +12,6 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-import statistics
-from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +22,10 @@ from localspec.errors import LocalspecError
 from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import file_identity, fingerprint, machine
 from localspec.llama import library
-from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
+from localspec.llama.time_ratio import time_ratio
 
 QUANT = "Q4_0"
 HEAVY = ("F32", "F16", "BF16", "Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S", "Q5_0", "Q5_1")
@@ -37,7 +35,6 @@ SMALLEST, LARGEST = 16 << 20, 2 << 30
 too long to rewrite unasked."""
 WORTHWHILE = 0.88
 """The copy has to take at most so much of the original's time: it is right a little less often."""
-ROUNDS = 15
 
 logger = logging.getLogger("localspec.llama")
 
@@ -74,7 +71,7 @@ def faster_copy(model: Model, options: ModelOptions) -> Path | None:
         logger.info("making a %s copy of the draft model %s", QUANT, model.path.name)
         with replacing(copy) as partial:
             quantize(model.path, partial, QUANT, options.fixed_threads, again=True)
-        ratio = _time_ratio(model, copy, options)
+        ratio = time_ratio(model, copy, options)
         faster = ratio <= WORTHWHILE
         verdict = json.dumps({"faster": faster, "ratio": ratio, "source": _source(model.path)})
         logger.info("the copy takes %.2f of the original's time", ratio)
@@ -148,28 +145,3 @@ def _copy_of(path: Path) -> Path:
         {"file": file_identity(path), "machine": machine(), "library": library.version()}
     )
     return paths.cache_folder() / "drafts" / f"{path.stem}-{QUANT}-{name[:12]}.gguf"
-
-
-def _time_ratio(model: Model, copy: Path, options: ModelOptions) -> float:
-    """Seconds of a pass over one token: the copy's ÷ the original's, each first every other time.
-
-    The median of ratios within a round, so that a change of the machine's pace cancels out.
-    """
-    # On the original's device, too: the two differ in their weights alone.
-    options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)
-    with Model(copy, options) as small, ExitStack() as opened:
-        contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, small)]
-        ratios = []
-        for turn in range(ROUNDS + 2):
-            seconds = [0.0, 0.0]
-            for which in (0, 1) if turn % 2 else (1, 0):
-                context = contexts[which]
-                context.clear()
-                context.extend([1], 1)  # the other model has just used the caches
-                before = context.native_seconds
-                for _ in range(3):
-                    context.extend([1], 1)
-                seconds[which] = context.native_seconds - before
-            if turn >= 2:
-                ratios.append(seconds[1] / seconds[0])
-        return statistics.median(ratios)

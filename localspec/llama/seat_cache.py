@@ -10,6 +10,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
+from localspec.llama.hidden import HiddenStates
 from localspec.llama.sequences import GrownTree
 from localspec.llama.shared_context import Part, SharedContext
 
@@ -21,8 +22,8 @@ seconds. The rows are valid until the next pass."""
 class SeatCache(Context):
     """A `Context` over one lot of sequence ids of a `SharedContext`.
 
-    Trees and cuts are a context's own; its passes are made by whoever serves all answers. It has
-    no hidden states.
+    Trees and cuts are a context's own; its passes are made by whoever serves all answers. Of hidden
+    states it has what goes into layers, and not what comes out of the last one.
 
     Args:
         shared: of whose cells it takes what it needs.
@@ -58,6 +59,7 @@ class SeatCache(Context):
         self._grown = GrownTree()
         self._leaves = [], 1
         self._gives_hidden = False
+        self._hidden = self._inputs = _Inputs(shared)
         self._snapshots = self._undoable = 0
         self._batch = _Parts(self)  # type: ignore[assignment]
         self._passes = passes
@@ -75,16 +77,6 @@ class SeatCache(Context):
     def set_threads(self, count: int) -> None:
         self.shared.set_threads(count)
 
-    def want_hidden(self, layers: tuple[int, ...]) -> None:
-        if layers:
-            raise UsageError(
-                "A drafter that reads hidden states cannot serve answers in parallel. "
-                "Open the model with parallel=1, or choose another drafter."
-            )
-
-    def hidden(self, outputs: int) -> dict[int, Rows]:
-        return {}
-
     @property
     def held(self) -> int:
         """Cells that it takes, those that it shares included: of its tokens, and of a tree."""
@@ -98,6 +90,11 @@ class SeatCache(Context):
             self.shared.share(source, self.lot.first, len(tokens))
             self.tokens += tokens
             self.common = text, len(tokens)
+
+    def truncate(self, length: int) -> None:
+        super().truncate(length)
+        text, shared = self.common
+        self.common = text, min(shared, len(self.tokens))
 
     def checkpoint(self) -> None:
         """Nothing: attention can be cut anywhere."""
@@ -117,9 +114,42 @@ class SeatCache(Context):
 
     def _decode(self, batch: Part, outputs: int) -> Rows:
         self._last_pass = len(batch.tokens)
+        if self._inputs.wanted:
+            self._inputs.latest = {}
+            batch = batch._replace(inputs=self._inputs.latest)
         rows, seconds = self._passes(batch)
         self.native_seconds += seconds
         return rows
+
+
+class _Inputs(HiddenStates):
+    """What goes into layers in the passes of one answer.
+
+    Attributes:
+        latest: of the last pass, by layer.
+    """
+
+    def __init__(self, shared: SharedContext) -> None:
+        super().__init__(shared.model, None)
+        self._shared = shared
+        self.latest: dict[int, Rows] = {}
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there are any."""
+        return bool(self._layers)
+
+    def want(self, layers: tuple[int, ...]) -> None:
+        if self._model.layers in layers:
+            raise UsageError(
+                "A drafter that reads the last hidden state cannot serve answers in parallel. "
+                "Open the model with parallel=1, or choose another drafter."
+            )
+        self._shared.want_inputs(layers)
+        self._layers, self._tapped = layers, set(layers)
+
+    def tapped(self, first: int, count: int) -> dict[int, Rows]:
+        return {layer: self.latest[layer][first : first + count] for layer in self._layers}
 
 
 class _Parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import llama_cpp
@@ -11,7 +11,9 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
+from localspec.llama import compute_thread
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
+from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
@@ -44,12 +46,15 @@ class Part(NamedTuple):
         positions: of each in its text.
         sequences: ids that each of them is in; a single list is that of all.
         outputs: rows of logits wanted, after the last so many tokens.
+        inputs: where what goes into the target's layers is put, float32 [tokens, width] by layer;
+            None where that is not wanted. See `SharedContext.want_inputs`.
     """
 
     tokens: Sequence[int]
     positions: Sequence[int]
     sequences: Sequence[Sequence[int]]
     outputs: int
+    inputs: dict[int, Rows] | None = None
 
 
 class SharedContext:
@@ -79,6 +84,7 @@ class SharedContext:
             raise NativeError(
                 f"{model.path.name} has a recurrent memory, which cannot serve answers in parallel."
             )
+        compute_thread.begin()
         self.model = model
         self.answers = answers = options.parallel
         self.leaves = max(2, min(MAX_LEAVES, BRANCH_IDS // answers))
@@ -95,6 +101,13 @@ class SharedContext:
         self.batch = self._native.batch
         self._filled = _Filled(self.batch, self.leaves)
         self._padding = ids - 1
+        self._taps = HiddenStates(model, self._native.handle)
+        self._tapped: set[int] = set()
+
+    @property
+    def handle(self) -> Any:
+        """The llama_context."""
+        return self._native.handle
 
     def close(self) -> None:
         """Free the cache."""
@@ -111,6 +124,17 @@ class SharedContext:
     def set_threads(self, count: int) -> None:
         """Have the passes from now on run on so many threads."""
         self._native.set_threads(count)
+
+    def want_inputs(self, layers: Iterable[int]) -> None:
+        """Have passes from now on give what goes into these layers, and into those that anybody
+        else has asked for.
+
+        Raises:
+            NativeError: as `Context.want_hidden`.
+        """
+        if not self._tapped.issuperset(layers):
+            self._tapped.update(layers)
+            self._taps.want(tuple(sorted(self._tapped)))
 
     def lot(self, number: int) -> Lot:
         """The sequence ids of one answer."""
@@ -152,6 +176,11 @@ class SharedContext:
         finally:
             if padding:
                 self.drop(self._padding)
+        start = 0
+        for part in parts:
+            if part.inputs is not None:
+                part.inputs.update(self._taps.tapped(start, len(part.tokens)))
+            start += len(part.tokens)
         return self._rows(parts[:-1] if padding else parts, address)
 
     def undo(self, parts: Sequence[Part]) -> None:

@@ -26,6 +26,11 @@ class LlamaTarget:
     @property
     def why_not_draft(self) -> str | None:
         """Why drafting is left off for this model, None where it is not."""
+        if not self._context.max_draft:
+            return (
+                "exact answers were asked for, and here no pass over several tokens rounds as "
+                "single ones do"
+            )
         if not self._context.restores:
             return None
         return (
@@ -64,6 +69,8 @@ class LlamaTarget:
         if request.hidden != self._hidden:
             context.want_hidden(request.hidden)
             self._hidden = request.hidden
+        if request.hidden:
+            context.gather_hidden()
         pending = request.context[len(context.tokens) :]
         if tree.tokens:
             rows = context.branch(pending, tree)
@@ -72,7 +79,7 @@ class LlamaTarget:
         seconds = context.native_seconds - before
         if not request.hidden:
             return PassResult(rows, seconds)
-        return PassResult(rows, seconds, context.hidden(1 + len(tree)))
+        return PassResult(rows, seconds, context.hidden(1 + len(tree)), context.gathered())
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         if tree.tokens:

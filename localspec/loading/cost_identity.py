@@ -9,10 +9,13 @@ from localspec.identity import file_identity, machine
 from localspec.llama.options import ModelOptions
 
 if TYPE_CHECKING:
+    from localspec.drafters.medusa import MedusaWeights
     from localspec.llama.model import Model
 
 
-def cost_identity(models: Sequence[Model | None], options: ModelOptions) -> dict[str, Any]:
+def cost_identity(
+    models: Sequence[Model | MedusaWeights | None], options: ModelOptions
+) -> dict[str, Any]:
     """Everything that the cost of a pass depends on."""
     from localspec.llama import library
 

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from localspec import paths
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
 from localspec.gguf.description import require_undamaged
+from localspec.hub import resolution
 from localspec.llama.options import ModelOptions
 from localspec.loading.places import open_cache
 
@@ -29,9 +31,12 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
     """What -d auto means for a target."""
     from localspec.pairing.choice import Choice
 
-    # Looking around takes a while, and the embedded target has its own draft.
+    # Looking around takes a while, and the embedded target has its own draft, or one that was
+    # trained here.
     if target.resolve() == paths.embedded(paths.EMBEDDED_TARGET).resolve():
-        return Choice(paths.embedded(paths.EMBEDDED_DRAFT), "")
+        from localspec.pairing.trained import best_for
+
+        return Choice(best_for(target) or paths.embedded(paths.EMBEDDED_DRAFT), "")
     from localspec.llama import devices, library
     from localspec.pairing.auto import choose
 
@@ -41,6 +46,48 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
         accelerated=options.gpu_layers != 0 and library.accelerated(),
         device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
     )
+
+
+class NamedDraft(NamedTuple):
+    """A draft model that was asked for.
+
+    Attributes:
+        path: None where nothing that could be made of the target's own file pays.
+        notices: what the user should know about it, sentences.
+    """
+
+    path: Path | None
+    notices: tuple[str, ...]
+
+
+def find_draft(
+    reference: str | os.PathLike[str],
+    target: Path,
+    options: ModelOptions,
+    *,
+    offline: bool | None = None,
+    progress: Callable[[float], None] | None = None,
+) -> NamedDraft:
+    """What any other -d means for a target: a file, or what is made of the target's own.
+
+    Args:
+        progress: as for `localspec.loading.load.load`.
+
+    Raises:
+        ModelNotFound, UsageError: as `localspec.hub.resolution.find`.
+        LocalspecError: as `localspec.self_draft.making.self_draft`.
+    """
+    from localspec.self_draft.recipe import Wish
+
+    wish = Wish.parse(reference)
+    if wish is None:
+        found = resolution.find(reference, offline=offline, embedded=paths.EMBEDDED_DRAFT)
+        return NamedDraft(found.path, found.notices)
+    from localspec.self_draft.making import self_draft
+
+    require_undamaged(target)
+    made = self_draft(target, wish, options, lambda: progress is None or progress(0.0))
+    return NamedDraft(made.path, (made.words,))
 
 
 def open_draft(

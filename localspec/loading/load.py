@@ -8,17 +8,19 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from localspec import paths
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
 from localspec.gguf.description import require_undamaged
+from localspec.gguf.heads import is_head, require_no_head
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
-from localspec.loading.draft import choose_draft, open_draft
+from localspec.loading.draft import choose_draft, find_draft, open_draft
+from localspec.loading.heads import open_head
 from localspec.loading.places import open_cache, open_target
+from localspec.loading.same_bits import keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
@@ -57,8 +59,9 @@ def load(
     Args:
         model: what to open; None is the embedded model.
         draft: a reference, None or "none" for no draft model, "auto" for the one among the local
-            files that promises most, if any does (see `localspec.pairing.auto`). The n-gram drafter
-            needs none.
+            files that promises most, if any does (see `localspec.pairing.auto`), "self" for one
+            made of the model's own file, if any pays (see `localspec.self_draft.making`); making it
+            takes up to some minutes, once. The n-gram drafter needs none.
         options: where and how the models run.
         drafting: how to draft, unless a call says otherwise.
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
@@ -79,8 +82,8 @@ def load(
 
     options, drafting = with_keywords(options, drafting, keywords, OWN)
     others = OtherProcesses()  # watches the machine from now on
-    found = [resolution.find(model, offline=offline)]
-    path = found[0].path
+    found = resolution.find(model, offline=offline)
+    path, notices = found.path, list(found.notices)
     why_no_draft: str | None = None
     why_draft: str | None = None
     automatic = draft == "auto"
@@ -93,14 +96,20 @@ def load(
             why_draft = choice.why or None
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
+    draft_path: Path | None = None
     if draft is not None:
-        found.append(resolution.find(draft, offline=offline, embedded=paths.EMBEDDED_DRAFT))
+        named = find_draft(draft, path, options, offline=offline, progress=progress)
+        draft_path = named.path
+        notices += named.notices
+        if draft_path is None:
+            why_no_draft = "nothing made of its own file pays"
 
-    reports = _shares(progress, [one.path for one in found])
+    files = [path] if draft_path is None else [path, draft_path]
+    reports = _shares(progress, files)
     with ExitStack() as opened:
         require_undamaged(path)
+        require_no_head(path)
         target_model = opened.enter_context(open_target(path, options, reports[0]))
-        notices = [notice for one in found for notice in one.notices]
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
             notices.append(
@@ -117,9 +126,14 @@ def load(
                 "once."
             )
         target = opened.enter_context(closing(open_cache(target_model, options)))
-        draft_context = draft_path = vocabulary_map = seats = None
-        if draft is not None:
-            draft_path = found[1].path
+        if options.exact:
+            assert not isinstance(target, SharedContext)
+            keep_same_bits(target, cost_identity([target_model], options))
+        draft_context = vocabulary_map = seats = head = None
+        if draft_path is not None and is_head(draft_path):
+            require_undamaged(draft_path)
+            head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
+        elif draft_path is not None:
             try:
                 draft_context, vocabulary_map = open_draft(draft_path, target, options, reports[1])
                 opened.callback(draft_context.model.close)
@@ -131,15 +145,19 @@ def load(
                 why = str(error).rstrip(".")
                 why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
                 why_draft = draft_path = None
-        models = [target_model, None if draft_context is None else draft_context.model]
+        drafts = draft_context if head is None else head
+        models = [target_model, None if drafts is None else drafts.model]
         caches: tuple[Context, Context | None]
         if isinstance(target, SharedContext):
             assert draft_context is None or isinstance(draft_context, SharedContext)
-            seats = seats_over(target, draft_context, vocabulary_map, options)
+            make_head = None if head is None else head.make
+            seats = seats_over(target, draft_context, vocabulary_map, options, make_head)
+            one_head = seats.all[0].parts.head
             caches = seats.all[0].cache, seats.all[0].draft_cache
         else:
             assert not isinstance(draft_context, SharedContext)
             caches = target, draft_context
+            one_head = None if head is None else head.make()
         controller, fixed_threads = thread_choice(options, target_model, others)
         engine = (Engine if seats is None else ParallelEngine)(
             *caches,
@@ -159,6 +177,8 @@ def load(
             why_draft=why_draft,
             notices=tuple(notices),
             prompt_cache=options.prompt_cache,
+            head=one_head,
+            exact=options.exact,
         )
         if isinstance(engine, ParallelEngine) and seats is not None:
             engine.serve(seats)

@@ -15,6 +15,7 @@ from localspec.files import write_atomically
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
+from localspec.hub.places import SELF_MADE
 from localspec.identity import file_identity, fingerprint
 from localspec.llama.options import ModelOptions
 from localspec.pairing.choice import Choice
@@ -69,16 +70,17 @@ def decide(
     device_free: int = 0,
 ) -> Choice:
     """The same, of models that were found and pairs that were measured."""
+    measured = {_real(one.draft): one for one in known if one.draft is not None}
     found = candidates(
         target,
-        models,
+        # Of what was made of some model's own file a guess would think too well.
+        [m for m in models if m.source != SELF_MADE or _real(m.path) in measured],
         context=options.context or None,
         accelerated=accelerated,
         device_free=device_free,
         through_text=_crosses(options),
         remote=bool(options.rpc),
     )
-    measured = {_real(one.draft): one for one in known if one.draft is not None}
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
     fitting.sort(key=lambda c: -_speed(c))
     crowded = False

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
+from localspec.pairing import trained
 from localspec.pairing.memory import n_layers
 from localspec.pairing.rules import WARN, PairVerdict
 
@@ -70,7 +71,7 @@ def forecast(
             whatever is in it, so its cost is taken to grow as slowly as a GPU's does.
     """
     cost = relative_cost(target, draft, accelerated=accelerated)
-    acceptance = likely_acceptance(cost, verdict)
+    acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
     return best(cost, acceptance, GPU_CURVE if accelerated or remote else CPU_CURVE)
 
 
@@ -83,12 +84,18 @@ def best(
         curve: T(n) ÷ T(1), from n = 1 on.
     """
     found = Forecast(1.0, 0, cost, acceptance, measured)
-    tokens = 1.0
-    for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
-        tokens += acceptance**depth
-        speed_up = tokens / (depth * cost + curve[depth])
+    for depth, speed_up in enumerate(speed_ups(cost, acceptance, curve), 1):
         if speed_up > found.speed_up:
             found = Forecast(speed_up, depth, cost, acceptance, measured)
+    return found
+
+
+def speed_ups(cost: float, acceptance: float, curve: Sequence[float]) -> list[float]:
+    """At each depth from 1 on, gains and losses."""
+    found, tokens = [], 1.0
+    for depth in range(1, min(DEEPEST, len(curve) - 1) + 1):
+        tokens += acceptance**depth
+        found.append(tokens / (depth * cost + curve[depth]))
     return found
 
 

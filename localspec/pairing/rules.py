@@ -26,6 +26,9 @@ OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 LARGE = 1 / 3
 """A draft with more than this share of the target's weights per token rarely pays."""
 
+_FEWER_BYTES = 0.75
+"""A draft with as many weights has to have this share of the target's bytes at most."""
+
 _RELATED = "Prefer a draft of the same model family."
 _ANOTHER = "Choose a draft of the same model family, or pass --draft none."
 _GENERIC = frozenset(
@@ -284,7 +287,8 @@ def _smaller(target: GGUFFile, draft: GGUFFile) -> Check:
     shown = f"{_count(other)} weights per token against {_count(mine)}"
     if not mine or not other:
         return Check(rule, UNKNOWN, "The files do not list their weights")
-    if other >= mine:
+    # The same model in another quantization has as many weights, and is cheaper all the same.
+    if other >= mine and draft.weight_bytes > _FEWER_BYTES * target.weight_bytes:
         return Check(
             rule,
             FAIL,

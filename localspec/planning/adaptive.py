@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import islice
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.auto_sources import LookupSource, ModelSource, WindowSource
 from localspec.decoding.interfaces import Limits, Plan, Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import AccountStatement
@@ -26,6 +26,7 @@ from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
 from localspec.planning.planner import LAST
+from localspec.planning.window_shape import best_shape
 
 UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
@@ -37,6 +38,7 @@ UNLIKELY = Plan(None, reason="what was looked up is too unlikely to pay for its 
 LOSING = Plan(None, reason="the draft model has not paid for itself lately; it is asked again soon")
 LEADING = "the draft model leads"
 COPYING = "the text repeats itself"
+LOOKING_AHEAD = "looking ahead costs little here"
 REVIEWING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
 ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
 HOPELESS = Plan(
@@ -98,6 +100,10 @@ class AdaptivePlanner:
             source.name: ModelState(source, profile.source(source), profile.row_overhead)
             for source in models
         }
+        # One source has a window at most.
+        window = next((source for source in lookups if isinstance(source, WindowSource)), None)
+        self._window_name = "" if window is None else window.name
+        self._windows = None if window is None else profile.source(window)
         self._most = min(limits.max_draft, 63)
         self._leaves = limits.max_leaves if greedy and trees else 1
         self._capacity = limits.capacity
@@ -147,7 +153,11 @@ class AdaptivePlanner:
         reviews = None
         if asks is None and not looked_up.pays:
             reviews = self._to_review(session, costs, fund)
-        if asks is None and reviews is None and not looked_up.pays:
+        window = None
+        if self._windows is not None and self._leaves > 1:
+            share, least = self._windows.came_true[0], costs.least[: room + 2]
+            window = best_shape(least, rate, self._leaves - 1, share=share, spare=spare)
+        if asks is None and reviews is None and window is None and not looked_up.pays:
             return self._plain(costs)
         self._idle = 0
         if asks is not None:
@@ -157,7 +167,7 @@ class AdaptivePlanner:
         return AdaptivePlan(
             AUTO,
             room,
-            reason=REVIEWING if reviews is not None else COPYING if asks is None else LEADING,
+            reason=_reason(asks, reviews, looked_up),
             overlaps=asks is not None and self._overlap is not None and self._overlap.new_way,
             asks=asks,
             reviews=reviews,
@@ -169,6 +179,7 @@ class AdaptivePlanner:
             lookup_kind=looked_up.kind,
             worth=looked_up.worth,
             prospect=0.0 if asks is None else self._models[asks].prospect(looked_up),
+            window=window,
             onward=0.75 if concerned is None else self._models[concerned].onward,
             spare=spare,
         )
@@ -200,6 +211,11 @@ class AdaptivePlanner:
             if plan.asks is not None:
                 self._learn_from_asking(self._models[plan.asks], plan, draft, step)
             self._learn_from_candidates(plan, draft, step)
+            if plan.window is not None and self._windows is not None:
+                came = sum(source == self._window_name for source in step.sources)
+                came += len(step.path) - step.accepted
+                # As a share: some hundredths of a token would be learned too slowly.
+                self._windows.learn_prospect(0, 1.0, came / plan.window.prospect)
         for lookup in self._lookups:
             lookup.learn(step.tokens)
 
@@ -368,3 +384,12 @@ class AdaptivePlanner:
                     self._models[plan.asks].right(right)
                 if right:
                     parent = number
+
+
+def _reason(asks: str | None, reviews: str | None, looked_up: LookupValue) -> str:
+    """Why something is verified, in words."""
+    if reviews is not None:
+        return REVIEWING
+    if asks is not None:
+        return LEADING
+    return COPYING if looked_up.pays else LOOKING_AHEAD

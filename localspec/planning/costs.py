@@ -343,3 +343,12 @@ class VerificationCosts:
         self.size = tuple(sizes)
         dearer = [rows[i] + self.PLANNING for i in range(2, min(n, self.USUAL) + 1)]
         self.ceiling = max((i * rows[1] / cost for i, cost in enumerate(dearer, 2)), default=1.0)
+
+    @classmethod
+    def evenly(cls, first: float, each: float, most: int) -> VerificationCosts:
+        """Where every further row costs the same."""
+        costs = cls.__new__(cls)
+        costs.least = (0.0, *(first + n * each for n in range(most + 1)))
+        costs.size = tuple(range(most + 2))
+        costs.ceiling = 1.0
+        return costs

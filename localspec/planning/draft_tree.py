@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.auto_sources import LookupSource, ModelSource, WindowSource
 from localspec.decoding.interfaces import Draft, Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
@@ -39,6 +39,8 @@ class DraftTreeBuilder:
         self._models = {source.name: source for source in models}
         self._sources = (*lookups, *models)
         self._profile = profile
+        self._windows = [source for source in lookups if isinstance(source, WindowSource)]
+        self.reads = bool(self._windows)
         self.hidden = tuple(sorted({layer for s in self._sources for layer in s.hidden}))
 
     @property
@@ -58,7 +60,7 @@ class DraftTreeBuilder:
             growing.ask(self._models[plan.asks])
         else:
             growing.look_up()
-        return growing.finished()
+        return growing.finished(self._windows)
 
     def verifying(
         self, session: Session, plan: Plan, draft: Draft
@@ -66,6 +68,10 @@ class DraftTreeBuilder:
         assert isinstance(plan, AdaptivePlan)
         assert plan.asks is not None, "only a model source can go on while the target verifies"
         return self._models[plan.asks].verifying(session, draft.tree)
+
+    def verified(self, rows: Rows) -> None:
+        for source in self._windows:
+            source.verified(rows)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         for source in self._sources:

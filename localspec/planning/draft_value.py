@@ -14,6 +14,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import accumulate
 from operator import sub
+from typing import NamedTuple
 
 from localspec.decoding.tree import ROOT
 from localspec.planning.costs import VerificationCosts
@@ -23,6 +24,22 @@ FARTHEST = 4
 """Draft passes looked ahead: T(n) has its dips every four tokens."""
 
 
+class Bid(NamedTuple):
+    """What one of several answers would have verified, for who decides about all of them.
+
+    Attributes:
+        reaches: of its candidates, in the order in which they are taken.
+        firm: how many of these are verified whatever that costs: what was drawn.
+        rate: tokens per second to be had.
+        spare: seconds that may be lost by verifying in vain.
+    """
+
+    reaches: list[float]
+    firm: int
+    rate: float
+    spare: float
+
+
 class DraftValue:
     """Worth of drafts at one place of a text, in tokens; see the head of this file.
 
@@ -30,6 +47,7 @@ class DraftValue:
     """
 
     __slots__ = (
+        "_count",
         "_drawn",
         "_leaves",
         "_limit",
@@ -55,6 +73,7 @@ class DraftValue:
         self._leaves = plan.leaves
         self._drawn = plan.drawn
         self._onward = plan.onward
+        self._count: int | None = None
 
     def spend(self, seconds: float) -> None:
         """Count seconds of a draft pass: so much less may be lost by verifying."""
@@ -64,9 +83,10 @@ class DraftValue:
             self._most = max(0, bisect_right(least, least[1] + self._spare, 2) - 2)
             del self._prices[self._most + 1 :]
 
-    def reprice(self, costs: VerificationCosts) -> None:
-        """Take what verifying costs by now for what it cost when the step was planned."""
-        self.least, self._size = costs.least, costs.size
+    def reprice(self, costs: VerificationCosts, count: int | None = None) -> None:
+        """Take what verifying costs by now for what it cost when the step was planned; `count` of
+        the candidates are then verified, where that was decided for several answers at once."""
+        self.least, self._size, self._count = costs.least, costs.size, count
         self.spend(0.0)
 
     def affords(self, seconds: float, count: int) -> bool:
@@ -138,18 +158,13 @@ class DraftValue:
 
     def select(self, candidates: Sequence[Candidate]) -> tuple[list[int], int]:
         """Which candidates are verified, in order, and how much padding makes the pass cheaper."""
-        order: list[int] = list(range(len(candidates)))
-        reaches = [candidate.reach for candidate in candidates]
-        best, most, firm = 1.0 - self._rate * self.least[1], self._most, 0
-        if self._drawn:
-            firm = sum(candidate.proposal is not None for candidate in candidates)
-            if firm:
-                best = float("-inf")  # what was drawn is verified
+        order, reaches, firm = self._ordered(candidates)
+        if self._count is not None:
+            return sorted(order[: self._count]), 0
+        best, most = 1.0 - self._rate * self.least[1], self._most
+        if firm:
+            best = float("-inf")  # what was drawn is verified
             most = max(most, firm)  # it was only drawn where that was covered
-        else:
-            # Parents are at least as likely as their children, and come first among equals.
-            order.sort(key=reaches.__getitem__, reverse=True)
-            order = self._fitting(candidates, order)
         count, total = 0, 1.0
         for n, number in enumerate(order[:most], 1):
             total += reaches[number]
@@ -161,6 +176,23 @@ class DraftValue:
         free = max(0, min(self._size[count + 1], self._limit + 1) - 1 - count) if count else 0
         kept = sorted(order[: count + free])
         return kept, count + free - len(kept)
+
+    def bid(self, candidates: Sequence[Candidate]) -> Bid:
+        """What `select` would choose from."""
+        order, reaches, firm = self._ordered(candidates)
+        taken = [reaches[number] for number in order[: max(firm, self._limit)]]
+        return Bid(taken, firm, self._rate, self._spare)
+
+    def _ordered(self, candidates: Sequence[Candidate]) -> tuple[list[int], list[float], int]:
+        """The candidates in the order in which they are taken, the reach of each, and how many have
+        to be taken."""
+        order: list[int] = list(range(len(candidates)))
+        reaches = [candidate.reach for candidate in candidates]
+        if self._drawn:
+            return order, reaches, sum(one.proposal is not None for one in candidates)
+        # Parents are at least as likely as their children, and come first among equals.
+        order.sort(key=reaches.__getitem__, reverse=True)
+        return self._fitting(candidates, order), reaches, 0
 
     def _fitting(self, candidates: Sequence[Candidate], order: Sequence[int]) -> list[int]:
         """The candidates, best first, without those that would make a branch too many.

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource, Prediction, RankedLogits
+from localspec.decoding.auto_sources import (
+    LookupSource,
+    ModelSource,
+    Prediction,
+    RankedLogits,
+    WindowSource,
+)
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Expectation
 from localspec.decoding.session import Session
@@ -294,6 +300,18 @@ class GrowingTree:
             self._places[node] = found
         return found
 
+    def _open(self, windows: Sequence[WindowSource], tree: TokenTree) -> None:
+        """Add the window, where the account covers it beside what is verified."""
+        shape = self._plan.window
+        if shape is None:
+            return
+        branches = 0 if not len(tree) else 1 + max(n[-1] for n in tree.leaf_numbers())
+        room = self._plan.depth - len(tree)
+        for source in windows:
+            fits = shape.rows <= room and branches + shape.columns <= self._plan.leaves
+            if fits and self._value.affords(0.0, len(tree) + shape.rows):
+                source.open_window(self.session, tree, *shape)
+
     def _hint(self, node: int) -> tuple[LookupSource, Prediction] | None:
         """What is expected most firmly behind a candidate, and by whom."""
         if node in self._hints:
@@ -355,12 +373,18 @@ class GrowingTree:
             cost, value = dearer, with_it
         return taken
 
-    def finished(self) -> PlannedDraft:
-        """The tree of what is worth verifying, and all there is to learn from."""
+    def finished(self, windows: Sequence[WindowSource] = ()) -> PlannedDraft:
+        """The tree of what is worth verifying, and all there is to learn from.
+
+        Args:
+            windows: sources whose window goes along, if the plan has one.
+        """
         candidates = self._candidates.all
         if candidates:
-            self._costs = self._profile.present_costs(self._costs, len(self.session.context))
-            self._value.reprice(self._costs)
+            self._costs, count = self._profile.present_costs(
+                self._costs, len(self.session.context), lambda: self._value.bid(candidates)
+            )
+            self._value.reprice(self._costs, count)
         kept, padding = self._value.select(candidates)
         tree, chances = TokenTree(), {}
         nodes = {ROOT: ROOT}
@@ -373,10 +397,11 @@ class GrowingTree:
             nodes[number] = node
             chances[node] = candidate.chance
             tokens += candidate.reach
+        self._open(windows, tree)
         filler, parent = self.session.context[-1], tree.tip()
-        for _ in range(padding):
+        for _ in range(len(kept) + padding - len(tree)):
             parent = tree.pad(filler, parent)
-        target_seconds = self._costs.least[len(kept) + padding + 1]
+        target_seconds = self._costs.least[len(tree) + 1]
         passes = [self._pass_cost(size) for size in self._sizes]
         return PlannedDraft(
             tree,

@@ -11,6 +11,7 @@ from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.account import Account
 from localspec.planning.asking import BEFORE, prior
 from localspec.planning.costs import CostCurve, VerificationCosts
+from localspec.planning.draft_value import Bid
 from localspec.planning.thread_curves import ThreadCurves
 
 AGREES = "agrees"
@@ -230,9 +231,12 @@ class PairProfile:
             row_overhead=self.row_overhead,
         )
 
-    def present_costs(self, costs: VerificationCosts, context: int) -> VerificationCosts:
-        """What verifying costs by now; `costs` are those with which the step was planned."""
-        return costs
+    def present_costs(
+        self, costs: VerificationCosts, context: int, bid: Callable[[], Bid]
+    ) -> tuple[VerificationCosts, int | None]:
+        """What verifying costs by now, and how many candidates are verified, None if the answer
+        decides that; `costs` are those with which the step was planned, `bid` makes its own."""
+        return costs, None
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""

@@ -12,6 +12,7 @@ from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Draft, Plan
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.costs import VerificationCosts
+from localspec.planning.window_shape import WindowShape
 
 AUTO = "auto"
 """Who carries these plans out: the draft tree builder."""
@@ -34,6 +35,7 @@ class AdaptivePlan(Plan):
             the best of it is worth by itself, plain decoding at least.
         prospect: tokens that asking is foreseen to gain, its first pass aside.
         onward: how likely a model source's next token was lately, where the ones before it were.
+        window: size of the window that goes along; None for none.
         spare: seconds that the step may take at worst beyond a plain one, see
             `localspec.planning.account`.
     """
@@ -49,6 +51,7 @@ class AdaptivePlan(Plan):
     worth: float = 0.0
     prospect: float = 0.0
     onward: float = 0.75
+    window: WindowShape | None = None
     spare: float = math.inf
 
 

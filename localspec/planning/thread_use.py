@@ -11,6 +11,11 @@ from localspec.planning.pair_profile import PairProfile
 from localspec.planning.threads import ThreadController
 
 TARGET, DRAFT = "target", "draft"
+TOGETHER, SECONDS = 4, 0.1
+"""The controller hears of so many passes of the target at once, or of those of so many seconds:
+what it thinks takes 80 µs where a pass has just left the caches without it, and 20 where not."""
+STUMBLED = 1.3
+"""It hears at once of a pass that took so many times what the latest such pass did."""
 
 
 class Threaded(Protocol):
@@ -43,8 +48,10 @@ class ThreadUse:
         self.controller = controller
         self._passes, self._fixed, self._profile = passes, fixed, profile
         self._measuring = False
-        # Of this step: whose, over how many tokens, behind how many, how long.
+        # Not told yet: whose, over how many tokens, behind how many, how long.
         self._passed: list[tuple[str, int, int, float]] = []
+        self._targets, self._seconds = 0, 0.0  # of these: passes of the target, and of all
+        self._latest: dict[int, float] = {}  # seconds of passes of the target, by their tokens
         self._applied = 0
         self._apply()
 
@@ -63,7 +70,7 @@ class ThreadUse:
 
     def begin(self) -> None:
         """An answer begins."""
-        self._passed.clear()
+        self._forget()
         self.controller.begin()
         self._apply()
 
@@ -96,19 +103,32 @@ class ThreadUse:
         if self._measuring or len(self.controller.counts) == 1:
             return
         self._passed.append((user, tokens, context, seconds))
-        if user == TARGET:
+        self._seconds += seconds
+        if user != TARGET:
+            return
+        self._targets += 1
+        latest, self._latest[tokens] = self._latest.get(tokens, 0.0), seconds
+        if (
+            self._targets == TOGETHER
+            or self._seconds >= SECONDS
+            or seconds > STUMBLED * latest
+            or self.controller.trying
+        ):
             self._observe()
 
     def _observe(self) -> None:
-        """Tell the controller of the passes of a step, all at once: a pass leaves the processor's
-        caches without what is thought with, and it decides once."""
+        """Tell the controller of the passes since it was told last, all at once."""
         # A count that was decided on since the last step is not what these ran on.
         if self._passed and self.controller.count == self._applied:
             *earlier, latest = self._passed
             for one in earlier:
                 self.controller.learn(*one)
             self.controller.observe(*latest)
+        self._forget()
+
+    def _forget(self) -> None:
         self._passed.clear()
+        self._targets, self._seconds = 0, 0.0
 
     def _apply(self) -> None:
         count = self._applied = self.controller.count

@@ -100,6 +100,11 @@ class ThreadController:
         """Whether the count has lasted a while, and is no trial."""
         return self._trial is None and self._clock() - self._since > LASTED
 
+    @property
+    def trying(self) -> bool:
+        """Whether the present count is a trial."""
+        return self._trial is not None
+
     def begin(self) -> None:
         """Passes begin after a pause: nothing but what others use is known of the present."""
         if len(self.counts) == 1 or self._clock() - self._last < GAP:

@@ -13,6 +13,7 @@ import numpy as np
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.tree import ROOT, TokenTree
+from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import Reference
@@ -40,6 +41,7 @@ def check_cache_state(
     """Rejections, trees, cancelled answers and prompts that begin like others."""
     found: dict[str, list[float]] = defaultdict(list)
     fresh: list[float] = []
+    failed: dict[str, str] = {}
     # Each text is read a dozen times over for every way: short ones.
     answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
     complete = True
@@ -53,8 +55,12 @@ def check_cache_state(
         others = [other for other in answers if other is not answer]
         for name in subject.ways():
             subject.tell(f"caches, text {number + 1} of {len(answers)}: answers by {name}")
-            for what, moved in _by_answers(subject, answer, name, others, fresh):
-                found[what].append(moved)
+            try:
+                for what, moved in _by_answers(subject, answer, name, others, fresh):
+                    found[what].append(moved)
+            except NativeError as error:
+                # What is left in a cache may be such that llama.cpp refuses the next pass.
+                failed[name] = str(error)
     subject.engine.clear()
     limit = MARGIN * max(reference.noise.most, max(fresh, default=0.0))
     faults = [
@@ -64,6 +70,7 @@ def check_cache_state(
         for what, moved in found.items()
         if not max(moved) <= limit
     ]
+    faults += [f"An answer by {name} ended in an error: {why}" for name, why in failed.items()]
     rows = sum(map(len, found.values()))
     if not rows:
         faults.append("No text was there to compare anything behind, so nothing was verified.")

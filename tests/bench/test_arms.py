@@ -38,7 +38,8 @@ def test_all_groups(engine: Engine) -> None:
     trees = ["model depth 3 width 2", "arg-max depth 3"]
     names = [
         *("plain", "planner", "planner, first session", "planner, cold"),
-        *(name for name, one in REGISTRY.items() if not one.needs_datastore),  # nothing was learned
+        # Nothing was learned, and there is no trained head.
+        *(n for n, one in REGISTRY.items() if not one.needs_datastore and not one.needs_head),
         *(*depths, *trees),
     ]
     assert [arm.name for arm in arms] == names
@@ -50,10 +51,11 @@ def test_all_groups(engine: Engine) -> None:
         localspec_arms(engine, ["fancy"])
 
 
-def test_without_a_draft_model_only_the_n_gram_is_left() -> None:
+def test_without_a_draft_model_those_that_need_none_are_left() -> None:
     with localspec.load(draft=None, options=ModelOptions(context=512, threads=1)) as alone:
         names = [arm.name for arm in localspec_arms(alone, GROUPS)]
-    assert names == ["plain", "planner", "planner, first session", "planner, cold", "ngram"]
+    assert names[:4] == ["plain", "planner", "planner, first session", "planner, cold"]
+    assert {*names[4:]} == {"ngram", "lookahead"}
 
 
 def test_a_sample_adds_up(engine: Engine) -> None:

@@ -13,13 +13,13 @@ import pytest
 
 from localspec import paths
 from localspec.bench import scaled_gguf
-from localspec.bench.dropped_layers import middle_layers
 from localspec.bench.scale import (
     PAIRS,
     ModelShape,
     ScaledPair,
     drop_layers,
     find_pair,
+    middle_layers,
     scale_model,
     scaled_pair,
 )

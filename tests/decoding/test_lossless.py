@@ -13,7 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, SpeculativeSampling
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    SampleMatch,
+    SpeculativeSampling,
+)
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan, Source
 from localspec.decoding.rules import BestLossless
@@ -46,7 +51,7 @@ tokens = st.integers(0, SIZE - 1)
 prompts = st.lists(tokens, min_size=2, max_size=8).map(lambda text: [*text, START])
 """Repeats for the n-gram. START makes the first token of an answer certain: of 4, 3 are left."""
 
-TREE_RULES = (SpeculativeSampling(), BestLossless())
+TREE_RULES = (SpeculativeSampling(), BestLossless(), SampleMatch())
 for_trees = pytest.mark.parametrize("rule", TREE_RULES, ids=lambda rule: rule.name)
 for_chains = pytest.mark.parametrize(
     "rule", [*TREE_RULES, BlockVerification()], ids=lambda rule: rule.name

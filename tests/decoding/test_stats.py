@@ -60,8 +60,10 @@ def test_tokens_are_counted_by_drafter_and_by_position() -> None:
     stats.add(step_of(PLAN, branched(), path=[0, 1, 2], tests=[0, 1, 2]))
     stats.add(step_of(PLAN, branched(), path=[3], tests=[0, 3]))
     assert stats.by_drafter == {
-        "model": DrafterStats(drafted=9, tested=6, accepted=4),
-        "ngram": DrafterStats(drafted=6, tested=2, accepted=2),
+        "model": DrafterStats(
+            9, 6, 4, accepted_per_position=[2, 1, 1], tested_per_position=[3, 2, 1]
+        ),
+        "ngram": DrafterStats(6, 2, 2, accepted_per_position=[1, 1], tested_per_position=[1, 1]),
     }
     assert stats.tested_per_position == [4, 3, 1]
     assert stats.accepted_per_position == [3, 2, 1]
@@ -112,7 +114,13 @@ def test_figures_are_ready_for_json() -> None:
     figures = json.loads(json.dumps(stats.as_dict()))
     assert figures["acceptance_rate"] == pytest.approx(1 / 3)
     assert figures["tokens_per_pass"] == 2.0
-    assert figures["by_drafter"]["ngram"] == {"drafted": 2, "tested": 1, "accepted": 0}
+    assert figures["by_drafter"]["ngram"] == {
+        "drafted": 2,
+        "tested": 1,
+        "accepted": 0,
+        "accepted_per_position": [],
+        "tested_per_position": [0, 1],
+    }
     assert figures["tested_per_position"] == [1, 2]
 
 

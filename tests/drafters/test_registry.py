@@ -27,6 +27,7 @@ from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.pair_profile import PairProfile
 from tests.planning.measuring import SHAPES, Clockless, profile_of
 from tests.support.learned import learned
+from tests.support.toy_heads import toy_head
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -42,8 +43,8 @@ CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
 """0 1 2 0 1 2 …"""
 LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 PROMPT = [0, 1, 2, 0, 1]
-DRAWS = {"model", "cascade"}
-"""Whose tokens are drawn from the draft model's distribution."""
+DRAWS = {"model", "cascade", "eagle", "medusa"}
+"""Whose tokens are drawn from the distribution of a draft model, or of a trained head."""
 
 for_all = pytest.mark.parametrize("name", REGISTRY)
 
@@ -52,6 +53,8 @@ def parts_for(name: str, model: ToyModel = CYCLE) -> Parts:
     """A draft model, or something learned, only where the registration asks for it."""
     if REGISTRY[name].needs_datastore:
         return Parts(datastore=learned([0, 1, 2] * 20))
+    if REGISTRY[name].needs_head:
+        return Parts(head=toy_head(REGISTRY[name].needs_head, model))
     if not REGISTRY[name].needs_model:
         return Parts()
     return Parts(DraftModel(ToyCache(model), model.size))
@@ -149,17 +152,19 @@ def test_sources_with_the_same_parts_share_them(name: str) -> None:
 @for_all
 def test_only_sources_that_need_a_model_ask_it(name: str) -> None:
     registration = REGISTRY[name]
-    if not registration.needs_model:
+    if not (registration.needs_model or registration.needs_head):
         assert registration.build(parts_for(name)).native_seconds == 0.0
         return
-    with pytest.raises(UsageError, match=re.escape(f"'{name}' needs a draft model")):
+    needed = f"trained head ({name})" if registration.needs_head else "draft model"
+    with pytest.raises(UsageError, match=re.escape(f"'{name}' needs a {needed}")):
         answer(Drafting(drafter=name), Parts())
     with pytest.raises(AssertionError):
         registration.build(Parts())
     parts = parts_for(name)
     answer(Drafting(drafter=name, depth=4), parts)
-    assert parts.model is not None
-    assert parts.model.cache.native_seconds > 0
+    model = parts.model or parts.head
+    assert model is not None
+    assert model.cache.native_seconds > 0
 
 
 # A source that somebody adds.

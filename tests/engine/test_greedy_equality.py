@@ -16,6 +16,7 @@ COUNT = 40
 WAYS = {
     "ngram": Drafting(drafter="ngram"),
     "ngram tree": Drafting(drafter="ngram", width=4, depth=4),
+    "lookahead": Drafting(drafter="lookahead", width=4),
     "model": Drafting(drafter="model", depth=4),
     "model tree": Drafting(drafter="model", width=3, depth=3),
     "model, while confident": Drafting(

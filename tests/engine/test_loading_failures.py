@@ -138,7 +138,7 @@ def test_draft_model_without_room_for_its_cache(
 
 def test_interrupt_while_a_copy_is_made(alive: Alive, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requantized_draft, "SMALLEST", 1 << 20)
-    monkeypatch.setattr(requantized_draft, "_time_ratio", raises(KeyboardInterrupt()))
+    monkeypatch.setattr(requantized_draft, "time_ratio", raises(KeyboardInterrupt()))
     with pytest.raises(KeyboardInterrupt):
         localspec.load(options=ModelOptions(context=256, threads=1, gpu_layers=0))
 

@@ -10,7 +10,7 @@ import localspec
 from localspec import Engine, ModelOptions, SamplingParams
 from localspec.llama import library, thread_counts
 from localspec.planning.pair_profile import PairProfile
-from localspec.planning.thread_use import ThreadUse
+from localspec.planning.thread_use import SECONDS, TOGETHER, ThreadUse
 from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
@@ -24,6 +24,8 @@ class Restless:
     reason = "it is restless"
     steady = False
     count = 2
+
+    trying = True
 
     def __init__(self) -> None:
         self.passes: list[tuple[str, int]] = []
@@ -125,6 +127,26 @@ def test_a_pass_within_a_step_whose_count_is_given_up_is_not_told() -> None:
     assert profile.threads == 1
     use.passed("target", 1, 0, 0.01)
     assert restless.passes == [("target", 2), ("target", 1)]
+
+
+def test_a_settled_count_hears_of_a_few_passes_at_once_and_of_one_that_stumbles_at_once() -> None:
+    settled = Restless()
+    settled.trying = False
+    use = ThreadUse(settled, {"target": Passes()}, PairProfile(), fixed={})  # type: ignore[arg-type]
+    use.passed("target", 1, 0, 0.01)  # the first of its kind: nobody knows what is usual
+    assert len(settled.passes) == 1
+    use.between()
+    for _ in range(TOGETHER - 1):
+        use.passed("target", 1, 0, 0.011)
+    assert len(settled.passes) == 1
+    use.passed("target", 1, 0, 0.01)
+    assert len(settled.passes) == 1 + TOGETHER
+    use.between()
+    use.passed("target", 1, 0, 0.02)
+    assert len(settled.passes) == 2 + TOGETHER, "it takes twice as long"
+    use.between()
+    use.passed("target", 2, 0, SECONDS)
+    assert len(settled.passes) == 3 + TOGETHER, "passes are long"
 
 
 @pytest.mark.usefixtures("two_counts")

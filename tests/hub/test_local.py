@@ -242,7 +242,7 @@ def _architecture(name: str, *more: bytes) -> Callable[[Path], Path]:
         (_architecture("clip"), "mmproj"),
         (_architecture("t5"), "encoder-decoder"),
         (_architecture("llada"), "diffusion"),
-        (_architecture("eagle3"), "draft head"),
+        (_architecture("eagle3"), "trained head"),
         (_architecture("wavtokenizer-dec"), "sound"),
         (_architecture("futurenet\x1b[2J"), "architecture futurenet\ufffd[2J is not known"),
         (_architecture("llama"), "no vocabulary"),

@@ -23,6 +23,7 @@ from localspec.llama import library, requantized_draft
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
+from localspec.llama.time_ratio import time_ratio
 
 OPTIONS = ModelOptions(threads=1, gpu_layers=0)
 
@@ -47,7 +48,7 @@ def model(draft_path: Path) -> Iterator[Model]:
 
 def takes(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     """The copy takes so much of the original's time on this machine."""
-    monkeypatch.setattr(requantized_draft, "_time_ratio", lambda *_: ratio)
+    monkeypatch.setattr(requantized_draft, "time_ratio", lambda *_: ratio)
 
 
 def count_quantizations(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -106,7 +107,7 @@ def test_timing_compares_the_two(model: Model, tmp_path: Path) -> None:
     """What it finds depends on the machine; that it is a sane figure does not."""
     copy = tmp_path / "copy.gguf"
     quantize(model.path, copy, "Q4_0", 1, again=True)
-    assert 0.05 < requantized_draft._time_ratio(model, copy, OPTIONS) < 20.0
+    assert 0.05 < time_ratio(model, copy, OPTIONS) < 20.0
 
 
 def test_timing_puts_the_copy_where_the_original_is(
@@ -122,8 +123,8 @@ def test_timing_puts_the_copy_where_the_original_is(
 
     copy = tmp_path / "copy.gguf"
     quantize(model.path, copy, "Q4_0", 1, again=True)
-    monkeypatch.setattr(requantized_draft, "Model", Noted)
-    requantized_draft._time_ratio(model, copy, replace(OPTIONS, gpu_layers=0))
+    monkeypatch.setattr("localspec.llama.time_ratio.Model", Noted)
+    time_ratio(model, copy, replace(OPTIONS, gpu_layers=0))
     assert [options.gpu_layers for options in opened] == [0]
 
 

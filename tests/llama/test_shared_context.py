@@ -152,8 +152,8 @@ def test_a_full_cache_reads_nothing_and_what_failed_can_be_undone(
 def test_what_it_cannot_do_is_refused(shared: SharedContext, tmp_path: Path) -> None:
     cache = seats(shared)[0]
     cache.want_hidden(())
-    with pytest.raises(UsageError, match="hidden states"):
-        cache.want_hidden((1,))
+    with pytest.raises(UsageError, match="last hidden state"):
+        cache.want_hidden((shared.model.layers,))
     path = ggufs.tiny_mamba(tmp_path / "mamba.gguf")
     with Model(path, OPTIONS) as model, pytest.raises(NativeError, match="recurrent"):
         SharedContext(model, OPTIONS)

@@ -26,6 +26,7 @@ from localspec.planning.planner import Fixed, Never
 from tests.decoding.steps import step_of
 from tests.planning.measuring import profile_of
 from tests.support.learned import learned
+from tests.support.toy_heads import toy_head
 from tests.support.toys import ToyCache, session_of, started
 
 COPY = Plan("ngram", depth=8)
@@ -127,10 +128,15 @@ def test_any_shape_forces_the_choice(drafting: Drafting) -> None:
         assert drafting.forced
 
 
+HEADED = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
+
+
 @pytest.mark.parametrize("name", REGISTRY)
 def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     parts = replace(pair(), datastore=learned([1, 2, 3]))
+    if REGISTRY[name].needs_head:
+        parts = replace(parts, head=toy_head(REGISTRY[name].needs_head, HEADED))
     planner, drafter = chosen(Drafting(drafter=name, depth=5, width=2), parts)
     plan = planner.plan(session())
     assert (plan.drafter, plan.depth, plan.width) == (name, 5, 2)
@@ -138,6 +144,9 @@ def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
     if REGISTRY[name].needs_model:
         with pytest.raises(UsageError, match="needs a draft model"):
             chosen(Drafting(drafter=name), Parts())
+    if REGISTRY[name].needs_head:
+        with pytest.raises(UsageError, match="needs a trained head"):
+            chosen(Drafting(drafter=name), pair())
     if REGISTRY[name].needs_datastore:
         with pytest.raises(UsageError, match="nothing was learned"):
             chosen(Drafting(drafter=name), pair())

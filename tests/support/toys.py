@@ -167,7 +167,11 @@ class ToyTarget:
         self._pending = tree
         self.passes += 1
         self.trees.append(tree)
-        return PassResult(self._rows, 1.0)
+        # Of each token the hidden state is the token, as one number among zeros.
+        states = np.eye(self.model.size, dtype=np.float32)
+        hidden = {layer: states[[context[-1], *tree.tokens]] for layer in request.hidden}
+        before = {layer: states[list(context[held:-1])] for layer in request.hidden}
+        return PassResult(self._rows, 1.0, hidden, before)
 
     def commit(self, tree: TokenTree, path: Sequence[int]) -> None:
         assert tree is self._pending, "another tree was verified"

@@ -1,0 +1,166 @@
+"""Answers that go on when the context is full, without the oldest of the text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+
+import localspec
+from localspec import ContextShift, Drafting, Engine, SamplingParams
+from localspec.decoding.sampling import Rows
+from localspec.parallel_engine import ParallelEngine
+from localspec.prompting.prompt import Tokens
+from tests.engine.conftest import TINY_OPTIONS, ModelFiles
+from tests.support.together import together
+
+ROOM = 256
+"""Tokens of the context."""
+TIE = 0.05
+"""Logits closer than this may fall either way in a shared pass; 0.01 was the most seen."""
+PLAIN = Drafting(drafter="none")
+WAYS = [PLAIN, Drafting(drafter="ngram"), Drafting(drafter="model", depth=3), Drafting()]
+KEPT = [ContextShift(), ContextShift(keep=20, discard=60), ContextShift(keep=-1)]
+
+
+@pytest.fixture(scope="module")
+def small(tiny_pair: ModelFiles) -> Iterator[Engine]:
+    target, draft = tiny_pair
+    with localspec.load(target, draft=draft, options=TINY_OPTIONS, context=ROOM) as pair:
+        yield pair
+
+
+def endless(engine: Engine, **more: Any) -> SamplingParams:
+    """Greedy, and no token that would end the answer."""
+    vocabulary = engine.model.vocabulary
+    ends = {t: -math.inf for t in range(vocabulary.size) if vocabulary.ends(t)}
+    return SamplingParams(**{"temperature": 0.0, "logit_bias": ends, **more})
+
+
+def tokens_of(engine: Engine, prompt: list[int], shift: ContextShift, way: Drafting) -> list[int]:
+    """500 tokens of a greedy answer."""
+    stream = engine.stream(
+        Tokens(prompt), max_tokens=500, sampling=endless(engine), drafting=way, shift=shift
+    )
+    said = [token for chunk in stream for token in chunk.token_ids]
+    assert stream.finish_reason == "length"
+    assert stream.truncated
+    return said
+
+
+def by_hand(engine: Engine, prompt: list[int], shift: ContextShift) -> list[int]:
+    """The same, each time with what is left as a prompt of its own."""
+    text, said = prompt, list[int]()
+    while len(said) < 500:
+        left = min(500 - len(said), ROOM - len(text))
+        stream = engine.stream(
+            Tokens(text), max_tokens=left, sampling=endless(engine), drafting=PLAIN
+        )
+        new = [token for chunk in stream for token in chunk.token_ids]
+        said, text = said + new, text + new
+        keep = min(len(prompt) if shift.keep < 0 else shift.keep, ROOM - 4)
+        gone = shift.discard or (len(text) - keep) // 2
+        text = text[:keep] + text[keep + gone :]
+    return said
+
+
+PROMPT = [5 + n % 40 for n in range(60)]
+
+
+@pytest.mark.parametrize("shift", KEPT, ids=str)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.drafter)
+def test_what_is_said_is_what_the_shortened_text_leads_to(
+    small: Engine, shift: ContextShift, way: Drafting
+) -> None:
+    """With and without drafts, which are right now and then only."""
+    assert tokens_of(small, PROMPT, shift, way) == by_hand(small, PROMPT, shift)
+
+
+def worst_gap(engine: Engine, prompt: list[int], said: list[int], shift: ContextShift) -> float:
+    """By how much the best token beat the one that was said, of all places of an answer."""
+    text, worst = prompt, 0.0
+    for token in said:
+        if len(text) == ROOM:
+            gone = shift.gone(ROOM, len(prompt))
+            text = [*text[: gone.start], *text[gone.stop :]]
+        row = engine.logits(text) + engine_bias(engine)
+        worst = max(worst, float(row.max() - row[token]))
+        text = [*text, token]
+    return worst
+
+
+def engine_bias(engine: Engine) -> Rows:
+    bias = np.zeros(engine.model.vocabulary.size, np.float32)
+    for token, value in endless(engine).logit_bias.items():
+        bias[token] = value
+    return bias
+
+
+@pytest.mark.parametrize("way", WAYS[::2], ids=lambda way: way.drafter)
+def test_several_at_once(tiny_pair: ModelFiles, small: Engine, way: Drafting) -> None:
+    """Answers that share passes, and cells with others that begin alike. Tokens that tie within the
+    rounding of a shared pass may fall either way, so each place is judged by what was said."""
+    target, draft = tiny_pair
+    options = replace(TINY_OPTIONS, context=ROOM, parallel=3, parallel_chunk=64)
+    with localspec.load(target, draft=draft, options=options) as pair:
+        assert isinstance(pair, ParallelEngine)
+        for shift in KEPT:
+            prompts = [PROMPT, [*PROMPT, 7], PROMPT[:40], PROMPT]
+            ask = partial(tokens_of, pair, shift=shift, way=way)
+            said = together([partial(ask, prompt) for prompt in prompts])
+            for prompt, tokens in zip(prompts, said, strict=True):
+                assert isinstance(tokens, list), tokens
+                assert worst_gap(small, prompt, tokens, shift) < TIE
+
+
+def test_without_it_the_answer_ends_where_the_context_does(small: Engine) -> None:
+    stream = small.stream(Tokens(PROMPT), max_tokens=500, sampling=endless(small))
+    assert stream.completion().stats.generated_tokens == ROOM - len(PROMPT)
+    assert stream.truncated
+
+
+def test_an_answer_without_a_limit_comes_to_an_end(small: Engine) -> None:
+    stream = small.stream(Tokens(PROMPT), sampling=endless(small), shift=ContextShift())
+    assert stream.completion().stats.generated_tokens == ROOM
+    assert list(stream.prompt) == PROMPT
+    assert sum("context was full" in notice for notice in stream.stats.notices) == 1
+
+
+def test_penalties_and_sampling_go_on(small: Engine) -> None:
+    """A seed repeats such an answer."""
+    sampling = endless(small, temperature=1.0, seed=3, repeat_penalty=1.5, penalty_last_n=64)
+    texts = []
+    for _ in range(2):
+        stream = small.stream(
+            Tokens(PROMPT[:2]),
+            max_tokens=400,
+            sampling=sampling,
+            shift=ContextShift(),
+            drafting=PLAIN,
+            reuse=False,
+        )
+        texts.append([token for chunk in stream for token in chunk.token_ids])
+    assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    ("shift", "tokens", "prompt", "gone"),
+    [
+        (ContextShift(), 100, 30, slice(0, 50)),
+        (ContextShift(keep=10), 100, 30, slice(10, 55)),
+        (ContextShift(keep=10, discard=20), 100, 30, slice(10, 30)),
+        (ContextShift(keep=-1), 100, 30, slice(30, 65)),
+        (ContextShift(keep=99), 100, 30, slice(96, 98)),
+        (ContextShift(keep=-1), 100, 99, slice(96, 98)),
+        (ContextShift(discard=1000), 100, 30, slice(0, 99)),
+        (ContextShift(keep=1000, discard=1000), 100, 30, slice(96, 99)),
+    ],
+    ids=str,
+)
+def test_what_leaves(shift: ContextShift, tokens: int, prompt: int, gone: slice) -> None:
+    assert shift.gone(tokens, prompt) == gone
