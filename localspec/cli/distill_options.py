@@ -102,6 +102,7 @@ RECORDED = {
         list[str],
         "--forget",
         metavar="NAME",
-        help="Remove what was recorded under a name that --list shows. Repeatable.",
+        help="Remove what was recorded under a name that --list shows; 'history' is all that was "
+        "recorded while chatting. Repeatable.",
     ),
 }

@@ -92,6 +92,8 @@ class Point:
         step, tokens, seconds: so far; tokens are those of answers, each time they are seen.
         loss: of training since the point before, nats a token; None before the first step.
         held_loss, agreement, acceptance: on held-back answers; see `localspec.distill.losses`.
+        depths: the agreement of each token that a head says ahead, the nearest first; its mean is
+            `agreement`. Empty for a draft.
     """
 
     step: int
@@ -101,6 +103,7 @@ class Point:
     held_loss: float
     agreement: float
     acceptance: float
+    depths: tuple[float, ...] = ()
 
 
 class Run:
@@ -194,8 +197,9 @@ class Run:
             return []
         for line in lines:
             try:
-                point = Point(**json.loads(line))
-            except (ValueError, TypeError):
+                said = json.loads(line)
+                point = Point(**{**said, "depths": tuple(said.get("depths", ()))})
+            except (ValueError, TypeError, AttributeError):
                 continue  # a process was killed over it
             found[point.step] = point
         return [found[step] for step in sorted(found)]

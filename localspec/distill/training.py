@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -95,7 +96,8 @@ def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: 
     if not lengths or not trace.numbers(held_back=True):
         raise UsageError(
             f"Only {len(trace)} answers were recorded, too few to train on and measure with. Give "
-            "more prompts (files with a prompt a line, or JSONL), --history, or --text."
+            "more prompts (files with a prompt a line, or JSONL), --history, or --text, or chat on "
+            "with /record on."
         )
     return sum(len(batches.epoch(lengths, plan_tokens, seed, n)) for n in range(epochs))
 
@@ -224,14 +226,15 @@ class _Training:
 
     def _measure(self, step: int, loss: float | None) -> Point:
         """On held-back answers; the weights stay."""
-        found = Measured()
+        found, depths = Measured(), defaultdict[int, Measured](Measured)
         with self._torch.no_grad():
             for batch in self._held:
-                for output in self._learner.outputs(self._weights, batch):
+                for depth, output in enumerate(self._learner.outputs(self._weights, batch)):
                     _, measured = losses.in_pieces(
                         output.states, output.matrix, output.wanted, self._plan.hard, backward=False
                     )
                     found.add(measured)
+                    depths[depth].add(measured)
         self._point = point = Point(
             step,
             self._tokens(step),
@@ -240,6 +243,7 @@ class _Training:
             round(found.mean_loss, 4),
             round(found.agreement, 4),
             round(found.acceptance, 4),
+            tuple(round(each.agreement, 4) for each in depths.values()) if len(depths) > 1 else (),
         )
         self._run.note(point)
         return point

@@ -14,6 +14,7 @@ from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER, Message
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
+from localspec.tui.control import switches
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
@@ -75,18 +76,6 @@ class CommandHost(Protocol):
     def action_search(self) -> None: ...
 
     def action_change_theme(self) -> None: ...
-
-
-LEARNING = (
-    "Conversations are learned from now on, each after its next answer: what is said in them is "
-    "kept a second time, as tokens, in localspec's data folder, and drafts are looked up there. "
-    "Answers stay what they would have been. Deleting a conversation forgets it there too; "
-    "/learn off ends it."
-)
-NOT_LEARNING = (
-    "Conversations are not learned. What was learned of earlier ones stays until they are deleted, "
-    "or until 'localspec learn --forget history'. /learn on begins it."
-)
 
 
 class CommandActions:
@@ -294,19 +283,10 @@ class CommandActions:
             raise UsageError("/tokens takes on, off, or rejected.")
 
     def _learn(self, argument: str) -> None:
-        if argument == "on":
-            from localspec.retrieval import learning
+        switches.turn(self._host, switches.LEARN, argument)
 
-            learning.require()
-        elif argument == "off":
-            pass
-        elif argument:
-            raise UsageError("/learn takes on or off.")
-        if argument:
-            learns = argument == "on"
-            self._host.preferences.learn = self._host.conversing.learns = learns
-            self._host.save_preferences()
-        self._host.tell(LEARNING if self._host.preferences.learn else NOT_LEARNING)
+    def _record(self, argument: str) -> None:
+        switches.turn(self._host, switches.RECORD, argument)
 
     def _figures(self, _argument: str) -> None:
         self._host.action_figures()
