@@ -33,6 +33,19 @@ Examples:
 
 HISTORY = "history"
 """What --forget calls all that was recorded while chatting."""
+SAME = (
+    "raw",
+    "answers",
+    "shape",
+    "epochs",
+    "batch",
+    "rate",
+    "seed",
+    "threads",
+    "device",
+    "rounds",
+)
+"""Options that a request calls by the same names."""
 Files = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -91,6 +104,11 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
+    if kind != "draft" and said.get("rounds"):
+        raise UsageError(
+            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
+            "anyway. Leave out --rounds."
+        )
     for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
         if said.get(name, 1) < 1:
             option = name.replace("_", "-")
@@ -103,7 +121,18 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         raise UsageError("--shape is of a new draft, and --from tunes one. Give one of them.")
     if kind != "draft" and ("begun_from" in said or "shape" in said):
         raise UsageError(f"A head ({kind}) has its target's shape. Leave out --shape and --from.")
-    same = ("raw", "answers", "shape", "epochs", "batch", "rate", "seed", "threads", "device")
+    same = (
+        "raw",
+        "answers",
+        "shape",
+        "epochs",
+        "batch",
+        "rate",
+        "seed",
+        "threads",
+        "device",
+        "rounds",
+    )
     given = {name: said[name] for name in same if name in said}
     if "out" in said:
         given["out"] = Path(said["out"]).expanduser()
@@ -113,7 +142,7 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         given["most"] = said["tokens"]
     if "begun_from" in said:
         given["begun_from"] = _path(console, said["begun_from"], draft=True)
-    return Request(
+    request = Request(
         target=_path(console, said.get("model")),
         prompts=_prompts(files, bool(said.get("history"))),
         texts=[Path(path).expanduser() for path in said.get("text", ())],
@@ -121,6 +150,12 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         kind=quant,
         **given,
     )
+    if not 0 <= request.rounds <= request.epochs:
+        raise UsageError(
+            f"--rounds is {request.rounds}. Give 0 or more, and no more than there are --epochs "
+            f"({request.epochs})."
+        )
+    return request
 
 
 def _run(console: Console, request: Request, record_only: bool, json: bool) -> int:

@@ -13,10 +13,11 @@ from localspec.distill.making import Making, making
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import Question, Recorder
 from localspec.distill.request import Notice, Request
+from localspec.distill.rounds import Rounds
 from localspec.distill.run import Plan, Point, Run
 from localspec.distill.torch_room import device, torch_package
 from localspec.distill.trace import Trace, bytes_of
-from localspec.distill.weights import Trained
+from localspec.distill.weights import Trained, Weights
 from localspec.errors import TraceError, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity
@@ -138,7 +139,13 @@ def distill(request: Request, say: training.Say, notice: Notice) -> Distilled:
         if run.finished_with(plan) and path.exists():
             return Distilled(path, made, tuple(run.curve()), new=False)
         run = run.begun(plan)
-        values, point = training.train(run, trace, made.begun, made.learner, say)
+
+        def own_texts(epoch: int, weights: Callable[[], Weights]) -> Trace:
+            told = Trained(identity, 0.0, f"{path.stem}, unfinished")
+            write = lambda draft: made.write(draft, weights(), told)  # noqa: E731
+            return Rounds(run.folder, run.plan, trace, request.target, write, notice).texts(epoch)
+
+        values, point = training.train(run, trace, made.begun, made.learner, say, own_texts)
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
         run.finish()
     return Distilled(path, made, tuple(run.curve()))
@@ -160,6 +167,7 @@ def _plan(request: Request, made: Making, trace: Trace) -> Plan:
         threads=request.threads,
         device=device(request.device).type,
         longest=longest,
+        rounds=request.rounds,
     )
 
 

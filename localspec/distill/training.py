@@ -57,6 +57,7 @@ class Progress:
 
 
 Say = Callable[[Progress], None]
+OwnTexts = Callable[[int, Callable[[], Weights]], Trace]
 MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
 
@@ -103,13 +104,20 @@ def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: 
 
 
 def train(
-    run: Run, trace: Trace, begun: Callable[[], Weights], learner: MakesLearner, say: Say
+    run: Run,
+    trace: Trace,
+    begun: Callable[[], Weights],
+    learner: MakesLearner,
+    say: Say,
+    own_texts: OwnTexts,
 ) -> tuple[Weights, Point]:
     """Do what is left of a run.
 
     Args:
         begun: gives the weights that it begins with.
         learner: gives what is trained, from a function that puts arrays where it is trained.
+        own_texts: gives the texts of its own that a draft with these weights is trained on in an
+            epoch; asked where the plan has rounds.
 
     Returns:
         The weights, and what was measured of them.
@@ -118,7 +126,21 @@ def train(
         UsageError: no torch, no such device.
         TraceError: the disk refuses; the last checkpoint stays.
     """
-    return _Training(run, trace, begun, learner, say).finished()
+    return _Training(run, trace, begun, learner, say, own_texts).finished()
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Texts of the draft's own, in batches; every second step is on one of them."""
+
+    trace: Trace
+    batches: list[list[int]]
+
+    def records(self, place: int) -> list[Record] | None:
+        """Of a step of the epoch, counted from 0; None where it is on the target's answers."""
+        if place % 2 == 0 or not self.batches:
+            return None
+        return [self.trace.record(n) for n in self.batches[place // 2 % len(self.batches)]]
 
 
 class _Training:
@@ -129,9 +151,11 @@ class _Training:
         begun: Callable[[], Weights],
         learner: MakesLearner,
         say: Say,
+        own_texts: OwnTexts,
     ) -> None:
         self._torch = torch = torch_room.torch_package()
         self._run, self._trace, self._say, plan = run, trace, say, run.plan
+        self._own_texts = own_texts
         self._plan: Plan = plan
         self._device = torch_room.device(plan.device)
         torch.set_num_threads(plan.threads)
@@ -157,13 +181,21 @@ class _Training:
         every = max(1, plan.steps // POINTS)
         cost, seen, done_here = 0.0, 0, 0
         for number in range(plan.epochs):
-            for batch in batches.epoch(self._lengths, plan.tokens, plan.seed, number):
+            own: _Own | None = None
+            order = batches.epoch(self._lengths, plan.tokens, plan.seed, number)
+            for place, batch in enumerate(order):
                 if seen == self._step == 0 and self._point is None:
                     self._measure(0, None)
                 seen += 1
                 if seen <= self._step:
                     continue
-                recent.add(self._do(seen, [self._numbers[i] for i in batch]))
+                if own is None and number >= plan.epochs - plan.rounds:
+                    own = self._round(number)
+                records = None if own is None else own.records(place)
+                if records is None:
+                    recent.add(self._do(seen, self._records(batch), plan.hard))
+                else:  # what was said there is not the target's word
+                    recent.add(self._do(seen, records, 0.0))
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
@@ -180,14 +212,25 @@ class _Training:
         point = self._measure(self._step, None) if self._point is None else self._point
         return self._numpy(self._weights), point
 
-    def _do(self, step: int, numbers: Sequence[int]) -> Measured:
+    def _records(self, batch: Sequence[int]) -> list[Record]:
+        return [self._trace.record(self._numbers[i]) for i in batch]
+
+    def _round(self, epoch: int) -> _Own:
+        """The draft's own texts for an epoch, which begins here unless they are there already."""
+        self._keep()
+        trace = self._own_texts(epoch, lambda: self._numpy(self._weights))
+        self._torch.set_num_threads(self._plan.threads)
+        lengths = _lengths(trace, range(len(trace)), self._plan.longest)
+        return _Own(trace, batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch))
+
+    def _do(self, step: int, records: Sequence[Record], hard: float) -> Measured:
         torch = self._torch
-        batch = self._batch([self._trace.record(n) for n in numbers])
+        batch = self._batch(records)
         measured = Measured()
         states, gradients = [], []
         for output in self._learner.outputs(self._weights, batch):
             gradient, found = losses.in_pieces(
-                output.states, output.matrix, output.wanted, self._plan.hard, backward=True
+                output.states, output.matrix, output.wanted, hard, backward=True
             )
             measured.add(found)
             states.append(output.states)

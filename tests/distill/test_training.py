@@ -146,12 +146,15 @@ def test_a_draft_learns_and_nothing_is_done_twice(
 def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
     """`python -m tools.distill_kills` does it twenty times."""
     target = kills.prepared(tmp_path)
-    whole, steps = kills.trained(tmp_path, target, tmp_path / "whole" / "d.gguf", 0, 0)
+    out = tmp_path / "whole" / "d.gguf"
+    whole, steps = kills.trained(tmp_path, target, out, 0, 0, rounds=1)
     assert steps[0] > 10
     # The folder of a finished run begins anew.
-    torn, seen = kills.trained(tmp_path, target, tmp_path / "torn" / "d.gguf", 3, 1)
-    assert len(seen) == 4
+    out = tmp_path / "torn" / "d.gguf"
+    torn, seen = kills.trained(tmp_path, target, out, 5, 1, rounds=1)
+    assert len(seen) == 6
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
+    assert steps[0] // 2 in seen[:-1], "one was killed over the round"
     assert torn == whole
 
 
