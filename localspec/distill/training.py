@@ -28,10 +28,13 @@ from localspec.text import gigabytes
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
-MEASURED = 6000
-"""Tokens of held-back answers that are looked at; a share of 0.6 is then known to ± 0.013."""
+MEASURED, LEAST = 6000, 1000
+"""Tokens of held-back answers that are looked at, and of a short training; a share of 0.6 is then
+known to ± 0.013, or 0.03."""
 POINTS = 24
 """Measurements in a training, besides the first."""
+PART = 5
+"""Tokens that are trained on for one that is measured with, at least, but for LEAST."""
 PAUSE, SHARE = 30.0, 50.0
 """Seconds between checkpoints, and at least so many times what writing one takes."""
 Tensor = Any
@@ -133,14 +136,14 @@ def train(
 class _Own:
     """Texts of the draft's own, in batches; every second step is on one of them."""
 
-    trace: Trace
+    texts: list[Record]
     batches: list[list[int]]
 
     def records(self, place: int) -> list[Record] | None:
         """Of a step of the epoch, counted from 0; None where it is on the target's answers."""
         if place % 2 == 0 or not self.batches:
             return None
-        return [self.trace.record(n) for n in self.batches[place // 2 % len(self.batches)]]
+        return [self.texts[n] for n in self.batches[place // 2 % len(self.batches)]]
 
 
 class _Training:
@@ -218,10 +221,10 @@ class _Training:
     def _round(self, epoch: int) -> _Own:
         """The draft's own texts for an epoch, which begins here unless they are there already."""
         self._keep()
-        trace = self._own_texts(epoch, lambda: self._numpy(self._weights))
-        self._torch.set_num_threads(self._plan.threads)
-        lengths = _lengths(trace, range(len(trace)), self._plan.longest)
-        return _Own(trace, batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch))
+        with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
+            texts = [trace.record(n) for n in range(len(trace))]
+            lengths = _lengths(trace, range(len(trace)), self._plan.longest)
+        return _Own(texts, batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch))
 
     def _do(self, step: int, records: Sequence[Record], hard: float) -> Measured:
         torch = self._torch
@@ -307,11 +310,13 @@ class _Training:
 
     def _measured_with(self) -> list[Batch]:
         """Held-back answers in batches, the same ones every time."""
+        whole = self._tokens(self._plan.steps)
+        most = min(MEASURED, max(LEAST, whole // (PART * POINTS)))
         numbers = [n for n in self._trace.numbers(held_back=True) if n < self._plan.records]
         found: list[int] = []
         count = 0
         for number in numbers:
-            if count >= MEASURED:
+            if count >= most:
                 break
             found.append(number)
             count += self._trace.lengths(number)[1]

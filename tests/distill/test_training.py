@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from localspec import ModelOptions
-from localspec.distill import heads, losses, network, training, weights
+from localspec.distill import folders, heads, losses, network, rounds, training, weights
 from localspec.distill.distilling import distill
 from localspec.distill.learners import Batch, MedusaLearner
 from localspec.distill.losses import Wanted
@@ -24,6 +24,7 @@ from localspec.distill.request import Request
 from localspec.distill.shape import Shape
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
+from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
@@ -141,6 +142,37 @@ def test_a_draft_learns_and_nothing_is_done_twice(
         replace(request, shape=None, begun_from=made.path, rate=1e-4), lambda _: None, print
     )
     assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
+
+
+def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(rounds, "SAID", 6)
+    target = kills.prepared(tmp_path)
+    seen: list[tuple[bool, float]] = []
+    do = training._Training._do
+
+    def watched(self: Any, step: int, records: Any, hard: float) -> Any:
+        seen.append((all(len(record.answer) <= 6 for record in records), hard))
+        return do(self, step, records, hard)
+
+    monkeypatch.setattr(training._Training, "_do", watched)
+    told: list[str] = []
+    request = Request(
+        target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
+    )
+    made = distill(request, lambda _: None, told.append)
+    assert [line[:24] for line in told] == ["On-policy round 1 of 2: ", "On-policy round 2 of 2: "]
+    each = len(seen) // 3
+    assert not any(hard == 0.0 for _, hard in seen[:each])
+    own = [is_own for is_own, hard in seen if hard == 0.0]
+    assert all(own)
+    assert abs(len(own) - each) <= 2
+    assert made.curve[-1].held_loss < made.curve[0].held_loss
+    folder = folders.folder_of(target, content_identity(target))
+    assert not list(folder.glob("run-*/round-*")), "what was said is gone with the training"
 
 
 def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
