@@ -441,9 +441,13 @@ class Rounds:
                 self._pending.remove(request)
             self._finish(request, error=Displaced("The cells were needed by an older answer."))
 
+    def room(self, member: Member) -> int:
+        """Tokens for which there is room beside those of the other members."""
+        return self._cells - sum(m.cells() for m in self._members if m is not member)
+
     def _fits(self, member: Member, tokens: int) -> bool:
-        others = sum(m.cells() for m in self._members if m is not member)
-        return not others or others + tokens <= self._cells
+        room = self.room(member)
+        return room == self._cells or tokens <= room
 
     def _first(self, request: Request) -> bool:
         order = self._members.index
