@@ -259,15 +259,18 @@ class ChatApp(App[None]):
     def _sidebar_left(self) -> None:
         self.panels.uncover()
 
-    def show(self, conversation: Conversation, message: str | None = None) -> None:
-        """Show this conversation, and in it this message."""
+    def show(
+        self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
+    ) -> None:
+        """Show this conversation, and in it this message; `uncover` to write in it at once."""
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
         self.parts.composer.leave_edit()
         self.conversing.begin(conversation)
         self.parts.transcript.select_message(message)
-        self.panels.uncover()
+        if uncover:
+            self.panels.uncover()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""
