@@ -6,12 +6,8 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.llama.context import Context
-from tests.support.greedy import divergence, gap_shifts, greedy
+from tests.support.greedy import COUNT, Reference, divergence
 from tests.support.sessions import make_drafts_cheap
-
-COUNT = 40
-"""Tokens generated for each prompt."""
 
 WAYS = {
     "ngram": Drafting(drafter="ngram"),
@@ -31,21 +27,9 @@ WAYS = {
 }
 
 
-class Reference:
-    """Plain decoding of every prompt, in a context of its own that the loop never touches."""
-
-    def __init__(self, engine: Engine, prompts: list[str]) -> None:
-        self.context = Context(engine.model, ModelOptions(context=1024))
-        tokenize = engine.model.vocabulary.tokenize
-        self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
-        self.tokens = [greedy(self.context, prompt, COUNT) for prompt in self.prompts]
-        self.shifts = gap_shifts(self.context, self.prompts[::4])
-        self.noise = max(self.shifts)
-
-
-@pytest.fixture(scope="module")
-def reference(engine: Engine, prompts: list[str]) -> Reference:
-    return Reference(engine, prompts)
+@pytest.fixture
+def reference(plain_answers: Reference) -> Reference:
+    return plain_answers
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))

@@ -8,13 +8,59 @@ closer than that; how close that is gets measured, not assumed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
 
 import numpy as np
 
+from localspec import Engine, ModelOptions
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
+
+COUNT = 40
+"""Tokens generated for each prompt."""
+
+
+class Reference:
+    """Plain decoding of some prompts, in a context of its own that the loop never touches.
+
+    What is said to a prompt is found out when it is first asked for.
+    """
+
+    def __init__(self, engine: Engine, prompts: Sequence[str]) -> None:
+        self.context = Context(engine.model, ModelOptions(context=1024))
+        tokenize = engine.model.vocabulary.tokenize
+        self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
+        self._said: dict[int, list[int]] = {}
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """What is said to each of the prompts."""
+        for n, prompt in enumerate(self.prompts):
+            if n not in self._said:
+                self._said[n] = greedy(self.context, prompt, COUNT)
+        return [self._said[n] for n in range(len(self.prompts))]
+
+    @cached_property
+    def shifts(self) -> list[float]:
+        """How far passes over trees move gaps, at some hundreds of places where the engine has 56
+        prompts: the largest of a few would be exceeded soon."""
+        return gap_shifts(self.context, self.prompts[::4])
+
+    @property
+    def noise(self) -> float:
+        """The largest of these."""
+        return max(self.shifts)
+
+    def first(self, count: int) -> Reference:
+        """The same for the first prompts alone: nothing is found out twice, and how far rounding
+        goes is what all of them showed."""
+        _ = self.shifts
+        part = copy(self)
+        part.prompts = self.prompts[:count]
+        return part
 
 
 def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
@@ -67,6 +113,18 @@ def gap_shifts(context: Context, prompts: Sequence[Sequence[int]]) -> list[float
             target.commit(tree, path)
             known += tokens[start : start + 4]
     return shifts
+
+
+def turned(context: Context, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """By how much the best token's logit led, at each place of a text where another was taken."""
+    context.clear()
+    row, found = context.extend(prompt)[-1], []
+    for token in tokens:
+        lead = float(row.max() - row[token])
+        if lead > 0.0:
+            found.append(lead)
+        row = context.extend([token])[-1]
+    return found
 
 
 def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:
