@@ -23,12 +23,11 @@ from localspec.llama import library
 from localspec.parallel_engine import ParallelEngine
 from localspec.stream import Stream
 from tests.support import ggufs
-from tests.support.greedy import Reference, divergence, gaps_along, most_partings, turned
+from tests.support.greedy import COUNT, Reference, divergence, most_partings, turned
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
 GREEDY = SamplingParams(temperature=0)
-COUNT = 40
 AT_ONCE, PROMPTS = 8, 24
 WAYS = {
     "plain": Drafting(drafter="none"),
@@ -61,9 +60,7 @@ def reference(plain_answers: Reference) -> Reference:
 def likely(reference: Reference) -> int:
     """How many of the texts may part at near-ties; who is at work, and with it how passes round, is
     never twice the same."""
-    texts = zip(reference.prompts, reference.tokens, strict=True)
-    gaps = [gaps_along(reference.context, prompt, tokens) for prompt, tokens in texts]
-    return most_partings(gaps, reference.shifts, 1e-4)
+    return most_partings(reference.gaps, reference.shifts, 1e-4)
 
 
 def tokens_of(stream: Stream) -> list[int]:
