@@ -74,6 +74,7 @@ class ParallelEngine(Engine):
         watches = [context.watch for context in self._contexts]
         seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))
         self._places: set[_Place] = set()
+        self._state = threading.Lock()  # held while places come and go
 
     @property
     def parallel(self) -> int:

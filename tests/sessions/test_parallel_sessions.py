@@ -13,6 +13,7 @@ from localspec.parallel_engine import ParallelEngine
 from localspec.sessions import conversation_files
 from tests.sessions.test_session_file import files_of_at_most
 from tests.sessions.test_sessions import check_same, home, stories  # noqa: F401
+from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -38,7 +39,9 @@ def files() -> int:
     return len(list(conversation_files.folder().glob("*.session")))
 
 
-def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories() -> None:
+def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories(
+    plain_answers: Reference,
+) -> None:
     prompts = stories(3)
     with opened(context=2048) as engine:
         assert isinstance(engine, ParallelEngine)
@@ -52,13 +55,15 @@ def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories() -
             assert isinstance(now, localspec.Stream), now
             assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
             assert now.stats.notices == []
-            check_same(engine, before, now)
+            check_same(engine, before, now, plain_answers.noise)
         drafts = [text.drafted for text in engine._seats.kept._texts]
         assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
     assert files() == 3, "nothing is written twice"
 
 
-def test_what_answers_push_out_is_on_disk_and_pushes_others_out_in_turn() -> None:
+def test_what_answers_push_out_is_on_disk_and_pushes_others_out_in_turn(
+    plain_answers: Reference,
+) -> None:
     """Room for two or three texts of some 400 tokens: the fourth has the first go."""
     prompts = stories(5)
     with opened(context=600) as engine:
@@ -67,23 +72,25 @@ def test_what_answers_push_out_is_on_disk_and_pushes_others_out_in_turn() -> Non
             for prompt, before in zip(prompts, wanted, strict=True):
                 now = ask(engine, prompt)
                 assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-                check_same(engine, before, now)
+                check_same(engine, before, now, plain_answers.noise)
     assert files() == 5
 
 
-def test_one_answer_at_a_time_reads_what_several_left_and_the_other_way_round() -> None:
+def test_one_answer_at_a_time_reads_what_several_left_and_the_other_way_round(
+    plain_answers: Reference,
+) -> None:
     first, second = stories(2)
     with opened() as engine:
         wanted = ask(engine, first)
     with opened(parallel=1) as engine:
         now = ask(engine, first)
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-        check_same(engine, wanted, now)
+        check_same(engine, wanted, now, plain_answers.noise)
         wanted = ask(engine, second)
     with opened() as engine:
         now = ask(engine, second)
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
-        check_same(engine, wanted, now)
+        check_same(engine, wanted, now, plain_answers.noise)
 
 
 def test_where_answers_hold_the_cells_it_is_decoded_and_the_file_stays() -> None:
@@ -104,7 +111,7 @@ def test_where_answers_hold_the_cells_it_is_decoded_and_the_file_stays() -> None
         assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
 
 
-def test_a_damaged_one_is_decoded_again_and_told() -> None:
+def test_a_damaged_one_is_decoded_again_and_told(plain_answers: Reference) -> None:
     prompt, _ = stories(2)
     with opened() as engine:
         wanted = ask(engine, prompt)
@@ -116,7 +123,7 @@ def test_a_damaged_one_is_decoded_again_and_told() -> None:
         now = ask(engine, prompt)
         (notice,) = now.stats.notices
         assert notice.startswith("A conversation that was kept is decoded again: a part of ")
-        check_same(engine, wanted, now)
+        check_same(engine, wanted, now, plain_answers.noise)
 
 
 def test_a_full_disk_disturbs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
