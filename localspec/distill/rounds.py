@@ -84,9 +84,7 @@ class Rounds:
         from localspec.llama.model import Model
         from localspec.llama.shared_context import SharedContext
 
-        options = ModelOptions(
-            parallel=SEATS, threads=self.plan.threads, context=self.plan.longest
-        )
+        options = ModelOptions(parallel=SEATS, threads=self.plan.threads, context=self.plan.longest)
         with ExitStack() as opened:
             model = opened.enter_context(Model(path, options))
             shared = SharedContext(model, options, cells=SEATS)

@@ -4,22 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from localspec.errors import UsageError
-from localspec.tui.preferences import Preferences
-from localspec.tui.session.conversing import Conversing
-
-
-class SwitchHost(Protocol):
-    """What a switch does to the app as a whole."""
-
-    conversing: Conversing
-    preferences: Preferences
-
-    def tell(self, text: str, *, error: bool = False) -> None: ...
-
-    def save_preferences(self) -> None: ...
+from localspec.tui.control.command_host import CommandHost
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +25,7 @@ class Switch:
     off: str
 
 
-def turn(host: SwitchHost, switch: Switch, argument: str) -> None:
+def turn(host: CommandHost, switch: Switch, argument: str) -> None:
     """Set a switch, or only tell how it is set.
 
     Raises:
@@ -55,7 +42,7 @@ def turn(host: SwitchHost, switch: Switch, argument: str) -> None:
     host.tell(switch.on if getattr(host.preferences, switch.name) else switch.off)
 
 
-def follow(host: SwitchHost) -> None:
+def follow(host: CommandHost) -> None:
     """Have the conversation go by the preferences."""
     host.conversing.learns = host.preferences.learn
     host.conversing.records = host.preferences.record
