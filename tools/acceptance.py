@@ -11,6 +11,7 @@ import argparse
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import zip_longest
 from pathlib import Path
 
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, load
@@ -35,7 +36,8 @@ class Counts:
 
     def told(self) -> str:
         """In words."""
-        rates = [f"{a / t:.3f}" for a, t in zip(self.accepted, self.tested, strict=False) if t]
+        found = zip_longest(self.accepted, self.tested, fillvalue=0)
+        rates = [f"{accepted / tested:.3f}" for accepted, tested in found if tested]
         return f"{' '.join(rates)} · {self.tokens / max(1, self.passes):.2f} tokens a pass"
 
 

@@ -121,6 +121,16 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
     assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
 
 
+def test_a_step_whose_answers_are_too_short_for_a_head_has_no_gradient_for_it() -> None:
+    matrix = torch.ones(30, 8, requires_grad=True)
+    nothing = wanted(np.zeros((1, 30)), 4)
+    nothing = Wanted(nothing.said[:0], nothing.ids[:0], nothing.log_p[:0], nothing.rest[:0])
+    gradient, measured = losses.in_pieces(torch.ones(0, 8), matrix, nothing, 0.1, backward=True)
+    assert (gradient.shape, measured.tokens) == ((0, 8), 0)
+    assert matrix.grad is not None
+    assert not matrix.grad.any()
+
+
 def test_a_draft_learns_and_nothing_is_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -222,7 +232,11 @@ def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     target = kills.prepared(tmp_path)
     request = Request(target=target, made=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
     made = distill(request, lambda _: None, print)
-    assert made.curve[-1].held_loss < 0.8 * made.curve[0].held_loss
+    first, last = made.curve[0], made.curve[-1]
+    assert last.held_loss < 0.8 * first.held_loss
+    assert len(last.depths) == 4  # as deep as it drafts
+    assert min(last.depths) > max(first.depths)
+    assert np.mean(last.depths) == pytest.approx(last.agreement, abs=0.1)
     file = read_gguf(made.path)
     assert file.architecture == kind
     assert acceptance(read_gguf(target), file) is None  # it is none that `-d auto` could compare
