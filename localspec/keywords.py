@@ -13,6 +13,7 @@ from typing import Any, TypedDict, TypeVar
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
+from localspec.llama.adapters import Said
 from localspec.llama.options import ModelOptions
 
 Record = TypeVar("Record", ModelOptions, Drafting)
@@ -30,6 +31,8 @@ ELSEWHERE = {
     "type_k": "kv_type_k",
     "type_v": "kv_type_v",
     "n_ubatch": "batch",
+    "lora_path": "lora",
+    "lora_adapters": "lora",
     "n_parallel": "parallel",
     "num_draft_tokens": "depth",
     "draft_model": "draft",
@@ -52,6 +55,8 @@ class ModelKeywords(TypedDict, total=False):
     mmap: bool
     mlock: bool
     rpc: tuple[str, ...]
+    lora: Said | tuple[Said, ...]
+    lora_draft: Said | tuple[Said, ...]
     requantize_draft: bool
     cross_vocabulary: str
     batch: int

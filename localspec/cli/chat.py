@@ -64,7 +64,9 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
 
     opening = read_opening(said)
     session = None if said["session"] is None else kept_session.read(said["session"])
-    asked = opening.model is not None or opening.draft != "auto"
+    # Adapters fit the model that was asked for, not the one that was open last.
+    adapted = opening.options.adapters or opening.options.draft_adapters
+    asked = opening.model is not None or opening.draft != "auto" or bool(adapted)
     with running_in_terminal() as notices:
         app = ChatApp(
             PairReference(opening.model, opening.draft) if asked else None,

@@ -76,6 +76,13 @@ MODEL = {
         help="Have llama.cpp RPC servers compute the layers of the model, not of its draft model. "
         "Repeatable.",
     ),
+    "lora": _model(
+        list[str],
+        "--lora",
+        metavar="FILE[:SCALE]",
+        help="A LoRA adapter of the model (GGUF), and how much of it is added. Default 1. "
+        "Repeatable.",
+    ),
 }
 """The model, and where and how it runs."""
 
@@ -101,6 +108,13 @@ DRAFT_MODEL = {
         "--draft-gpu-layers",
         metavar="N",
         help="Layers of the draft model to offload, -1 for all. Default as for the model.",
+    ),
+    "lora_draft": _draft(
+        list[str],
+        "--lora-draft",
+        metavar="FILE[:SCALE]",
+        help="A LoRA adapter of the draft model that -d names; it has none of the model's. "
+        "Repeatable.",
     ),
     "requantize_draft": _draft(
         bool,

@@ -181,6 +181,8 @@ def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> Models:
             kv_type_k=settings.kv_type,
             kv_type_v=settings.kv_type,
             rpc=tuple(said.get("rpc") or ()) or None,
+            lora=tuple(said.get("lora") or ()) or None,
+            lora_draft=tuple(said.get("lora_draft") or ()) or None,
             # Not for verbs that measure, whose prompts are to be decoded.
             prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in said else None,
         ),

@@ -243,6 +243,8 @@ def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
         raise UsageError("Two models have one name. Give each its own --alias.")
     if models > 1 and said["draft"] not in (None, "auto", "none", "self"):
         raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
+    if models > 1 and said["lora"]:
+        raise UsageError("An adapter fits one model. Give one -m, or leave out --lora.")
     return [*names, *[()] * (models - len(names))]
 
 
@@ -322,6 +324,10 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
         path = resolution.find(opening.model, offline=opening.offline).path
         if not embeds_alone(path):
             return opening.load(progress)
+        if opening.options.adapters:
+            raise UsageError(
+                f"{path.name} makes embeddings alone, and takes no adapter. Leave out --lora."
+            )
         if session:
             raise UsageError(
                 f"{path.name} makes embeddings alone, and has no conversation. Leave out --session."

@@ -61,6 +61,7 @@ class NativeContext:
                 f"No context of {wanted} can be made for {model.path}: {cause}. "
                 "Ask for a shorter one with --ctx, or another KV type."
             )
+        model.adapt(self.handle)
         self.memory = llama_cpp.llama_get_memory(self.handle)
         if not self.memory:
             self.close()

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import (
+    DraftMismatch,
+    ModelInvalid,
+    ModelNotFound,
+    NativeError,
+    UsageError,
+)
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import is_head, require_no_head
 from localspec.hub import resolution
@@ -87,6 +93,11 @@ def load(
     why_no_draft: str | None = None
     why_draft: str | None = None
     automatic = draft == "auto"
+    if options.draft_adapters and draft in (None, "auto", "none"):
+        raise UsageError(
+            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
+            "out --lora-draft (lora_draft=)."
+        )
     if automatic:
         choice = choose_draft(path, options)
         draft = choice.draft

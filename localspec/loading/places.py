@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.gguf.adapters import require_fitting
 from localspec.llama.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -22,15 +23,18 @@ def open_target(
     """The target, here or on RPC servers."""
     from localspec.llama.model import Model
 
+    require_fitting(options.adapters, path)
     if not options.rpc:
-        return Model(path, options, progress=progress)
+        return Model(path, options, progress=progress, adapters=options.adapters)
     from localspec.llama import library
     from localspec.pairing.remote_room import require_remote_room
     from localspec.remote.model import RemoteModel
 
     library.require_rpc()
     room = partial(require_remote_room, path, options)
-    return RemoteModel(path, options, progress=progress, require_room=room)
+    return RemoteModel(
+        path, options, progress=progress, require_room=room, adapters=options.adapters
+    )
 
 
 def open_cache(model: Model, options: ModelOptions, *, cells: int = 1) -> Context | SharedContext:
