@@ -7,6 +7,7 @@ holds that they are those of `ModelOptions` and `Drafting`, which say what they 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypedDict, TypeVar
@@ -32,6 +33,7 @@ ELSEWHERE = {
     "type_v": "kv_type_v",
     "n_ubatch": "batch",
     "lora_path": "lora",
+    "clip_model_path": "mmproj",
     "lora_adapters": "lora",
     "n_parallel": "parallel",
     "num_draft_tokens": "depth",
@@ -57,6 +59,7 @@ class ModelKeywords(TypedDict, total=False):
     rpc: tuple[str, ...]
     lora: Said | tuple[Said, ...]
     lora_draft: Said | tuple[Said, ...]
+    mmproj: str | os.PathLike[str] | None
     requantize_draft: bool
     cross_vocabulary: str
     batch: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from localspec import ModelOptions
 from localspec.cli.options import default, in_panel
 from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KV_TYPES
@@ -86,6 +88,15 @@ MODEL = {
 }
 """The model, and where and how it runs."""
 
+PROJECTOR = {
+    "mmproj": _model(
+        Path,
+        "--mmproj",
+        metavar="FILE",
+        help="The projector (GGUF) through which the model sees images.",
+    ),
+}
+"""For verbs that show it some."""
 
 DRAFT_MODEL = {
     "draft": _draft(

@@ -14,7 +14,7 @@ from localspec import ModelOptions
 from localspec.cli import options as o
 from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console
 from localspec.cli.session_options import SESSION
 from localspec.errors import Cancelled, LocalspecError, UsageError
@@ -154,7 +154,15 @@ PARALLEL = {
 
 
 @o.takes(
-    MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, SESSION, DRAFTING, SAMPLING
+    MODELS,
+    o.without(MODEL, "model"),
+    PROJECTOR,
+    DRAFT_MODEL,
+    SERVER,
+    PARALLEL,
+    SESSION,
+    DRAFTING,
+    SAMPLING,
 )
 def serve(
     context: typer.Context,
@@ -245,6 +253,8 @@ def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
         raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
     if models > 1 and said["lora"]:
         raise UsageError("An adapter fits one model. Give one -m, or leave out --lora.")
+    if models > 1 and said["mmproj"]:
+        raise UsageError("A projector fits one model. Give one -m, or leave out --mmproj.")
     return [*names, *[()] * (models - len(names))]
 
 

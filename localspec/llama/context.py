@@ -11,7 +11,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, NativeError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, ImageBatch
 from localspec.llama.context_params import (
     MAX_LEAVES,
     MAX_SNAPSHOT_DRAFT,
@@ -22,6 +22,7 @@ from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import LEAST_CHUNK, ModelOptions
+from localspec.llama.pictures import Part
 from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
@@ -214,6 +215,34 @@ class Context:
         if progress is not None:
             progress(total, total)
         return rows
+
+    def show(self, part: Part) -> None:
+        """Append the positions of an image, which `tokens` then has by their ids.
+
+        Raises:
+            Cancelled: the chunks before are in the cache, this one is not.
+            NativeError: as `_decode`, or the image is longer than a pass, which its model sees
+                whole.
+        """
+        if self._grown.tokens:
+            self.settle()
+        ids, most = part.ids, self._batch.capacity
+        if not part.causal and len(ids) > most:
+            raise NativeError(
+                f"An image has {len(ids)} positions, which the model sees in one pass, and a pass "
+                f"has {most} at most. Leave it out."
+            )
+        batch = ImageBatch(part.rows())
+        if not part.causal:
+            self._native.see_all(all_of_a_pass=True)
+        try:
+            for start in range(0, len(ids), most):
+                end = min(start + most, len(ids))
+                self._decode(batch.slice(start, end), 0)
+                self.tokens += ids[start:end]
+        finally:
+            if not part.causal:
+                self._native.see_all(all_of_a_pass=False)
 
     def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
         """One pass over `pending` tokens, which join the cache, and a tree behind them.

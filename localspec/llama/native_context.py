@@ -91,6 +91,10 @@ class NativeContext:
         """Have the passes from now on run on so many threads, prompts' chunks as well."""
         llama_cpp.llama_set_n_threads(self.handle, count, count)
 
+    def see_all(self, *, all_of_a_pass: bool) -> None:
+        """Whether tokens of a pass see those behind them as well."""
+        llama_cpp.llama_set_causal_attn(self.handle, not all_of_a_pass)
+
     def length(self, sequence: int) -> int:
         """How many tokens a sequence has."""
         return int(llama_cpp.llama_memory_seq_pos_max(self.memory, sequence)) + 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import cast
@@ -52,6 +53,8 @@ class ModelOptions:
             `Adapter`. What is measured and kept of a model is kept apart for each choice of them.
         lora_draft: the same for the draft model, which has none of the target's. It takes a draft
             model that is named: an adapter fits one model.
+        mmproj: the projector (GGUF) through which the target sees images. See
+            `localspec.llama.projector`.
         requantize_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where
             that is faster; it is made once and kept in the cache folder. Never changes an answer.
         cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
@@ -87,6 +90,7 @@ class ModelOptions:
     rpc: tuple[str, ...] = ()
     lora: Said | tuple[Said, ...] = ()
     lora_draft: Said | tuple[Said, ...] = ()
+    mmproj: str | os.PathLike[str] | None = None
     requantize_draft: bool = True
     cross_vocabulary: str = "auto"
     batch: int = 512
@@ -197,6 +201,7 @@ class ModelOptions:
             rpc=(),
             lora=self.lora_draft,
             lora_draft=(),
+            mmproj=None,
             exact=False,  # what it proposes decides nothing
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
