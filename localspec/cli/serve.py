@@ -153,6 +153,10 @@ PARALLEL = {
 }
 
 
+_BODY_WITH_IMAGES = 64 << 20
+"""Most bytes of a request where images come in requests."""
+
+
 @o.takes(
     MODELS,
     o.without(MODEL, "model"),
@@ -226,6 +230,8 @@ def serve(
 def _check_kept(said: dict[str, Any]) -> None:
     """Refuse what cannot be kept of conversations."""
     several = (said["parallel"] or 1) > 1
+    if said["session"] is not None and said["mmproj"] is not None:
+        raise UsageError("A session keeps text alone. Leave out --session, or --mmproj.")
     if said["session"] is not None and several:
         raise UsageError(
             "--session keeps what one conversation at a time leaves in the caches, and with "
@@ -368,6 +374,8 @@ def _options(said: dict[str, object]) -> ServerOptions:
             values[name] = tuple(values[name])  # type: ignore[arg-type]
     if "slot_save_path" in values:
         values["slot_save_path"] = Path(str(values["slot_save_path"]))
+    if said["mmproj"] is not None:
+        values["body"] = _BODY_WITH_IMAGES
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]
     return ServerOptions(**values)  # type: ignore[arg-type]

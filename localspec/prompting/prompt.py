@@ -121,6 +121,11 @@ class PromptBuilder:
         """Whether the model has a template with a place for descriptions of tools."""
         return self._model.chat_template is not None and self._template.knows_tools
 
+    @property
+    def sees_images(self) -> bool:
+        """Whether messages may have images."""
+        return self._projector is not None
+
     def rendered(self, text: str, images: Mapping[str, bytes] = MappingProxyType({})) -> Tokens:
         """Token ids of what a template wrote, with a BOS where the model wants one.
 
