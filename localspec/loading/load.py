@@ -133,12 +133,6 @@ def load(
         if options.parallel > 1 and options.mmproj is not None:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time, as it sees images.")
-        if options.parallel > 1 and options.prompt_cache:
-            options = replace(options, prompt_cache=0)
-            notices.append(
-                "What is read of conversations is not kept on disk while several are answered at "
-                "once."
-            )
         target = opened.enter_context(closing(open_cache(target_model, options)))
         projector = open_projector(target_model, options)
         if projector is not None:
