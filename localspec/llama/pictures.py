@@ -8,10 +8,13 @@ import secrets
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from localspec.decoding.sampling import Rows
 from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    # It imports numpy, and images are told from texts before that.
+    from localspec.decoding.sampling import Rows
 
 MOST_PIXELS = 64_000_000
 """Of an image; the largest cameras have as many, and each takes three bytes."""

@@ -27,10 +27,10 @@ from localspec.llama.adapters import Adapter
 from localspec.pairing import recommendations
 from localspec.self_draft.making import _record_of
 from localspec.self_draft.recipe import Wish
-from tests.engine.test_greedy_equality import COUNT, WAYS, Reference
+from tests.engine.test_greedy_equality import WAYS
 from tests.support.adapters import RANK, lora
 from tests.support.ggufs import tiny_llama
-from tests.support.greedy import batch_noise, divergence
+from tests.support.greedy import COUNT, Reference, batch_noise, divergence
 from tests.support.heads import weights
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together

@@ -215,7 +215,8 @@ class BackgroundEngine:
         )
 
     def _options_for(self, pair: PairReference) -> tuple[ModelOptions | None, list[str]]:
-        """The options for a pair, without adapters that are of another, and what to say of that."""
+        """The options for a pair, without adapters and a projector that are of another, and what to
+        say of that."""
         if self._adapted is None:
             self._adapted = pair
         first, options = self._adapted, self._options
@@ -225,15 +226,18 @@ class BackgroundEngine:
             options,
             lora=options.lora if pair.model == first.model else (),
             lora_draft=options.lora_draft if pair.draft == first.draft else (),
+            mmproj=options.mmproj if pair.model == first.model else None,
         )
         names = [
             one.path.name
             for one in (*options.adapters, *options.draft_adapters)
             if one not in (*kept.adapters, *kept.draft_adapters)
         ]
+        if options.mmproj is not None and kept.mmproj is None:
+            names.append(Path(options.mmproj).name)
         if not names:
             return kept, []
-        return kept, [f"Without {listed(names)}: an adapter fits the model it came with."]
+        return kept, [f"Without {listed(names)}, which belongs to the model it came with."]
 
     def _memory(self, path: Path, weights: int, context: int, *, target: bool = False) -> int:
         """Bytes that a model takes here with its caches; its weights alone where that is not
