@@ -121,7 +121,9 @@ class Answering(ABC):
         """Start an answer; iterate the result for its chunks.
 
         Args:
-            prompt: chat messages, raw text, or `Tokens`.
+            prompt: chat messages, raw text, or `Tokens`. Where the model was opened with its
+                projector (`ModelOptions.mmproj`), the content of a message may be a list of
+                `{"type": "text", "text": …}` and `{"type": "image", "image": bytes}`.
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
             sampling: how tokens are picked.

@@ -75,10 +75,15 @@ class Projector:
             )
 
     def close(self) -> None:
-        """Free it; the model must still be there."""
-        if self._handle is not None:
-            self._mtmd.mtmd_free(self._handle)
-            self._handle = None
+        """Free it, once nobody uses it; the model must still be there."""
+        with self._lock:
+            if self._handle is not None:
+                self._mtmd.mtmd_free(self._handle)
+                self._handle = None
+
+    def _require_open(self) -> None:
+        if self._handle is None:
+            raise UsageError("The engine is closed. Load the model again.")
 
     def parts(self, key: str, image: bytes) -> list[list[int] | Part]:
         """What stands in a prompt for an image: tokens that the model wants around it, and parts.
@@ -90,6 +95,7 @@ class Projector:
             UsageError: it cannot be read.
         """
         with self._lock:
+            self._require_open()
             found = self._known.get(key)
             if found is None:
                 found = self._known[key] = self._read(key, image)
@@ -146,6 +152,7 @@ class Projector:
 
     def _encode(self, chunk: Any, count: int) -> Rows:
         with self._lock:
+            self._require_open()
             library.forget_complaints()
             if compute_thread.call(self._mtmd.mtmd_encode_chunk, self._handle, chunk):
                 cause = library.complaint() or "no reason given"

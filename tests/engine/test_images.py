@@ -187,10 +187,11 @@ def test_what_was_read_serves_for_the_same_image_alone(seeing: Engine) -> None:
     _, other, stats = answer(seeing, second, "none")
     assert stats.cached_tokens < length - POSITIONS
     assert abs(other[0] - told[0]) > 0.01  # it does see something else
-    # And behind the text of another prompt, of which nothing has pictures.
-    text = seeing.generate("Once upon a time", max_tokens=4, sampling=GREEDY).text
+    # And the next text, as long as that prompt, has no pictures.
+    tokens = seeing.tokenize("The fox went to the river and the bird saw it. " * 4)
+    row = seeing.logits(tokens)
     with localspec.load(context=256, draft="none") as blind:
-        assert blind.generate("Once upon a time", max_tokens=4, sampling=GREEDY).text == text
+        assert np.abs(blind.logits(tokens) - row).max() < 0.01
 
 
 def test_an_image_is_seen_once(seeing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,6 +228,12 @@ def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
     said = [{"role": "user", "content": f"<image 0123456789abcdef {key}> <__media__>"}]
     assert seeing.prompts.rendered(seeing.prompts.text(said)).pictures == ()
     assert len(seeing.prompts.rendered(seeing.prompts.text(texts), images).pictures) == 1
+
+
+def test_a_prompt_cannot_end_with_an_image(seeing: Engine) -> None:
+    texts, images = marked(asked(png(1), text=""))
+    with pytest.raises(UsageError, match="Put some text behind it"):
+        seeing.prompts.rendered(texts[0]["content"].strip(), images)
 
 
 JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0001108") + b"\xff" * 20
