@@ -126,6 +126,7 @@ def test_a_step_whose_answers_are_too_short_for_a_head_has_no_gradient_for_it() 
     nothing = wanted(np.zeros((1, 30)), 4)
     nothing = Wanted(nothing.said[:0], nothing.ids[:0], nothing.log_p[:0], nothing.rest[:0])
     gradient, measured = losses.in_pieces(torch.ones(0, 8), matrix, nothing, 0.1, backward=True)
+    assert gradient is not None
     assert (gradient.shape, measured.tokens) == ((0, 8), 0)
     assert matrix.grad is not None
     assert not matrix.grad.any()
