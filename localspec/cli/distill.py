@@ -259,11 +259,13 @@ def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
         from localspec.cli.learn import conversations
 
         for conversation in conversations():
-            found += [
+            asked = [
                 conversation.for_model(upto=message.id)
                 for message in conversation.messages.values()
                 if message.role == "user" and message.content
             ]
+            # What is trained sees no images.
+            found += [one for one in asked if all(isinstance(m["content"], str) for m in one)]
     return found
 
 

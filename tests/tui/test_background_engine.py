@@ -95,6 +95,36 @@ def test_a_pair_is_opened() -> None:
     assert desk.script.closed == 1
 
 
+def test_adapters_stay_with_the_pair_they_came_with() -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    given: list[ModelOptions] = []
+    script = Scripted()
+
+    def load(*pair: str | None, options: ModelOptions, **more: Any) -> Engine:
+        given.append(options)
+        return script.load(*pair, options=options, **more)
+
+    options = ModelOptions(lora="style.gguf:0.5", lora_draft="small-style.gguf")
+    engine = BackgroundEngine(told.put, options=options, loader=load)
+    pairs = [
+        PairReference("big.gguf", "small.gguf"),
+        PairReference("big.gguf", "other.gguf"),
+        PairReference("third.gguf", "small.gguf"),
+        PairReference("big.gguf", "small.gguf"),
+    ]
+    notices = []
+    for pair in pairs:
+        engine.open(pair)
+        while not isinstance(event := told.get(timeout=PATIENCE), Opened):
+            assert not isinstance(event, NotOpened), event
+        notices.append(" ".join(event.notices))
+    engine.close(PATIENCE)
+    kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
+    assert kept == [(1, 1), (1, 0), (0, 1), (1, 1)]
+    assert ["style.gguf" in notice for notice in notices] == [False, True, True, False]
+    assert ["small-style.gguf" in notice for notice in notices] == [False, True, False, False]
+
+
 def test_an_answer() -> None:
     with at_a_desk("Once upon a time there was a fox.") as desk:
         desk.engine.open(PairReference(None))

@@ -122,7 +122,7 @@ class CommandActions:
 
     def _attach(self, argument: str) -> None:
         if not argument:
-            raise UsageError("/attach needs the path of a text file.")
+            raise UsageError("/attach needs the path of a text file, or of an image.")
         self._parts.composer.attach(read_attachment(argument))
 
     def _detach(self, _argument: str) -> None:

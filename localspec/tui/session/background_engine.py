@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from localspec import paths
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
+from localspec.text import listed
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.events import (
     AnswerBegan,
@@ -79,6 +81,7 @@ class BackgroundEngine:
         self._session = session
         self._offline = offline
         self._options, self._drafting = options, drafting
+        self._adapted: PairReference | None = None  # what the adapters among the options fit
         self._loader = loader
         self._engine: Engine | None = None
         self._opened: Opened | None = None
@@ -188,18 +191,19 @@ class BackgroundEngine:
                 told = now
                 self._tell(OpeningProgress("loading the model", fraction))
 
+        options, left_out = self._options_for(pair)
         engine = (self._loader or load)(
             pair.model,
             draft=pair.draft,
             offline=self._offline,
-            options=self._options,
+            options=options,
             drafting=self._drafting,
             progress=progress,
         )
         model, draft = engine.model, engine.draft
         chosen = engine.why_draft if pair.draft == "auto" else None
         self._engine, self._header = engine, None
-        notices = list(engine.notices)
+        notices = [*engine.notices, *left_out]
         if self._session is not None:
             notices += engine.open_session(self._session).notices
         self._opened = Opened(
@@ -214,6 +218,31 @@ class BackgroundEngine:
             engine.context_length,
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
+
+    def _options_for(self, pair: PairReference) -> tuple[ModelOptions | None, list[str]]:
+        """The options for a pair, without adapters and a projector that are of another, and what to
+        say of that."""
+        if self._adapted is None:
+            self._adapted = pair
+        first, options = self._adapted, self._options
+        if options is None or pair == first:
+            return options, []
+        kept = replace(
+            options,
+            lora=options.lora if pair.model == first.model else (),
+            lora_draft=options.lora_draft if pair.draft == first.draft else (),
+            mmproj=options.mmproj if pair.model == first.model else None,
+        )
+        names = [
+            one.path.name
+            for one in (*options.adapters, *options.draft_adapters)
+            if one not in (*kept.adapters, *kept.draft_adapters)
+        ]
+        if options.mmproj is not None and kept.mmproj is None:
+            names.append(Path(options.mmproj).name)
+        if not names:
+            return kept, []
+        return kept, [f"Without {listed(names)}, which belongs to the model it came with."]
 
     def _memory(self, path: Path, weights: int, context: int, *, target: bool = False) -> int:
         """Bytes that a model takes here with its caches; its weights alone where that is not

@@ -41,7 +41,7 @@ COMMANDS = (
     Command("draft", "[REF|auto|self|none]", "choose the draft model", "drafts"),
     Command("system", "[TEXT]", "edit the system prompt, or set it"),
     Command("set", "[NAME [VALUE]]", "edit the sampling parameters, or set one", "settings"),
-    Command("attach", "FILE", "send a text file with the next message", "files"),
+    Command("attach", "FILE", "send a text file or an image with the next message", "files"),
     Command("detach", "", "do not send the attached files"),
     Command("regenerate", "", "answer the last message again"),
     Command("edit", "", "change your last message and send it as a branch"),
