@@ -1,10 +1,10 @@
 """llama-cpp-python with a backend that its packages come without, for `rpc_build`, `vulkan_build`.
 
-The libraries are built from the source archive of the version that is installed, and put into a
-folder of their own:
+ggml is built from the source archive of the version that is installed, and put into a folder of its
+own. What llama.cpp has above ggml knows of no backend, and stays as it is installed.
 
     FOLDER/python/llama_cpp            a copy of the installed package, with these libraries
-    FOLDER/python/llama_cpp/lib        the libraries, and programs that were built with them
+    FOLDER/python/llama_cpp/lib        its libraries, ggml's exchanged, and programs of that build
 
 A program that has FOLDER/python first on its PYTHONPATH uses them. LLAMA_CPP_LIB_PATH would not do:
 `llama_cpp._ggml` loads the package's own libggml all the same, and two copies of ggml have two
@@ -75,7 +75,7 @@ def make(folder: Path, flags: Sequence[str], jobs: int, programs: Sequence[str] 
         source = _fetch(Path(place)) / "vendor" / "llama.cpp"
         built = Path(place) / "build"
         _run("cmake", "-S", str(source), "-B", str(built), *_FLAGS, *flags)
-        _run("cmake", "--build", str(built), "-j", str(jobs), "--target", "llama", *programs)
+        _run("cmake", "--build", str(built), "-j", str(jobs), "--target", "ggml", *programs)
         _install(built / "bin", folder, programs)
     print(f"Built. Use it with PYTHONPATH={folder / 'python'}")
 
@@ -97,17 +97,18 @@ def _fetch(place: Path) -> Path:
 
 
 def _install(built: Path, folder: Path, programs: Sequence[str]) -> None:
-    """Copy the installed package, and put what was built in place of its libraries."""
+    """Copy the installed package, and put what was built in place of what it has."""
     installed = find_spec("llama_cpp")
     assert installed is not None
     assert installed.origin is not None
     package = folder / "python" / "llama_cpp"
     shutil.rmtree(package, ignore_errors=True)
-    libraries = shutil.ignore_patterns("lib", "__pycache__")
-    shutil.copytree(Path(installed.origin).parent, package, ignore=libraries)
-    (package / "lib").mkdir()
-    for file in [*built.glob("lib*"), *(built / name for name in programs)]:
-        shutil.copy2(file, package / "lib", follow_symlinks=False)
+    bytecode = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(Path(installed.origin).parent, package, ignore=bytecode)
+    for file in [*built.glob("libggml*"), *(built / name for name in programs)]:
+        place = package / "lib" / file.name
+        place.unlink(missing_ok=True)  # a link is copied as one, and would not replace a file
+        shutil.copy2(file, place, follow_symlinks=False)
     (folder / "version").write_text(version(PACKAGE), encoding="utf-8")
 
 

@@ -2,7 +2,7 @@
 
     python -m tools.rpc_build [FOLDER] [--jobs N]
 
-Builds the libraries and `ggml-rpc-server` in about four minutes of processor time, and puts them
+Builds ggml and `ggml-rpc-server` in about two minutes of processor time, and puts them
 into FOLDER (build/rpc) as `tools.native_build` says.
 """
 

@@ -5,7 +5,7 @@
 
 Mesa's driver llvmpipe computes on the processor, and is a GPU to llama.cpp: it has memory of its
 own, takes layers, and computes beside the program. llama.cpp leaves such a device out of its own
-accord; GGML_VK_VISIBLE_DEVICES=0 takes it. Builds the libraries in about fourteen minutes of
+accord; GGML_VK_VISIBLE_DEVICES=0 takes it. Builds it in about ten minutes of
 processor time, and puts them into FOLDER (build/vulkan) as `tools.native_build` says.
 
 Needs, in Debian's words, mesa-vulkan-drivers, glslc, libvulkan-dev and spirv-headers besides, the

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import llama_cpp
@@ -21,32 +22,33 @@ def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         said.append(command)
         if command[-1].startswith("llama-cpp-python=="):
             place = Path(command[command.index("--dest") + 1])
-            import tarfile
-
             with tarfile.open(place / "llama_cpp_python-0.tar.gz", "w:gz"):
                 pass
         if "--build" in command:
             built = Path(command[command.index("--build") + 1], "bin")
             built.mkdir(parents=True)
-            for name in ("libllama.so", "libggml-vulkan.so", "a-server", "unasked"):
+            for name in ("libggml.so.0", "libggml-vulkan.so", "a-server", "unasked"):
                 (built / name).write_text(name)
+            (built / "libggml.so").symlink_to("libggml.so.0")
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
     return said
 
 
-def test_the_copy_has_the_built_libraries_and_no_others(
+def test_the_copy_has_the_built_libraries_in_place_of_its_own(
     tmp_path: Path, commands: list[tuple[str, ...]]
 ) -> None:
     native_build.make(tmp_path, ["-DGGML_VULKAN=ON"], 2, programs=["a-server"])
     [configured] = [command for command in commands if "-S" in command]
     assert "-DGGML_VULKAN=ON" in configured
-    package = tmp_path / "python" / "llama_cpp"
+    package, installed = tmp_path / "python" / "llama_cpp", Path(llama_cpp.__file__).parent
+    libraries = {file.name for file in (installed / "lib").iterdir()}
     found = {file.name for file in (package / "lib").iterdir()}
-    assert found == {"libllama.so", "libggml-vulkan.so", "a-server"}
-    installed = Path(llama_cpp.__file__).parent
-    assert (package / "llama.py").read_bytes() == (installed / "llama.py").read_bytes()
+    assert found == libraries | {"libggml.so", "libggml.so.0", "libggml-vulkan.so", "a-server"}
+    assert (package / "lib" / "libggml.so").read_text() == "libggml.so.0"
+    for name in ("llama.py", *(f"lib/{one}" for one in libraries if "llama" in one)):
+        assert (package / name).read_bytes() == (installed / name).read_bytes()
     assert native_build.program(tmp_path, "a-server").read_text() == "a-server"
     # What is there is not built again.
     native_build.make(tmp_path, ["-DGGML_VULKAN=ON"], 2)
