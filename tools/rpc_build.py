@@ -2,8 +2,7 @@
 
     python -m tools.rpc_build [FOLDER] [--jobs N]
 
-Builds ggml and `ggml-rpc-server` in about two minutes of processor time, and puts them
-into FOLDER (build/rpc) as `tools.native_build` says.
+Builds ggml and `ggml-rpc-server` and puts them into FOLDER (build/rpc) as `tools.native_build` says.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""A device computes all layers, or some: same tokens, foretold memory, a draft beside it."""
+"""A device computes all layers, or some: same tokens, foretold memory, a draft beside it.
+
+Few passes of the smaller embedded model: on Mesa's software driver one takes a tenth of a second.
+That driver (22.3.6) crashes in passes over several tokens where the very first one was over one
+token, so prompts come first.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +11,7 @@ import json
 import logging
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -29,16 +35,14 @@ from tools.accelerator import Buffers
 
 pytestmark = needs_device
 
-COUNT = 24
+COUNT = 12
 MIB = 1 << 20
 GREEDY = SamplingParams(temperature=0)
 STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
-PARTS = {"all": -1, "three": 3, "output": 1, "none": 0}
-"""`gpu_layers`: the embedded target has six, and the output."""
+PARTS = {"all": -1, "two": 2, "none": 0}
+"""`gpu_layers`, the output counted as one."""
 WAYS = {
     "plain": Drafting(drafter="none"),
-    "ngram tree": Drafting(drafter="ngram", width=4, depth=4),
-    "model": Drafting(drafter="model", depth=4),
     "model tree": Drafting(drafter="model", width=3, depth=3),
     "overlap": Drafting(drafter="auto", overlap="on"),
     "auto": Drafting(),
@@ -54,7 +58,7 @@ def along(path: Path, layers: int, prompts: list[str], texts: list[list[int]]) -
     with Model(path, options(layers)) as model:
         assert model.on_device == (layers < 0)
         context = Context(model, options(layers))
-        found = []
+        found: list[Rows] = []
         for prompt, text in zip(prompts, texts, strict=True):
             context.clear()
             rows = [context.extend(tokens_of(model, prompt))[-1].copy()]
@@ -68,78 +72,75 @@ def tokens_of(model: Model, prompt: str) -> list[int]:
     return model.vocabulary.tokenize(prompt, special=True, add_bos=True)
 
 
-class Processor:
-    """What the processor says, in passes over one token, and its logits."""
+class Plain:
+    """Plain decoding with nothing of localspec's loop, and how far other passes are from it."""
 
-    def __init__(self, path: Path, prompts: list[str]) -> None:
+    def __init__(self, path: Path, layers: int, prompts: list[str]) -> None:
         self.prompts = prompts
-        with Model(path, options(0)) as model:
-            context = Context(model, options(0))
+        with Model(path, options(layers)) as model, closing(Context(model, options(layers))) as one:
             ids = [tokens_of(model, prompt) for prompt in prompts]
-            self.tokens = [greedy(context, one, COUNT) for one in ids]
-            self.noise = batch_noise(context, ids)
-            context.close()
-        self.rows = along(path, 0, prompts, self.tokens)
+            self.tokens = [greedy(one, text, COUNT) for text in ids]
+            self.noise = batch_noise(one, ids[:1])
 
 
 @pytest.fixture(scope="module")
-def processor(target_path: Path, prompts: list[str]) -> Processor:
-    return Processor(target_path, prompts[:7])
+def processor(draft_path: Path, prompts: list[str]) -> Plain:
+    return Plain(draft_path, 0, prompts[:2])
 
 
 @pytest.fixture(scope="module")
-def beside() -> Iterator[Engine]:
-    """The target on the device, its draft model on the processor."""
-    with localspec.load(options=options(draft_gpu_layers=0)) as engine:
-        make_drafts_cheap(engine)
-        yield engine
+def device(draft_path: Path, prompts: list[str]) -> Plain:
+    return Plain(draft_path, -1, prompts[:2])
+
+
+@pytest.fixture(scope="module")
+def beside(draft_path: Path) -> Iterator[Engine]:
+    """A target on the device, and itself on the processor to draft for it."""
+    with localspec.load(draft_path, draft=draft_path, options=options(draft_gpu_layers=0)) as both:
+        make_drafts_cheap(both)
+        yield both
 
 
 @pytest.mark.parametrize("layers", PARTS.values(), ids=PARTS)
 def test_logits_are_the_processors_within_rounding(
-    processor: Processor, target_path: Path, layers: int
+    processor: Plain, draft_path: Path, layers: int
 ) -> None:
-    """With all layers, some, the output alone or none of them on the device."""
-    found = along(target_path, layers, processor.prompts, processor.tokens)
-    farthest = max(
-        float(np.abs(here - there).max()) for here, there in zip(processor.rows, found, strict=True)
+    """With all layers, some, or none of them on the device."""
+    here, there = (
+        along(draft_path, count, processor.prompts, processor.tokens) for count in (0, layers)
     )
+    farthest = max(float(np.abs(a - b).max()) for a, b in zip(here, there, strict=True))
     print(f"{layers} layers: at most {farthest:.4f} logits apart; passes: {processor.noise:.4f}")
     assert farthest < 4 * processor.noise
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_text_is_plain_decodings_on_the_device(
-    beside: Engine, processor: Processor, way: str
-) -> None:
-    parted, drafted, overlapping = [], 0, 0
-    context = Context(beside.model, options())
-    ids = [tokens_of(beside.model, prompt) for prompt in processor.prompts]
-    noise = batch_noise(context, ids[::3])
-    for prompt, one in zip(processor.prompts, ids, strict=True):
+def test_text_is_plain_decodings_on_the_device(beside: Engine, device: Plain, way: str) -> None:
+    accepted, overlapping = 0, 0
+    texts = []
+    for prompt in device.prompts:
         stream = beside.stream(prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way])
         chunks = list(stream)
-        got = [token for chunk in chunks for token in chunk.token_ids]
-        expected = greedy(context, one, COUNT)
-        drafted += stream.stats.accepted
+        texts.append([token for chunk in chunks for token in chunk.token_ids])
+        accepted += stream.stats.accepted
         overlapping += sum(chunk.step.plan.overlaps for chunk in chunks if chunk.step is not None)
-        found = divergence(context, one, expected, got)
+    context = Context(beside.model, options())
+    for prompt, expected, got in zip(device.prompts, device.tokens, texts, strict=True):
+        found = divergence(context, tokens_of(beside.model, prompt), expected, got)
         if found is None:
             assert got == expected
         else:
-            parted.append(found)
+            assert abs(found[1]) <= device.noise
     context.close()
-    assert [found for found in parted if abs(found[1]) > noise] == []
-    assert len(parted) <= 2
-    assert (drafted > 0) == (way != "plain")
-    assert (overlapping > 3) == (way == "overlap")
+    assert (accepted > 0) == (way != "plain")
+    assert (overlapping > 0) == (way == "overlap")
 
 
-def test_a_cancelled_pass_leaves_the_cache_as_it_was(target_path: Path) -> None:
+def test_a_cancelled_pass_leaves_the_cache_as_it_was(draft_path: Path) -> None:
     """A device ends the pass it is in; the chunk behind it is not begun."""
-    with Model(target_path, options()) as model:
-        context = Context(model, options())
-        text = context.filler(500)
+    short = options(batch=128)
+    with Model(draft_path, short) as model, closing(Context(model, short)) as context:
+        text = context.filler(150)
 
         def report(done: int, total: int) -> None:
             thread = threading.Thread(target=context.cancel)
@@ -148,17 +149,15 @@ def test_a_cancelled_pass_leaves_the_cache_as_it_was(target_path: Path) -> None:
 
         with pytest.raises(Cancelled):
             context.extend(text, 1, report)
-        held = len(context.tokens)
-        assert 0 < held < len(text)
+        assert context.tokens == text[:128]
         context.resume()
-        row = context.extend(text[held:])[-1].copy()
+        row = context.extend(text[128:])[-1].copy()
         context.clear()
-        whole = context.extend(text)[-1]
-        assert float(np.abs(row - whole).max()) < 0.5
-        context.close()
+        # The same chunks, so the same passes.
+        assert np.array_equal(row, context.extend(text)[-1])
 
 
-@pytest.mark.parametrize("layers", [-1, 6, 3, 1])
+@pytest.mark.parametrize("layers", [-1, 3, 1])
 def test_memory_on_the_device_is_foretold(
     target_path: Path, caplog: pytest.LogCaptureFixture, layers: int
 ) -> None:
