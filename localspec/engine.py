@@ -25,7 +25,7 @@ from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_mode
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
-from localspec.errors import EngineBusy, UsageError
+from localspec.errors import UsageError
 from localspec.measuring import CALIBRATIONS, Measuring
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.costs import CostCurve
@@ -38,7 +38,8 @@ from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
-from localspec.stream import Holder, Stream
+from localspec.stream import Holder
+from localspec.stream_holder import StreamHolder
 
 if TYPE_CHECKING:
     from localspec.drafters.eagle import Head
@@ -134,9 +135,9 @@ class Engine(Answering):
         self._owns_models = owns_models
         self._wait = wait
         self._lock = threading.Lock()  # held by the stream that generates
-        self._state = threading.Lock()  # held while it is told, or asked, which one that is
-        self._active: Stream | None = None
-        self._owner: int | None = None
+        self._streams = StreamHolder(
+            self._lock, self._contexts, wait=wait, check=self._check_open, ended=self._ended
+        )
         self._closed = False
 
     def __enter__(self) -> Engine:
@@ -155,11 +156,7 @@ class Engine(Answering):
 
         Waits until a stream that another thread iterates has noticed.
         """
-        active = self._active
-        if active is not None:
-            active.cancel()
-            if self._owner == threading.get_ident():
-                active.close()
+        self._streams.stop()
         with self._lock:
             if self._closed:
                 return
@@ -316,7 +313,7 @@ class Engine(Answering):
             return self._target.held
 
     def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
-        return self, partial(self._begin, answer)
+        return self._streams, partial(self._begin, answer)
 
     def _begin(self, answer: Answer) -> Generator[Step, None, None]:
         """The steps of an answer. Only now, with the engine held: planner and sources share what is
@@ -357,36 +354,8 @@ class Engine(Answering):
         again = partial(reread, answer, self._target, self._parts, drafter)
         return self._on_threads(with_shifts(answer.session, steps, again), stats)
 
-    def acquire(self, stream: Stream) -> None:
-        """Called by a stream before its first step."""
-        # Only this thread could end the stream that it would wait for.
-        if self._owner == threading.get_ident() and self._lock.locked():
-            raise EngineBusy("This thread has another stream open. Finish or close that one first.")
-        if not self._lock.acquire(blocking=self._wait):
-            raise EngineBusy("Another generation is running. Wait for it, or cancel it.")
-        try:
-            self._check_open()
-        except UsageError:
-            self._lock.release()
-            raise
-        with self._state:
-            self._owner, self._active = threading.get_ident(), stream
-            for context in self._contexts:
-                context.resume()
-
-    def release(self, stream: Stream) -> None:
-        """Called by a stream after its last step, however it ended."""
-        with self._state:
-            self._active = self._owner = None
+    def _ended(self) -> None:
         self._target.progress = None
-        self._lock.release()
-
-    def interrupt(self, stream: Stream) -> None:
-        """Called by a stream that was cancelled."""
-        with self._state:  # else it might be the next one that is stopped
-            if self._active is stream:
-                for context in self._contexts:
-                    context.cancel()
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a

@@ -217,16 +217,11 @@ def serve(
 
 def _check_kept(said: dict[str, Any]) -> None:
     """Refuse what cannot be kept of conversations."""
-    several = (said["parallel"] or 1) > 1
-    if said["session"] is not None and several:
+    if said["session"] is not None and (said["parallel"] or 1) > 1:
         raise UsageError(
             "--session keeps what one conversation at a time leaves in the caches, and with "
-            "--parallel several are answered at once. Leave out one of them."
-        )
-    if said["prompt_cache"] is not None and several:
-        raise UsageError(
-            "--prompt-cache is for one answer at a time. Leave it out, as --parallel keeps texts "
-            "of earlier answers in memory, or leave out --parallel."
+            "--parallel several are answered at once. Leave out one of them, or give "
+            "--prompt-cache SIZE, which keeps them all."
         )
     if said["session"] is not None and len(said["models"] or ()) > 1:
         raise UsageError("A session goes with one model. Give one -m, or leave out --session.")

@@ -119,12 +119,6 @@ def load(
         if options.parallel > 1 and options.rpc:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
-        if options.parallel > 1 and options.prompt_cache:
-            options = replace(options, prompt_cache=0)
-            notices.append(
-                "What is read of conversations is not kept on disk while several are answered at "
-                "once."
-            )
         target = opened.enter_context(closing(open_cache(target_model, options)))
         if options.exact:
             assert not isinstance(target, SharedContext)

@@ -33,7 +33,7 @@ from localspec.tui.session.events import (
 )
 from tests.tui.scripted import Hold, Says, Scripted
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds until a test gives up."""
 E = TypeVar("E", bound=Event)
 
