@@ -2,7 +2,8 @@
 
     python -m tools.rpc_build [FOLDER] [--jobs N]
 
-Builds ggml and `ggml-rpc-server` and puts them into FOLDER (build/rpc) as `tools.native_build` says.
+Builds ggml and `ggml-rpc-server`, and puts them into FOLDER (build/rpc) as `tools.native_build`
+says.
 """
 
 from __future__ import annotations
