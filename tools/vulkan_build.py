@@ -5,8 +5,8 @@
 
 Mesa's driver llvmpipe computes on the processor, and is a GPU to llama.cpp: it has memory of its
 own, takes layers, and computes beside the program. llama.cpp leaves such a device out of its own
-accord; GGML_VK_VISIBLE_DEVICES=0 takes it. ggml is built, which takes many minutes on two cores, and
-put into FOLDER (build/vulkan) as `tools.native_build` says.
+accord; GGML_VK_VISIBLE_DEVICES=0 takes it. ggml is built, for many minutes on two cores, and put
+into FOLDER (build/vulkan) as `tools.native_build` says.
 
 Needs, in Debian's words, mesa-vulkan-drivers, glslc, libvulkan-dev and spirv-headers besides, the
 latter two of Debian 13: docs/gpu.md says how others have them.
