@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.projector import Projector
 
 
 class Engine(Answering):
@@ -87,6 +88,7 @@ class Engine(Answering):
         prompt_cache: int = 0,
         head: Head | Medusa | None = None,
         exact: bool = False,
+        projector: Projector | None = None,
     ) -> None:
         from localspec.llama.target import LlamaTarget
 
@@ -124,7 +126,8 @@ class Engine(Answering):
         checked = not self._store.load(self.profile)
         self._measuring = Measuring(self.profile, self._threads, checked=checked)
         self._exact = exact
-        self._prompts = PromptBuilder(self.model, self.context_length)
+        self._projector = projector
+        self._prompts = PromptBuilder(self.model, self.context_length, projector)
         self._drafting = drafting
         between = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
         self._sessions = Sessions(
@@ -170,6 +173,8 @@ class Engine(Answering):
             self._store.save(self.profile)
         if self._parts.reader is not None:
             self._parts.reader.close()
+        if self._projector is not None:
+            self._projector.close()
         models = [context.model for context in self._contexts if self._owns_models]
         for context in reversed(self._contexts):  # a head's rests on the target's
             context.close()
@@ -330,19 +335,21 @@ class Engine(Answering):
             cannot=self._target.why_not_draft,
         )
         stats.vocabulary = self.vocabulary  # the way of this answer is decided now
+        self._target.look(answer.pictures)
         if isinstance(planner, AdaptivePlanner):
             known = self._target.holds_of(tokens) if answer.reuse else 0
             stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
             stats.account = planner.statement
         self._target.progress = answer.progress
         if answer.reuse:
-            stats.notices += self._sessions.recall(tokens)
+            stats.notices += self._sessions.recall(self._target.seen(tokens))
         else:
             self._empty()
         stats.cached_tokens = self._target.reuse(tokens)
         self._parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
-        if isinstance(planner, AdaptivePlanner):
+        # It would read the prompt, as text.
+        if isinstance(planner, AdaptivePlanner) and not answer.pictures:
             stats.calibration_seconds += self._measuring.far(
                 target, self._parts, tokens, answer.progress
             )
@@ -356,6 +363,7 @@ class Engine(Answering):
 
     def _ended(self) -> None:
         self._target.progress = None
+        self._target.look(())
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a

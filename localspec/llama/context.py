@@ -10,7 +10,7 @@ from typing import Any
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, ImageBatch
 from localspec.llama.context_params import (
     MAX_LEAVES,
     MAX_SNAPSHOT_DRAFT,
@@ -21,6 +21,7 @@ from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
+from localspec.llama.pictures import Part
 from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
@@ -155,6 +156,34 @@ class Context(TreePasses):
         """The end of that: by layer, float32 [k, width of the model], of the latest tokens that
         were read for no logits since `gather_hidden`, in their order; empty without any."""
         return self._hidden.gathered()
+
+    def show(self, part: Part) -> None:
+        """Append the positions of an image, which `tokens` then has by their ids.
+
+        Raises:
+            Cancelled: the chunks before are in the cache, this one is not.
+            NativeError: as `_decode`, or the image is longer than a pass, which its model sees
+                whole.
+        """
+        if self._grown.tokens:
+            self.settle()
+        ids, most = part.ids, self._batch.capacity
+        if not part.causal and len(ids) > most:
+            raise NativeError(
+                f"An image has {len(ids)} positions, which the model sees in one pass, and a pass "
+                f"has {most} at most. Leave it out."
+            )
+        batch = ImageBatch(part.rows())
+        if not part.causal:
+            self._native.see_all(all_of_a_pass=True)
+        try:
+            for start in range(0, len(ids), most):
+                end = min(start + most, len(ids))
+                self._decode(batch.slice(start, end), 0)
+                self.tokens += ids[start:end]
+        finally:
+            if not part.causal:
+                self._native.see_all(all_of_a_pass=False)
 
     def truncate(self, length: int) -> None:
         """Drop the tokens from `length` on, and a tree that was grown.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from localspec import paths
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.gguf.adapters import require_fitting
 from localspec.gguf.description import require_undamaged
 from localspec.hub import resolution
 from localspec.llama.options import ModelOptions
@@ -130,10 +131,11 @@ def _draft_model(
     from localspec.llama.model import Model
 
     copy = requantized_draft.known_copy(path, options)
+    require_fitting(options.adapters, path)  # a copy has the same matrices
     with ExitStack() as opened:
         model = None if copy is None else _open_copy(copy, options, progress)
         if model is None:
-            model = Model(path, options, progress=progress)
+            model = Model(path, options, progress=progress, adapters=options.adapters)
         opened.callback(model.close)
         if options.cross_vocabulary == "off":
             target.vocabulary.require_shared_with(model.vocabulary)
@@ -156,7 +158,7 @@ def _open_copy(
 
     try:
         require_undamaged(copy)
-        return Model(copy, options, progress=progress)
+        return Model(copy, options, progress=progress, adapters=options.adapters)
     except (ModelInvalid, ModelNotFound) as error:
         requantized_draft.discard(copy, error)
     except NativeError as error:  # the memory, not the file

@@ -175,6 +175,8 @@ class CacheStates:
             if name is None:
                 return "it was written without a draft model"
             if name == ours:
+                if (theirs.get(of) or {}).get("lora") != (self.identity.get(of) or {}).get("lora"):
+                    return f"{name} had other adapters (--lora)"
                 return f"{name} is another file than it was"
             return f"it is of {name}"
         if of == DRAFT and theirs.get("way") != self.identity.get("way"):
