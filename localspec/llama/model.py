@@ -101,7 +101,8 @@ class Model:
         self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
         # llama.cpp counts the output as one more layer.
         kept = 0 <= options.gpu_layers <= self.layers
-        self.on_device = library.accelerated() and not kept and not cpu_alone
+        self.offloaded = library.accelerated() and options.gpu_layers != 0 and not cpu_alone
+        self.on_device = self.offloaded and not kept
         self.width: int = llama_cpp.llama_model_n_embd(self.handle)
         self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
         self.size: int = llama_cpp.llama_model_size(self.handle)
