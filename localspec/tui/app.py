@@ -20,6 +20,7 @@ from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import LocalspecError, UsageError
 from localspec.text import harmless
 from localspec.tui import preferences
+from localspec.tui.control import switches
 from localspec.tui.control.command_actions import CommandActions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
@@ -156,7 +157,7 @@ class ChatApp(App[None]):
         self.theme = said.theme if said.theme in self.available_themes else _first_theme()
         self.panels.restore()
         self.parts.transcript.tokens, self.parts.transcript.rejected = said.tokens, said.rejected
-        self.conversing.learns = said.learn
+        switches.follow(self)
         self.parts.prompt.focus()
         self.conversation_display.show_conversation()
         self.call_after_refresh(self._begin)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from localspec.chat.attachments import read_attachment
 from localspec.chat.conversation import ASSISTANT, USER
 from localspec.errors import UsageError
+from localspec.tui.control import switches
 from localspec.tui.control.command_host import CommandHost
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
@@ -24,17 +25,6 @@ from localspec.tui.session.events import PairReference
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
     from localspec.tui.screens.settings_screen import ChosenSettings
-
-LEARNING = (
-    "Conversations are learned from now on, each after its next answer: what is said in them is "
-    "kept a second time, as tokens, in localspec's data folder, and drafts are looked up there. "
-    "Answers stay what they would have been. Deleting a conversation forgets it there too; "
-    "/learn off ends it."
-)
-NOT_LEARNING = (
-    "Conversations are not learned. What was learned of earlier ones stays until they are deleted, "
-    "or until 'localspec learn --forget history'. /learn on begins it."
-)
 
 
 class CommandActions:
@@ -223,19 +213,10 @@ class CommandActions:
             raise UsageError("/tokens takes on, off, or rejected.")
 
     def _learn(self, argument: str) -> None:
-        if argument == "on":
-            from localspec.retrieval import learning
+        switches.turn(self._host, switches.LEARN, argument)
 
-            learning.require()
-        elif argument == "off":
-            pass
-        elif argument:
-            raise UsageError("/learn takes on or off.")
-        if argument:
-            learns = argument == "on"
-            self._host.preferences.learn = self._host.conversing.learns = learns
-            self._host.save_preferences()
-        self._host.tell(LEARNING if self._host.preferences.learn else NOT_LEARNING)
+    def _record(self, argument: str) -> None:
+        switches.turn(self._host, switches.RECORD, argument)
 
     def _figures(self, _argument: str) -> None:
         self._host.action_figures()

@@ -43,6 +43,7 @@ class Conversing:
         latest: the last finished answer of this session.
         overfull: the conversation that outgrew the context last; another one may be shown.
         learns: whether every conversation is learned, for drafts to be looked up in it.
+        records: whether it is recorded what the model holds for likely, to train drafts on.
     """
 
     view: View
@@ -55,6 +56,7 @@ class Conversing:
     latest: Answer | None = None
     overfull: Conversation | None = None
     learns: bool = False
+    records: bool = False
     _titling: Titling = field(default_factory=Titling)
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
@@ -215,7 +217,7 @@ class Conversing:
             if not event.cancelled:
                 stays = f" {event.still.model} stays open." if event.still else ""
                 self.view.tell(f"{event.error}{stays}", error=True)
-        elif isinstance(event, events.NotLearned):
+        elif isinstance(event, events.NotKept):
             self.view.tell(event.error, error=True)
         elif event_id(event) == titling.TITLE:
             if isinstance(event, events.AnswerEnded | events.AnswerFailed):
@@ -279,6 +281,7 @@ class Conversing:
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
                 keep,
+                conversation.id if self.records else None,
             )
         )
 
