@@ -14,6 +14,7 @@ from gguf import GGUFWriter
 
 import localspec
 from localspec import (
+    Drafting,
     Engine,
     ModelInvalid,
     ModelNotFound,
@@ -169,7 +170,7 @@ def test_what_is_known_of_a_model_is_kept_apart(
         with localspec.load(options=options) as engine:
             profiles.append(engine._store.path)
             if number == 1:
-                engine.generate(STORY, max_tokens=4)
+                engine.generate(STORY, max_tokens=4, drafting=Drafting(drafter="none"))
                 engine.save_session(session)
             if number == 2:
                 (why,) = engine.open_session(session).notices
