@@ -55,6 +55,7 @@ class Model:
         vocabulary_alone: bool = False,
         embeds_alone: bool = False,
         head: bool = False,
+        mtp: bool = False,
     ) -> None:
         """Open a file.
 
@@ -68,6 +69,7 @@ class Model:
             embeds_alone: whether it is one that was made for embeddings alone; else those are
                 refused.
             head: whether it is a trained head, which generates nothing by itself.
+            mtp: with its MTP layers, see `localspec.gguf.mtp`.
         """
         self.path = path
         self.handle: Any = None
@@ -76,7 +78,9 @@ class Model:
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
         try:
-            self.handle = self._load(options, progress, weight_buffers, cpu_alone, vocabulary_alone)
+            self.handle = self._load(
+                options, progress, weight_buffers, cpu_alone, vocabulary_alone, mtp
+            )
             self.metadata = self._read_metadata()
             if not (embeds_alone or head):
                 self._check_generates()
@@ -126,6 +130,7 @@ class Model:
         weight_buffers: bool,
         cpu_alone: bool,
         vocabulary_alone: bool,
+        mtp: bool,
     ) -> Any:
         raised: list[BaseException] = []
 
@@ -146,6 +151,7 @@ class Model:
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
         params.vocab_only = vocabulary_alone
+        params.load_mtp = mtp
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)

@@ -17,13 +17,17 @@ if TYPE_CHECKING:
 
 
 def open_target(
-    path: Path, options: ModelOptions, progress: Callable[[float], None] | None
+    path: Path,
+    options: ModelOptions,
+    progress: Callable[[float], None] | None,
+    *,
+    mtp: bool = False,
 ) -> Model:
-    """The target, here or on RPC servers."""
+    """The target, here or on RPC servers; here with its MTP layers, if they are wanted."""
     from localspec.llama.model import Model
 
     if not options.rpc:
-        return Model(path, options, progress=progress)
+        return Model(path, options, progress=progress, mtp=mtp)
     from localspec.llama import library
     from localspec.pairing.remote_room import require_remote_room
     from localspec.remote.model import RemoteModel
