@@ -103,8 +103,8 @@ def not_read(path: Path, kind: str) -> ModelInvalid:
     """Why a head of NOT_READ does not draft here."""
     return ModelInvalid(
         f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), with which localspec does "
-        "not draft. llama-server of llama.cpp does, with --model-draft. Here choose an EAGLE-3 head, "
-        "a model with MTP layers, or a draft model, or leave it out with --draft none."
+        "not draft, though llama.cpp can compute it. Choose an EAGLE-3 head, a model with MTP "
+        "layers, or a draft model, or leave it out with --draft none."
     )
 
 

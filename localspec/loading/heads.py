@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.decoding.interfaces import NEXTN
 from localspec.drafters.eagle import Head
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.errors import DraftMismatch
-from localspec.decoding.interfaces import NEXTN
 from localspec.gguf.heads import EAGLE3, MEDUSA, MTP, NOT_READ, head_kind, not_read, read_eagle
 from localspec.gguf.medusa import read_medusa
 from localspec.gguf.mtp import read_mtp

@@ -18,7 +18,7 @@ from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
-from localspec.loading.heads import open_head, open_own_mtp
+from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
 from localspec.loading.places import open_cache, open_target
 from localspec.loading.same_bits import keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
@@ -114,7 +114,16 @@ def load(
     with ExitStack() as opened:
         require_undamaged(path)
         require_no_head(path)
-        target_model = opened.enter_context(open_target(path, options, reports[0], mtp=own_mtp))
+        try:
+            target_model = open_target(path, options, reports[0], mtp=own_mtp)
+        except ModelInvalid:
+            if not (own_mtp and automatic):
+                raise
+            own_mtp = False  # where nobody asked for them, the model without them is as good
+            target_model = open_target(path, options, reports[0])
+            why_no_draft = f"the n-gram drafts alone: the MTP layers of {path.name} are damaged"
+            why_draft = draft_path = None
+        opened.enter_context(target_model)
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
             notices.append(
@@ -134,7 +143,8 @@ def load(
         if options.exact:
             assert not isinstance(target, SharedContext)
             keep_same_bits(target, cost_identity([target_model], options))
-        draft_context = vocabulary_map = seats = head = None
+        draft_context = vocabulary_map = seats = None
+        head: OpenHead | OpenMedusa | None = None
         if own_mtp:
             head = opened.enter_context(closing(open_own_mtp(target, options)))
         elif draft_path is not None and is_head(draft_path):

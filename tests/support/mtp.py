@@ -32,6 +32,7 @@ def glm(
     path: Path,
     *,
     follows: Mapping[int, int] | None = None,
+    seed: int | None = None,
     trunk: bool = True,
     mtp: bool = True,
     count: int = 1,
@@ -45,6 +46,7 @@ def glm(
 
     Args:
         follows: what comes after which token; None for a lens.
+        seed: of random weights in the MTP layer, in place of those that do something known.
         trunk: with the layers before the MTP layer; those alone are the file of a head.
         mtp: with the MTP layer.
         count: as many MTP layers as the file says it has.
@@ -64,7 +66,7 @@ def glm(
         "expert_feed_forward_length": FF,
         "leading_dense_block_count": layers,
     }
-    file = _File(path, "glm4moe", dim, layers, count, keys, without, swap_tokens)
+    file = _File(path, "glm4moe", dim, layers, count, keys, without, swap_tokens, seed)
     if trunk:
         for layer in range(layers):
             file.attention(layer, dim)
@@ -72,15 +74,15 @@ def glm(
     if mtp:
         block = f"blk.{layers}"
         file.nextn(follows, wide, dim)
-        file.add(f"{block}.ffn_gate_inp.weight", np.zeros((EXPERTS, dim), np.float32))
+        file.known(f"{block}.ffn_gate_inp.weight", EXPERTS, dim)
         file.add(f"{block}.exp_probs_b.bias", np.zeros(EXPERTS, np.float32))
         for name, shape in (("gate", (FF, dim)), ("up", (FF, dim)), ("down", (dim, FF))):
-            file.add(f"{block}.ffn_{name}_exps.weight", np.zeros((EXPERTS, *shape), np.float32))
-            file.add(f"{block}.ffn_{name}_shexp.weight", np.zeros(shape, np.float32))
+            file.known(f"{block}.ffn_{name}_exps.weight", EXPERTS, *shape)
+            file.known(f"{block}.ffn_{name}_shexp.weight", *shape)
     return file.finish()
 
 
-def qwen(path: Path, *, follows: Mapping[int, int] | None = None) -> Path:
+def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | None = None) -> Path:
     """Write a qwen35 model: a linear-attention layer, one that attends, and an MTP layer."""
     state, value_heads = 16, 2
     keys = {
@@ -91,7 +93,7 @@ def qwen(path: Path, *, follows: Mapping[int, int] | None = None) -> Path:
         "ssm.group_count": 1,
         "full_attention_interval": 2,
     }
-    file = _File(path, "qwen35", DIM, LAYERS, 1, keys)
+    file = _File(path, "qwen35", DIM, LAYERS, 1, keys, seed=seed)
     file.writer.add_array("qwen35.rope.dimension_sections", [HEAD // 2, 0, 0, 0])
     inner = state * value_heads
     draw = file.draw
@@ -115,7 +117,7 @@ def qwen(path: Path, *, follows: Mapping[int, int] | None = None) -> Path:
     file.feed_forward(1)
     file.nextn(follows, 2, 2 * DIM, normed=True)
     for name, shape in (("gate", (FF, DIM)), ("up", (FF, DIM)), ("down", (DIM, FF))):
-        file.add(f"blk.{LAYERS}.ffn_{name}.weight", np.zeros(shape, np.float32))
+        file.known(f"blk.{LAYERS}.ffn_{name}.weight", *shape)
     return file.finish()
 
 
@@ -135,7 +137,9 @@ class _File:
         keys: Mapping[str, int],
         without: str = "",
         swap: tuple[int, int] | None = None,
+        seed: int | None = None,
     ) -> None:
+        self._ahead = None if seed is None else np.random.default_rng(seed)
         self.path, self.dim, self.layers, self.without = path, dim, layers, without
         vocabulary = ggufs._vocabulary(swap=swap)
         name = f"tiny-{architecture}"
@@ -173,6 +177,13 @@ class _File:
             kept = tensor.ndim == 1 or "conv1d" in name
             self.writer.add_tensor(name, tensor if kept else tensor.astype(np.float16))
 
+    def known(self, name: str, *shape: int) -> None:
+        """A matrix of the MTP layer: zero, or random."""
+        weights = np.zeros(shape, np.float32)
+        if self._ahead is not None:
+            weights += self._ahead.standard_normal(shape, np.float32) / np.sqrt(shape[-1])
+        self.add(name, weights)
+
     def attention(self, layer: int, query: int, *, normed: bool = False) -> None:
         """A layer that attends, its queries of `query` numbers in all."""
         block, dim = f"blk.{layer}", self.dim
@@ -196,8 +207,8 @@ class _File:
         block, dim = f"blk.{self.layers}", self.dim
         self._norms(block, normed)
         for name, rows in (("attn_q", query), ("attn_k", dim), ("attn_v", dim)):
-            self.add(f"{block}.{name}.weight", np.zeros((rows, dim), np.float32))
-        self.add(f"{block}.attn_output.weight", np.zeros((dim, dim), np.float32))
+            self.known(f"{block}.{name}.weight", rows, dim)
+        self.known(f"{block}.attn_output.weight", dim, dim)
         joined = np.zeros((dim, wide * dim), np.float32)
         if follows is None:
             joined[:, dim : 2 * dim] = np.eye(dim)
