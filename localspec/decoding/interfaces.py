@@ -98,7 +98,7 @@ class PassRequest(NamedTuple):
     hidden: tuple[int, ...] = ()
 
 
-NEXTN = -1
+NEXTN = 1 << 30
 """Stands for a layer: the state that MTP (next-n) layers read, with each token's."""
 
 NO_ROWS: Mapping[int, Rows] = MappingProxyType({})

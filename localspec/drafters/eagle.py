@@ -101,7 +101,8 @@ class Head(DraftModel):
         """Hidden rows of the latest tokens, see `localspec.decoding.interfaces.Source.committed`;
         a prompt is read at once."""
         held = len(self.cache.tokens)
-        self.cache.feed(context, np.concatenate([hidden[i] for i in self.layers], axis=1))
+        rows = [hidden[i] for i in self.layers]
+        self.cache.feed(context, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1))
         if len(self.cache.tokens) != held:
             self._agreed = 0
         missing = context[len(self.cache.tokens) : -1]

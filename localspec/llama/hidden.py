@@ -122,6 +122,7 @@ class HiddenStates:
         self._context = context
         self._layers: tuple[int, ...] = ()
         self._tapped: set[int] = set()
+        self._given: set[int] = set()  # that llama.cpp gives out, wanted or not
         self._on = False
         self._before: list[dict[int, Rows]] | None = None  # while they are gathered
         self.final = False
@@ -144,14 +145,17 @@ class HiddenStates:
                 f"beside logits for {model.path.name} (architecture {architecture}). Choose a "
                 "drafter that needs none."
             )
-        for layer in taps ^ self._tapped:
+        for layer in taps - self._given:
             if layer == NEXTN:  # of every token, whether it is an output or not
-                llama_cpp_ext.llama_set_embeddings_nextn(self._context, layer in taps, False)
+                llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
             else:
                 set_layer = _function(
                     _SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool
                 )
-                set_layer(self._context, layer, layer in taps)
+                set_layer(self._context, layer, True)
+        # They stay on: llama.cpp reserves its buffers anew for each change, which takes longer than
+        # many passes of a small model, and what it copies by itself takes next to nothing.
+        self._given |= taps
         self._tapped = taps
         self._layers, self.final = layers, final
 
@@ -228,5 +232,5 @@ def _copied(address: int | None, rows: int, width: int, *, skip: int = 0) -> Row
             "llama.cpp gave no hidden states for the last pass. Run with -v to see its log."
         )
     # Once a token and layer: the obvious way, over a pointer, takes ten times as long.
-    numbers = (ctypes.c_float * (rows * width)).from_address(address + 4 * skip * width)
-    return np.frombuffer(memoryview(numbers), np.float32).reshape(rows, width).copy()
+    numbers = ctypes.string_at(address + 4 * skip * width, 4 * rows * width)
+    return np.frombuffer(numbers, np.float32).reshape(rows, width)
