@@ -124,8 +124,8 @@ class Context(TreePasses):
         self._native.set_threads(count)
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
-        """Have the passes from now on make hidden states, for `hidden`. Costs nothing where they do
-        so already, and a new reservation of buffers in the next pass where layers change.
+        """Have the passes from now on make hidden states, for `hidden`. Costs a new reservation of
+        buffers in the next pass where layers are wanted for the first time.
 
         Args:
             layers: 0 … `model.layers`, see `hidden`; empty for none.

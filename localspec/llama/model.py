@@ -59,6 +59,7 @@ class Model:
         embeds_alone: bool = False,
         head: bool = False,
         adapters: Sequence[Adapter] = (),
+        mtp: bool = False,
     ) -> None:
         """Open a file.
 
@@ -74,6 +75,7 @@ class Model:
             head: whether it is a trained head, which generates nothing by itself.
             adapters: LoRA adapters that fit it (see `localspec.gguf.adapters`): llama.cpp aborts
                 over others.
+            mtp: with its MTP layers, see `localspec.gguf.mtp`.
         """
         self.path = path
         self.adapters = tuple(adapters)
@@ -84,7 +86,9 @@ class Model:
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
         try:
-            self.handle = self._load(options, progress, weight_buffers, cpu_alone, vocabulary_alone)
+            self.handle = self._load(
+                options, progress, weight_buffers, cpu_alone, vocabulary_alone, mtp
+            )
             self.metadata = self._read_metadata()
             if not (embeds_alone or head):
                 self._check_generates()
@@ -137,6 +141,7 @@ class Model:
         weight_buffers: bool,
         cpu_alone: bool,
         vocabulary_alone: bool,
+        mtp: bool,
     ) -> Any:
         raised: list[BaseException] = []
 
@@ -157,6 +162,7 @@ class Model:
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
         params.vocab_only = vocabulary_alone
+        params.load_mtp = mtp
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)

@@ -28,6 +28,17 @@ MOST_PARALLEL = 32
 HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
 """Architectures of trained heads, which draft for their own target only."""
 
+ONE_NEXTN = frozenset(
+    """
+    bailingmoe3 cohere2moe deepseek2 deepseek32 glm-dsa glm4moe nemotron_h_moe qwen3next qwen35
+    qwen35moe
+    """.split()  # noqa: SIM905
+)
+"""Architectures whose MTP layer llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in src/models of the
+version that is pinned), if there is one; it asserts that there are no more."""
+NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
+"""These, and those that may have several. deepseek4 is left out: its states are not one row."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:

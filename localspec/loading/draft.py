@@ -14,8 +14,9 @@ from localspec import paths
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.description import require_undamaged
+from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import AUTO, ModelOptions
 from localspec.loading.places import open_cache
 
 if TYPE_CHECKING:
@@ -47,6 +48,18 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
         accelerated=options.gpu_layers != 0 and library.accelerated(),
         device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
     )
+
+
+def takes_own_mtp(
+    target: Path, reference: str | os.PathLike[str] | None, options: ModelOptions
+) -> bool:
+    """Whether what was said about drafts means MTP layers that the target's own file has."""
+    if reference is None or options.rpc:
+        return False
+    from localspec.self_draft.recipe import SELF
+
+    meant = reference in (AUTO, SELF) or Path(reference).resolve() == target.resolve()
+    return meant and has_mtp(target)
 
 
 class NamedDraft(NamedTuple):

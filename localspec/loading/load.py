@@ -23,8 +23,8 @@ from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
-from localspec.loading.draft import choose_draft, find_draft, open_draft
-from localspec.loading.heads import open_head
+from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
+from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
 from localspec.loading.places import open_cache, open_projector, open_target
 from localspec.loading.same_bits import keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
@@ -64,10 +64,11 @@ def load(
 
     Args:
         model: what to open; None is the embedded model.
-        draft: a reference, None or "none" for no draft model, "auto" for the one among the local
-            files that promises most, if any does (see `localspec.pairing.auto`), "self" for one
-            made of the model's own file, if any pays (see `localspec.self_draft.making`); making it
-            takes up to some minutes, once. The n-gram drafter needs none.
+        draft: a reference, None or "none" for no draft model, "auto" for the MTP layers of the
+            model's own file, else the one among the local files that promises most, if any does
+            (see `localspec.pairing.auto`), "self" for the same layers, else one made of the model's
+            own file, if any pays (see `localspec.self_draft.making`); making it takes up to some
+            minutes, once. The n-gram drafter needs none.
         options: where and how the models run.
         drafting: how to draft, unless a call says otherwise.
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
@@ -98,7 +99,14 @@ def load(
             "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
             "out --lora-draft (lora_draft=)."
         )
-    if automatic:
+    # What drafts from hidden states is made for text, and takes no adapter.
+    for_text = options.mmproj is None and not options.draft_adapters
+    own_mtp = for_text and takes_own_mtp(path, draft, options)
+    draft_path: Path | None = None
+    if own_mtp:
+        draft, draft_path = None, path
+        why_draft = "the layer that the model was trained with to predict ahead drafts"
+    elif automatic:
         choice = choose_draft(path, options)
         draft = choice.draft
         if draft is None:
@@ -107,7 +115,6 @@ def load(
             why_draft = choice.why or None
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
-    draft_path: Path | None = None
     if draft is not None:
         named = find_draft(draft, path, options, offline=offline, progress=progress)
         draft_path = named.path
@@ -115,12 +122,21 @@ def load(
         if draft_path is None:
             why_no_draft = "nothing made of its own file pays"
 
-    files = [path] if draft_path is None else [path, draft_path]
+    files = [path] if draft_path is None or own_mtp else [path, draft_path]
     reports = _shares(progress, files)
     with ExitStack() as opened:
         require_undamaged(path)
         require_no_head(path)
-        target_model = opened.enter_context(open_target(path, options, reports[0]))
+        try:
+            target_model = open_target(path, options, reports[0], mtp=own_mtp)
+        except ModelInvalid:
+            if not (own_mtp and automatic):
+                raise
+            own_mtp = False  # where nobody asked for them, the model without them is as good
+            target_model = open_target(path, options, reports[0])
+            why_no_draft = f"the n-gram drafts alone: the MTP layers of {path.name} are damaged"
+            why_draft = draft_path = None
+        opened.enter_context(target_model)
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
             notices.append(
@@ -140,8 +156,11 @@ def load(
         if options.exact:
             assert not isinstance(target, SharedContext)
             keep_same_bits(target, cost_identity([target_model], options))
-        draft_context = vocabulary_map = seats = head = None
-        if draft_path is not None and is_head(draft_path):
+        draft_context = vocabulary_map = seats = None
+        head: OpenHead | OpenMedusa | None = None
+        if own_mtp:
+            head = opened.enter_context(closing(open_own_mtp(target, options)))
+        elif draft_path is not None and is_head(draft_path):
             require_undamaged(draft_path)
             if projector is not None:
                 raise DraftMismatch(

@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 
 
 def open_target(
-    path: Path, options: ModelOptions, progress: Callable[[float], None] | None
+    path: Path,
+    options: ModelOptions,
+    progress: Callable[[float], None] | None,
+    *,
+    mtp: bool = False,
 ) -> Model:
-    """The target, here or on RPC servers."""
+    """The target, here or on RPC servers; here with its MTP layers, if they are wanted."""
     from localspec.llama.model import Model
 
     require_fitting(options.adapters, path)
     if not options.rpc:
-        return Model(path, options, progress=progress, adapters=options.adapters)
+        return Model(path, options, progress=progress, adapters=options.adapters, mtp=mtp)
     from localspec.llama import library
     from localspec.pairing.remote_room import require_remote_room
     from localspec.remote.model import RemoteModel
