@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from localspec.cli import bench_options as b
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
@@ -95,6 +96,7 @@ def _measured(context: typer.Context, console: Console) -> Report:
     from localspec.bench.benchmark import benchmark
     from localspec.llama import library
 
+    crashes.watch()
     library.on_abort(console.last_words)
     stop = Event()
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.distill_options import KINDS, QUANTS, RECORDED, RECORDING, TARGET, TRAINING
 from localspec.cli.output import Console
@@ -167,6 +168,7 @@ def _run(console: Console, request: Request, record_only: bool, json: bool) -> i
     if not record_only:
         torch_package()  # before an hour of recording
     be_nice()
+    crashes.watch()
     library.on_abort(console.last_words)
     if request.prompts or request.texts:
         console.progress("opening the target", at_once=True)

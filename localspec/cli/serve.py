@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from localspec import ModelOptions
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
@@ -212,6 +213,7 @@ def serve(
         for notice in engine.notices:
             console.notice(notice)
 
+    crashes.watch()
     try:
         whole = run_server(
             options,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
@@ -109,6 +110,7 @@ def _examined(context: typer.Context, console: Console, models: Models, stop: Ev
     from localspec.verify import effort
     from localspec.verify.examination import begun, examine
 
+    crashes.watch()
     library.on_abort(console.last_words)
     said = context.params
     chosen = effort.QUICK if said["quick"] else effort.USUAL
