@@ -29,10 +29,18 @@ check: $(READY)
 overhead: $(READY)
 	$(BIN)/python -m tools.overhead
 
-# llama.cpp with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
+# ggml with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
 rpc: $(READY)
 	$(BIN)/python -m tools.rpc_build
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
+
+# ggml with its Vulkan backend, in build/vulkan, and the tests that a device changes, on Mesa's
+# software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (docs/gpu.md).
+VULKAN_DEVICE ?= 0
+vulkan: $(READY)
+	$(BIN)/python -m tools.vulkan_build $(if $(HEADERS),--headers $(HEADERS))
+	GGML_VK_VISIBLE_DEVICES=$(VULKAN_DEVICE) GGML_VK_DISABLE_FUSION=1 \
+		PYTHONPATH=build/vulkan/python $(BIN)/pytest tests/devices
 
 # The wheel, built twice and equal, its checksum and, with cyclonedx-bom, its parts (SECURITY.md).
 wheel: $(READY)
@@ -55,4 +63,4 @@ $(SMOLLM2): $(READY)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check overhead rpc wheel format clean
+.PHONY: demo story check overhead rpc vulkan wheel format clean

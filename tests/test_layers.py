@@ -23,7 +23,7 @@ LAYERS = (
     ("planning", "prompting", "retrieval"),
     ("drafters",),
     ("stream", "keywords", "sessions", "scheduling", "measuring"),
-    ("async_stream", "answering"),
+    ("async_stream", "answering", "stream_holder"),
     ("engine",),
     ("parallel_engine",),
     ("settings",),

@@ -38,8 +38,8 @@ _WIDTH = 80
 
 
 @o.takes(
-    o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers"),
-    o.only(DRAFT_MODEL, "draft", "cross_vocabulary"),
+    o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers", "lora"),
+    o.only(DRAFT_MODEL, "draft", "lora_draft", "cross_vocabulary"),
     b.BENCH,
 )
 def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> int:
@@ -138,6 +138,11 @@ def _pairs_and_settings(
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
     if said["scale"] and said["scale_to"]:
         raise UsageError("--scale excludes --scale-to. Leave out one of them.")
+    if (said["lora"] or said["lora_draft"]) and (said["scale"] or said["scale_to"] or peers):
+        raise UsageError(
+            "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
+            "Leave them out, or --scale, --scale-to, --peers and --llama-server."
+        )
     models = read_models(said)
     pairs = [
         BenchPair(name=f"scale {name}", scale=name, offline=models.offline)

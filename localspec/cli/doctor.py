@@ -45,8 +45,8 @@ CALIBRATION = {
 }
 
 
-# It judges this machine; RPC servers are others.
-@o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, CALIBRATION)
+# It judges this machine; RPC servers are others. And it judges files, which adapters leave alone.
+@o.takes(o.without(MODEL, "rpc", "lora"), o.without(DRAFT_MODEL, "lora_draft"), CALIBRATION)
 def doctor(
     context: typer.Context,
     *,

@@ -154,7 +154,9 @@ def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int
     elif models.draft != "none":
         draft = find_draft(models.draft, target, models.options, offline=models.offline).path
     machine = this_machine(models.options.fixed_threads or library.default_threads())
-    differences = compare(found, machine, target, draft)
+    options = models.options
+    adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}
+    differences = compare(found, machine, target, draft, adapters)
     about = all(one.same for one in differences if one.decides)
     if json:
         console.answer(

@@ -23,13 +23,13 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.errors import Cancelled, NativeError
 from localspec.llama import library
-from localspec.llama.context import PassWatch
 from localspec.llama.context_params import MAX_LEAVES, context_params
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import GrownTree, Sequences
 from localspec.llama.state_batch import StateBatch
+from localspec.llama.tree_passes import PassWatch
 
 PIECE = 72
 """Most tokens of a pass. llama.cpp makes room for a row of logits for each of them."""

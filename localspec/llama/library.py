@@ -51,6 +51,11 @@ def _take_log() -> None:
 _take_log()  # GPUs introduce themselves as soon as somebody asks for devices
 
 
+def take_log_of(set_log: Callable[[object, ctypes.c_void_p], object]) -> None:
+    """The same for another library, by its function that sets a callback."""
+    set_log(_log, ctypes.c_void_p(0))
+
+
 def start() -> None:
     """Initialise the backends, and take their log; harmless when repeated."""
     _take_log()

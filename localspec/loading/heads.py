@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from localspec.decoding.interfaces import NEXTN
 from localspec.drafters.eagle import Head
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
-from localspec.errors import DraftMismatch
+from localspec.errors import DraftMismatch, UsageError
 from localspec.gguf.heads import EAGLE3, MEDUSA, MTP, NOT_READ, head_kind, not_read, read_eagle
 from localspec.gguf.medusa import read_medusa
 from localspec.gguf.mtp import read_mtp
@@ -94,6 +94,7 @@ def open_head(
 
     Raises:
         DraftMismatch: it was made for another target, or this one gives no hidden states.
+        UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
     from localspec.llama.hidden import require_nextn, require_taps
@@ -106,6 +107,10 @@ def open_head(
         raise DraftMismatch(
             f"{path.name} is a trained head, which reads the model's hidden states, and with --rpc "
             "these are on other machines. Leave out --rpc, or choose a draft model."
+        )
+    if options.draft_adapters:
+        raise UsageError(
+            f"{path.name} is a trained head, which takes no adapter. Leave out --lora-draft."
         )
     if kind == MEDUSA:
         return _open_medusa(path, target, options)

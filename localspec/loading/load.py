@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING
 
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import (
+    DraftMismatch,
+    ModelInvalid,
+    ModelNotFound,
+    NativeError,
+    UsageError,
+)
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import is_head, require_no_head
 from localspec.hub import resolution
@@ -19,7 +25,7 @@ from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
 from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
-from localspec.loading.places import open_cache, open_target
+from localspec.loading.places import open_cache, open_projector, open_target
 from localspec.loading.same_bits import keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
 from localspec.planning.other_processes import OtherProcesses
@@ -88,6 +94,11 @@ def load(
     why_no_draft: str | None = None
     why_draft: str | None = None
     automatic = draft == "auto"
+    if options.draft_adapters and draft in (None, "auto", "none"):
+        raise UsageError(
+            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
+            "out --lora-draft (lora_draft=)."
+        )
     own_mtp = takes_own_mtp(path, draft, options)
     draft_path: Path | None = None
     if own_mtp:
@@ -133,13 +144,13 @@ def load(
         if options.parallel > 1 and options.rpc:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
-        if options.parallel > 1 and options.prompt_cache:
-            options = replace(options, prompt_cache=0)
-            notices.append(
-                "What is read of conversations is not kept on disk while several are answered at "
-                "once."
-            )
+        if options.parallel > 1 and options.mmproj is not None:
+            options = replace(options, parallel=1)
+            notices.append(f"{path.name} answers one at a time, as it sees images.")
         target = opened.enter_context(closing(open_cache(target_model, options)))
+        projector = open_projector(target_model, options)
+        if projector is not None:
+            opened.enter_context(closing(projector))
         if options.exact:
             assert not isinstance(target, SharedContext)
             keep_same_bits(target, cost_identity([target_model], options))
@@ -149,6 +160,11 @@ def load(
             head = opened.enter_context(closing(open_own_mtp(target, options)))
         elif draft_path is not None and is_head(draft_path):
             require_undamaged(draft_path)
+            if projector is not None:
+                raise DraftMismatch(
+                    f"{draft_path.name} is a trained head, which drafts for text alone. Leave out "
+                    "--mmproj, or choose another draft."
+                )
             head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
         elif draft_path is not None:
             try:
@@ -196,6 +212,7 @@ def load(
             prompt_cache=options.prompt_cache,
             head=one_head,
             exact=options.exact,
+            projector=projector,
         )
         if isinstance(engine, ParallelEngine) and seats is not None:
             engine.serve(seats)
