@@ -40,11 +40,12 @@ def clock_jumps(home: Path, count: int, seed: int) -> Outcome:
             far = dice.choice((0.5, 60.0, 3600.0, 86400.0, YEAR, 10 * YEAR))
             faults.clock(dice.choice((-far, far, 0.0)))
 
-        for what, do in (
+        trials: tuple[tuple[str, Callable[[], None]], ...] = (
             ("history", partial(_talk, home / "data" / f"{number}.db", jump)),
             ("answer", partial(_answer, engine, wanted, jump)),
             *((store.name, _changing(store, jump)) for store in all_stores),
-        ):
+        )
+        for what, do in trials:
             outcome.count += 1
             problem = forked(do)
             if problem is not None:
