@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 import sys
+import tempfile
 from collections.abc import Callable
 from contextlib import closing
 from functools import partial
@@ -17,15 +18,17 @@ from localspec.history.history import History
 from tools.endure.faults import Faults, tell
 from tools.endure.full_disk import forked
 from tools.endure.outcome import Outcome
-from tools.endure.stores import GREEDY, PLAIN, Store, stores
+from tools.endure.stores import GREEDY, PLAIN, stores
 
 YEAR = 365.25 * 86400
+
+Jump = Callable[[], None]
 
 
 def clock_jumps(home: Path, count: int, seed: int) -> Outcome:
     """So many rounds: in each, a conversation and an answer during which the clock jumps, and every
     store changed in one time and looked at in another."""
-    faults, outcome = Faults(), Outcome("clock jumps", unit="jumps")
+    faults, outcome = Faults(), Outcome("clock jumps", unit="trials")
     all_stores = stores(home)
     for store in all_stores:
         problem = forked(store.prepare)
@@ -33,40 +36,37 @@ def clock_jumps(home: Path, count: int, seed: int) -> Outcome:
             outcome.failures.append(f"{store.name}, before: {problem}")
     engine = localspec.load(threads=1)
     wanted = engine.generate("Once", max_tokens=40, sampling=GREEDY, drafting=PLAIN).text
+    trials: list[tuple[str, Callable[[Jump], None]]] = [
+        ("history", partial(_talk, home)),
+        ("answer", partial(_answer, engine, wanted)),
+    ]
+    for store in all_stores:
+        trials += ((store.name, partial(_after, do)) for do in (store.change, store.look))
     for number in range(count):
-        dice = random.Random(f"{seed}/{number}")
-
-        def jump(dice: random.Random = dice) -> None:
-            far = dice.choice((0.5, 60.0, 3600.0, 86400.0, YEAR, 10 * YEAR))
-            faults.clock(dice.choice((-far, far, 0.0)))
-
-        trials: tuple[tuple[str, Callable[[], None]], ...] = (
-            ("history", partial(_talk, home / "data" / f"{number}.db", jump)),
-            ("answer", partial(_answer, engine, wanted, jump)),
-            *((store.name, _changing(store, jump)) for store in all_stores),
-        )
-        for what, do in trials:
+        for trial, (what, do) in enumerate(trials):
+            # Of each its own, as a child's throws leave its parent's dice as they were.
+            dice = random.Random(f"{seed}/{number}/{trial}")
             outcome.count += 1
-            problem = forked(do)
+            problem = forked(partial(do, partial(_jump, faults, dice)))
             if problem is not None:
                 outcome.failures.append(f"{what}, round {number}: {problem}")
-    outcome.seen = f"{len(all_stores)} stores, conversations and answers"
+    outcome.seen = f"{len(all_stores)} stores, conversations and answers, {count} times"
     return outcome
 
 
-def _changing(store: Store, jump: Callable[[], None]) -> Callable[[], None]:
-    def do() -> None:
-        jump()
-        store.change()
-        jump()
-        problem = forked(store.look)
-        assert problem is None, problem
-
-    return do
+def _jump(faults: Faults, dice: random.Random) -> None:
+    far = dice.choice((0.5, 60.0, 3600.0, 86400.0, YEAR, 10 * YEAR))
+    faults.clock(dice.choice((-far, far, 0.0)))
 
 
-def _talk(path: Path, jump: Callable[[], None]) -> None:
+def _after(do: Callable[[], None], jump: Jump) -> None:
+    jump()
+    do()
+
+
+def _talk(home: Path, jump: Jump) -> None:
     """What was said stays in its order, and in the list, whatever the time was."""
+    path = Path(tempfile.mkdtemp(dir=home)) / "history.db"
     said = []
     with closing(History(path)) as history:
         for number in range(3):
@@ -87,7 +87,7 @@ def _talk(path: Path, jump: Callable[[], None]) -> None:
             assert [m.content for m in found.path()] == [f"{found.title}.{n}" for n in range(4)]
 
 
-def _answer(engine: localspec.Engine, wanted: str, jump: Callable[[], None]) -> None:
+def _answer(engine: localspec.Engine, wanted: str, jump: Jump) -> None:
     """The same text, and figures that are numbers."""
     stream = engine.stream("Once", max_tokens=40, sampling=GREEDY, drafting=PLAIN)
     for _ in stream:
