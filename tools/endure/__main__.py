@@ -1,7 +1,7 @@
 """Faults and long use: kills, damaged files, full disks, odd clocks, hours of answers.
 
     python -m tools.endure [--kills 2000] [--ggufs 10000] [--writes all] [--jumps 100]
-        [--minutes 120] [--seed 0]
+        [--minutes 120] [--stops 100] [--rounds 100] [--seed 0]
 
 A part of which there are 0 is left out. Ends with 1 if anything was wrong; the folder of what the
 parts left behind then stays. docs/endurance.md says what each part does. For Linux, with a C
@@ -54,6 +54,8 @@ PARTS = (
     Part("full_disk", "writes", EVERY, with_faults, "writes of a store that fail, or `all`"),
     Part("clock_jumps", "jumps", 100, with_faults, "rounds of a clock that jumps"),
     Part("answers", "minutes", 120, child, "minutes of answers"),
+    Part("suspended", "stops", 100, child, "commands that are stopped and continued"),
+    Part("two_processes", "rounds", 100, child, "rounds of two processes at once"),
 )
 
 

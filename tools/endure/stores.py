@@ -150,9 +150,9 @@ class PromptCacheFiles(Store):
         _answer(self._engine, 1)
         self._engine.close()
 
-    def look(self) -> None:
+    def look(self, *, both: bool = False) -> None:
         _answer(self._engine, 0, cached=True)
-        _answer(self._engine, 1)
+        _answer(self._engine, 1, cached=both)
 
 
 class LearnedTexts(Store):
