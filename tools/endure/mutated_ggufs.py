@@ -35,22 +35,7 @@ SECONDS = 60
 CODES = range(7)
 ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "planning", "engine")
 GAVE_UP = "llama.cpp gave up: "
-RUN = (
-    "-d",
-    "none",
-    "--raw",
-    "-n",
-    "2",
-    "-c",
-    "64",
-    "-t",
-    "1",
-    "--temp",
-    "0",
-    "-q",
-    "--drafter",
-    "none",
-)
+RUN = tuple("-d none --raw -n 2 -c 64 -t 1 --temp 0 -q --drafter none".split())
 MAKERS: tuple[Callable[[Path], Path], ...] = (
     tiny_llama,
     lambda path: tiny_llama(path, more=True),
