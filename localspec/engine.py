@@ -16,6 +16,8 @@ import numpy as np
 from localspec.answering import Answer, Answering, reread
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import Limits, PassRequest, Step
+from localspec.decoding.likelihood import likelihood
+from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.stats import GenerationStats
@@ -217,6 +219,25 @@ class Engine(Answering):
             self._target.reuse(tokens)
             rows = self._target.forward(PassRequest(tokens, TokenTree())).rows
             return np.array(rows[-1])
+
+    def likelihood(
+        self,
+        tokens: Sequence[int],
+        alternatives: int = 0,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[TokenLogprob]:
+        """How likely the target finds a text that is there already; see
+        `localspec.decoding.likelihood.likelihood`, whose cache this uses.
+
+        Args:
+            tokens: no more than the context has room for.
+        """
+        with self._lock:
+            self._check_open()
+            for context in self._contexts:
+                context.resume()
+            return likelihood(self._target, self._limits, tokens, alternatives, stopped=stopped)
 
     @property
     def threads(self) -> str:

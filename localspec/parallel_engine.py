@@ -15,6 +15,8 @@ import numpy as np
 from localspec.answering import Answer, reread
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import PassRequest, Step
+from localspec.decoding.likelihood import likelihood
+from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
@@ -113,6 +115,17 @@ class ParallelEngine(Engine):
             self._seats.begin(seat, tokens)
             rows = seat.target.forward(PassRequest(tokens, TokenTree())).rows
             return np.array(rows[-1])
+
+    def likelihood(
+        self,
+        tokens: Sequence[int],
+        alternatives: int = 0,
+        *,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> list[TokenLogprob]:
+        with self._seat(tokens) as seat:
+            self._seats.begin(seat, tokens, reuse=False)
+            return likelihood(seat.target, seat.limits, tokens, alternatives, stopped=stopped)
 
     def calibrate(self) -> float:
         with self._seat(()) as seat:

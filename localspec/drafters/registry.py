@@ -34,15 +34,6 @@ def _trial() -> ExploreThenCommit:
     return ExploreThenCommit()
 
 
-_FILE = "needs a trained head ({}). Give its file with --draft."
-_NEEDS_HEAD = {
-    "eagle": _FILE.format("eagle"),
-    "medusa": _FILE.format("medusa"),
-    "mtp": "needs MTP layers. Give --draft self with a model whose file has its own, or the file "
-    "that has them with --draft.",
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Parts:
     """What sources are made of; shared, so that the text is indexed and the model fed once.
@@ -77,7 +68,9 @@ class Parts:
         if registered.needs_model and self.model is None:
             return "needs a draft model. Give one with --draft."
         if registered.needs_head and self.head_source != registered.needs_head:
-            return _NEEDS_HEAD[registered.needs_head]
+            own = ", or self for MTP layers of the model's own" * (registered.needs_head == "mtp")
+            file = f"Give its file with --draft{own}."
+            return f"needs a trained head ({registered.needs_head}). {file}"
         if registered.needs_datastore and (self.datastore is None or not self.datastore.now.tokens):
             return (
                 "has nothing to look up: nothing was learned for this model's vocabulary. "

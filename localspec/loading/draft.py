@@ -54,7 +54,7 @@ def takes_own_mtp(
     target: Path, reference: str | os.PathLike[str] | None, options: ModelOptions
 ) -> bool:
     """Whether what was said about drafts means MTP layers that the target's own file has."""
-    if reference is None or options.rpc:
+    if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
         return False
     from localspec.self_draft.recipe import SELF
 

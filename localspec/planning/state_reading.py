@@ -1,9 +1,9 @@
 """When a source that drafts from the target's hidden states is told them.
 
-Having them copied out of every pass, and taking them in, is own work of some ten microseconds,
-which shows where a pass takes less than a millisecond. So a source that was not asked for a while
-is told nothing; before it is asked or tried again it is told those of some tokens, and drafts from
-these. It sees less of the text then, as after any text that it was not told of.
+Having them copied out of every pass, and taking them in, is own work that shows where a pass takes
+less than a millisecond. So a source that was not asked for a while is told nothing; before it is
+asked or tried again it is told those of some tokens, and drafts from these. It sees less of the
+text then, as after any text that it was not told of.
 """
 
 from __future__ import annotations

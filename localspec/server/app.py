@@ -58,6 +58,7 @@ ENDPOINTS: tuple[tuple[str, str, Handler], ...] = (
     ("POST", "/infill", infill),
     ("POST", "/tokenize", texts.tokenize),
     ("POST", "/detokenize", texts.detokenize),
+    ("GET", "/tokenizer_info", texts.tokenizer_info),
     ("POST", "/apply-template", texts.apply_template),
     ("GET", "/props", texts.props),
     ("GET", "/slots", figures.slots),

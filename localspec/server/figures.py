@@ -85,23 +85,26 @@ def text_logprobs(told: Sequence[TokenLogprob], engine: Engine, offset: int) -> 
     Args:
         offset: characters of the answer before the first of the tokens.
     """
-    ends = engine.model.vocabulary.ends
-    found: dict[str, Any] = {
+    found = told_tokens(told, engine)
+    for text in found["tokens"]:
+        found["text_offset"].append(offset)
+        offset += len(text)
+    return found
+
+
+def told_tokens(told: Sequence[TokenLogprob], engine: Engine) -> dict[str, list[Any]]:
+    """The same without the offsets."""
+    found: dict[str, list[Any]] = {
         "tokens": [],
         "token_logprobs": [],
         "top_logprobs": [],
         "text_offset": [],
     }
     for one in told:
-        if ends(one.token):
-            continue
-        text = token_text(one.token, engine)
-        found["tokens"].append(text)
+        found["tokens"].append(token_text(one.token, engine))
         found["token_logprobs"].append(max(one.logprob, _LEAST))
         tops = {token_text(token, engine): max(value, _LEAST) for token, value in one.top}
         found["top_logprobs"].append(tops)
-        found["text_offset"].append(offset)
-        offset += len(text)
     return found
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
+from itertools import product
 from statistics import median
 from threading import Timer
 
@@ -12,12 +14,13 @@ import numpy as np
 
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.params import SamplingParams
+from localspec.decoding.sampling import Row
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import Reference
-from localspec.verify.outcome import Outcome
+from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.rows import Best
 from localspec.verify.subject import PlainAnswer, Subject
 
@@ -28,6 +31,8 @@ SEED = 7
 _SAMPLING = SamplingParams(temperature=1.0, top_k=40, top_p=1.0, min_p=0.0, seed=SEED)
 _WRONG, _NODES = 2, 5
 """Wrong tokens behind a right one, and the most that a tree made here has."""
+_APART = 4
+"""Tokens between the wrong ones that are tried."""
 _TOKENS = 12
 _SOURCE = "verify"
 
@@ -44,23 +49,22 @@ def check_cache_state(
     failed: dict[str, str] = {}
     # Each text is read a dozen times over for every way: short ones.
     answers = sorted(reference.answers, key=lambda answer: len(answer.prompt))[: 1 + effort.answers]
-    complete = True
-    for number, answer in enumerate(answers):
-        if deadline.over and number:
-            complete = False
-            break
-        subject.tell(f"caches, text {number + 1} of {len(answers)}: rejection and trees")
-        for what, moved in _trees(subject, answer):
-            found[what].append(moved)
+    ways, asked = list(subject.ways()), list[str]()
+    for number, name in deadline.within(product(range(len(answers)), ways)):
+        answer, told = answers[number], f"caches, text {number + 1} of {len(answers)}"
+        if name == ways[0]:
+            subject.tell(f"{told}: rejection and trees")
+            for what, moved in _trees(subject, answer, fresh):
+                found[what].append(moved)
         others = [other for other in answers if other is not answer]
-        for name in subject.ways():
-            subject.tell(f"caches, text {number + 1} of {len(answers)}: answers by {name}")
-            try:
-                for what, moved in _by_answers(subject, answer, name, others, fresh):
-                    found[what].append(moved)
-            except NativeError as error:
-                # What is left in a cache may be such that llama.cpp refuses the next pass.
-                failed[name] = str(error)
+        asked.append(name)
+        subject.tell(f"{told}: answers by {name}")
+        try:
+            for what, moved in _by_answers(subject, answer, name, others, fresh):
+                found[what].append(moved)
+        except NativeError as error:
+            # What is left in a cache may be such that llama.cpp refuses the next pass.
+            failed[name] = str(error)
     subject.engine.clear()
     limit = MARGIN * max(reference.noise.most, max(fresh, default=0.0))
     faults = [
@@ -79,7 +83,8 @@ def check_cache_state(
         check="KV cache",
         faults=tuple(faults),
         summary=f"{rows} rows after {', '.join(found)}: at most {most:.4f} logits from those of a "
-        f"fresh prompt; up to {limit:.4f} is rounding.",
+        f"fresh prompt; up to {limit:.4f} is rounding."
+        + left_out([name for name in ways if name not in asked], ()),
         figures={
             "limit": limit,
             "margin": MARGIN,
@@ -89,44 +94,73 @@ def check_cache_state(
                 for what, moved in found.items()
             },
         },
-        complete=complete,
+        complete=len(asked) == len(answers) * len(ways),
     )
 
 
-def _trees(subject: Subject, answer: PlainAnswer) -> Iterator[Found]:
-    """As far as the target verifies what it takes."""
+def _trees(subject: Subject, answer: PlainAnswer, rounding: list[float]) -> Iterator[Found]:
+    """As far as the target verifies what it takes.
+
+    A committed branch leaves cells in another order, in which sums round otherwise than in any pass
+    over a chain. What that moves is added to `rounding`, but only where it can be nothing else: the
+    rows are the same bits whatever was rejected, and a text that really has a wrong token is at
+    least twice as far away.
+    """
     if subject.limits.max_draft >= _NODES:
-        yield from _by_hand(subject, answer, branches=False)
+        yield from (("rejections", moved) for moved, _ in _by_hand(subject, answer, branches=False))
     if subject.branches:
-        yield from _by_hand(subject, answer, branches=True)
+        found = list(_by_hand(subject, answer, branches=True))
+        yield from (("tree commits", moved) for moved, _ in found)
+        others = _by_hand(subject, answer, branches=True, rank=1 + _WRONG)
+        same = [bits for _, bits in found] == [bits for _, bits in others]
+        most = max((moved for moved, _ in found), default=0.0)
+        if same and 2.0 * most <= _of_a_wrong_token(subject, answer):
+            rounding.append(most)
 
 
-def _by_hand(subject: Subject, answer: PlainAnswer, *, branches: bool) -> Iterator[Found]:
+def _of_a_wrong_token(subject: Subject, answer: PlainAnswer) -> float:
+    """How far a row is at least moved by one wrong token, the last but one of its text."""
+    tokens, best, found = answer.tokens, answer.best, list[float]()
+    for at in range(0, len(tokens) - 2, _APART):
+        text = [*answer.prompt, *tokens[:at], int(best[at].ids[1]), tokens[at + 1]]
+        subject.target.rollback(text[:-2])
+        found.append(best[at + 2].moved(subject.row(text)))
+    return min(found, default=0.0)
+
+
+def _by_hand(
+    subject: Subject, answer: PlainAnswer, *, branches: bool, rank: int = 1
+) -> Iterator[tuple[float, bytes]]:
     """Drafts at the seam of which the first token is right and the rest is not, the whole answer
-    along; the rows behind them are those that plain decoding had.
+    along; the rows behind them are those that plain decoding had. How far each row is from that,
+    and a digest of its bits.
 
     Args:
         branches: have a wrong branch come before the right one.
+        rank: among the best tokens, from which on wrong ones are taken.
     """
-    what = "tree commits" if branches else "rejections"
     tokens, best = answer.tokens, answer.best
     subject.engine.clear()
     known = list(answer.prompt)
     target, start = subject.target, 0
+
+    def told(at: int, row: Row) -> tuple[float, bytes]:
+        return best[at].moved(row), hashlib.sha256(row.tobytes()).digest()
+
     while start + 2 < len(tokens):
         known.append(tokens[start])
         tree = TokenTree()
         if branches:
-            wrong = tree.add(int(best[start + 1].ids[1]), ROOT, _SOURCE)
-            tree.add(int(best[start + 2].ids[2]), wrong, _SOURCE)
+            wrong = tree.add(int(best[start + 1].ids[rank]), ROOT, _SOURCE)
+            tree.add(int(best[start + 2].ids[rank + 1]), wrong, _SOURCE)
         right = tree.add(tokens[start + 1], ROOT, _SOURCE)
         node = right
-        for rank in range(1, 1 + _WRONG):
-            node = tree.add(int(best[start + 2].ids[rank]), node, _SOURCE)
+        for more in range(_WRONG):
+            node = tree.add(int(best[start + 2].ids[rank + more]), node, _SOURCE)
         rows = target.forward(PassRequest(known, tree)).rows
         if start:  # behind what was rejected before
-            yield what, best[start + 1].moved(rows[0])
-            yield what, best[start + 2].moved(rows[1 + right])
+            yield told(start + 1, rows[0])
+            yield told(start + 2, rows[1 + right])
         target.commit(tree, [right])
         known.append(tokens[start + 1])
         start += 2
@@ -134,7 +168,7 @@ def _by_hand(subject: Subject, answer: PlainAnswer, *, branches: bool) -> Iterat
         known.append(tokens[start])
         row = subject.row(known)
         if start + 1 < len(tokens):
-            yield what, best[start + 1].moved(row)
+            yield told(start + 1, row)
 
 
 def _by_answers(

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from time import perf_counter
+from typing import TypeVar
+
+_Piece = TypeVar("_Piece")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +67,35 @@ THOROUGH = Effort(
 
 
 class Deadline:
-    """When a check should come to its end; nothing is broken off."""
+    """When a check should have come to its end; nothing is broken off.
 
-    def __init__(self, seconds: float | None) -> None:
-        self._until = None if seconds is None else perf_counter() + seconds
+    Args:
+        seconds: from now; None for no limit.
+        clock: tells seconds.
+    """
+
+    def __init__(self, seconds: float | None, clock: Callable[[], float] = perf_counter) -> None:
+        self._clock = clock
+        self._until = None if seconds is None else clock() + seconds
 
     @property
     def over(self) -> bool:
         """Whether the time is up."""
-        return self._until is not None and perf_counter() >= self._until
+        return self._until is not None and self._clock() >= self._until
+
+    def share(self, part: float) -> Deadline:
+        """One for a part of what is left."""
+        if self._until is None:
+            return self
+        return Deadline(part * (self._until - self._clock()), self._clock)
+
+    def within(self, pieces: Iterable[_Piece]) -> Iterator[_Piece]:
+        """Pieces of work, the first one in any case, and then as long as there is time for one that
+        takes as long as the longest so far. What is done between two of them is the former's."""
+        longest = 0.0
+        for number, piece in enumerate(pieces):
+            began = self._clock()
+            if number and self._until is not None and began + longest > self._until:
+                return
+            yield piece
+            longest = max(longest, self._clock() - began)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import product
 from typing import Any
 
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.noise import Noise, measure
-from localspec.verify.outcome import Outcome
+from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.subject import PlainAnswer, Subject
 
 _AT_ONCE = 2
@@ -75,23 +76,24 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> tuple[
     itself, noise, answers = Comparison(), Noise(), list[PlainAnswer]()
     prompts = subject.prompts(effort.prompts)
     possible = [size for size in effort.sizes if size <= subject.limits.max_draft + 1]
-    for number, prompt in enumerate(prompts):
-        if deadline.over and answers:
-            break
-        subject.tell(f"greedy, prompt {number + 1} of {len(prompts)}: plain decoding")
-        plain = subject.plain(prompt, effort.tokens)
-        answers.append(plain)
-        for size in (possible[(number + i) % len(possible)] for i in range(_AT_ONCE)):
-            noise.moved += measure(subject, plain, size)
-        again = subject.plain(prompt, effort.tokens, _CHUNK)
-        _add(itself, subject, number, plain, again.tokens)
-        for name, drafting in ways.items():
-            subject.tell(f"greedy, prompt {number + 1} of {len(prompts)}: {name}")
-            said = subject.answer(prompt, effort.tokens, drafting)
-            _add(compared[name], subject, number, plain, said.tokens)
-            compared[name].tested += said.tested
-            compared[name].accepted += said.accepted
-    outcome = _outcome(compared, itself, noise, answers, len(prompts))
+    for number, name in deadline.within(product(range(len(prompts)), ways)):
+        told = f"greedy, prompt {number + 1} of {len(prompts)}"
+        if number == len(answers):
+            subject.tell(f"{told}: plain decoding")
+            plain = subject.plain(prompts[number], effort.tokens)
+            answers.append(plain)
+            for i in range(_AT_ONCE if possible else 0):
+                size = possible[(number + i) % len(possible)]
+                noise.moved += measure(subject, plain, size)
+            again = subject.plain(prompts[number], effort.tokens, _CHUNK)
+            _add(itself, subject, number, plain, again.tokens)
+        subject.tell(f"{told}: {name}")
+        said = subject.answer(prompts[number], effort.tokens, ways[name])
+        _add(compared[name], subject, number, answers[number], said.tokens)
+        compared[name].tested += said.tested
+        compared[name].accepted += said.accepted
+    complete = all(one.answers == len(prompts) for one in compared.values())
+    outcome = _outcome(compared, itself, noise, len(answers), complete=complete)
     return outcome, Reference(tuple(answers), noise)
 
 
@@ -125,8 +127,9 @@ def _outcome(
     compared: dict[str, Comparison],
     itself: Comparison,
     noise: Noise,
-    answers: Sequence[PlainAnswer],
     prompts: int,
+    *,
+    complete: bool,
 ) -> Outcome:
     faults = [
         f"{name} parts from plain decoding at token {one.position} of prompt {one.prompt}, where "
@@ -148,11 +151,11 @@ def _outcome(
         f"{len(itself.divergences)} of {itself.answers} answers if the prompt is read in chunks "
         f"of {_CHUNK}."
     )
-    idle = [name for name, one in compared.items() if not one.tested]
-    if idle:
-        summary += f" Nothing was drafted by {', '.join(idle)}, so that this says nothing of them."
+    unasked = [name for name, one in compared.items() if not one.answers]
+    idle = [name for name, one in compared.items() if one.answers and not one.tested]
+    summary += left_out(unasked, idle)
     figures = {
-        "prompts": len(answers),
+        "prompts": prompts,
         "noise": {"most": noise.most, "median": noise.usual, "rows": len(noise.moved)},
         "plain_against_itself": _figures(itself),
         "ways": {name: _figures(comparison) for name, comparison in compared.items()},
@@ -162,7 +165,7 @@ def _outcome(
         faults=tuple(faults),
         summary=summary,
         figures=figures,
-        complete=len(answers) == prompts,
+        complete=complete,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,3 +30,16 @@ class Outcome:
     @property
     def verdict(self) -> str:
         return FAILED if self.faults else PASSED
+
+
+def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:
+    """What a check says nothing of, in words that go on a summary.
+
+    Args:
+        unasked: ways of drafting that there was no time for.
+        idle: ways that drafted nothing.
+    """
+    found = f" There was no time for {', '.join(unasked)}." if unasked else ""
+    if idle:
+        found += f" Nothing was drafted by {', '.join(idle)}, so that this says nothing of them."
+    return found

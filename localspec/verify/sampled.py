@@ -20,7 +20,7 @@ from localspec.drafters.options import Drafting
 from localspec.planning.pair_profile import PairProfile
 from localspec.verify.chi_square import POWER, Pooled, bins, pooled
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.outcome import Outcome
+from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.plain_rows import PlainRows, seconds_of
 from localspec.verify.sampling_places import sampling_places
 from localspec.verify.subject import PlainAnswer, Subject
@@ -35,6 +35,8 @@ DEPTH = 2
 _ROUND = 100
 """Answers of each way at each place in turn: where the time ends, all have come as far."""
 _SIZES = (1, 2, 4, 8, 16, 32)
+_LOOKING = 0.25
+"""Of the time: for finding places."""
 
 Pair = tuple[int, int]
 
@@ -81,30 +83,30 @@ def check_sampled(
 ) -> Outcome:
     """Sample two tokens behind many texts, in every way, and count."""
     sampler = Sampler(SAMPLING, subject.engine.model.vocabulary.size)
-    places = sampling_places(subject, answers, sampler, effort.places, deadline)
+    looking = deadline.share(_LOOKING)
+    places = sampling_places(subject, answers, sampler, effort.places, looking)
     ways = sampled_ways(subject)
     profiles = {name: _profile(subject) for name in ways}
     samples = {(name, place): Sample() for name in ways for place in places}
     expected: dict[tuple[int, ...], dict[Pair, float]] = {}
     rounds = max(1, effort.samples // _ROUND)
-    complete = bool(places)
-    for number, place in enumerate(places):
-        # A place at a time: the rows behind it are kept while it lasts.
-        if deadline.over and expected:
-            complete = False
-            break
+    complete = bool(places) and (len(places) == effort.places or not looking.over)
+    for number, place in enumerate(deadline.within(places)):
+        # A place at a time, for the rows behind it are kept while it lasts.
+        level = deadline.share(1.0 / (len(places) - number))
         target = PlainRows(subject, place)
         expected[place] = _expected(target, sampler)
-        for turn in range(rounds):
+        done = 0
+        for turn in level.within(range(rounds)):
             for way, (name, drafting) in enumerate(ways.items()):
                 subject.tell(f"sampled, place {number + 1} of {len(places)}: {name}")
                 random = SeededRandom(SEED + ((number * rounds) + turn) * len(ways) + way)
                 sample = samples[name, place]
                 for _ in range(_ROUND):
                     _draw(subject, target, place, sampler, drafting, profiles[name], random, sample)
-            if deadline.over:
-                complete = complete and turn + 1 == rounds
-                break
+            done += 1
+        complete = complete and done == rounds
+    complete = complete and len(expected) == len(places)
     tests = 2 * len(ways)
     judged = {
         name: _judged([(samples[name, p], expected[p]) for p in expected], REJECT / tests)
@@ -223,8 +225,7 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
             f"A bias of {max(biases):.1%} of the next tokens would have been seen in every way "
             f"with a probability of {POWER:.0%}."
         )
-    if idle:
-        summary += f" Nothing was drafted by {', '.join(idle)}, so that this says nothing of them."
+    summary += left_out((), idle)
     figures = {
         "places": places,
         "sampling": {"temperature": SAMPLING.temperature, "top_k": SAMPLING.top_k}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.outcome import Outcome
+from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.subject import PLAIN, Said, Subject
 
 GRAMMAR = r"""
@@ -36,42 +37,42 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
     faults: list[str] = []
     greedy = parted = sampled = tested = accepted = 0
     gaps: list[float] = []
-    complete = True
-    for number in range(effort.answers):
-        if deadline.over and number:
-            complete = False
-            break
+    ways, asked, plain = subject.ways(), list[str](), list[Said]()
+    for number, name in deadline.within(product(range(effort.answers), ways)):
+        drafting, told = ways[name], f"grammar, text {number + 1} of {effort.answers}"
         prompt = subject.tokens(ASKED.replace("{}", WHO[number % len(WHO)], 1))
-        subject.tell(f"grammar, text {number + 1} of {effort.answers}: plain decoding")
-        plain = subject.answer(prompt, _TOKENS, PLAIN, grammar=GRAMMAR)
-        for name, drafting in subject.ways().items():
-            subject.tell(f"grammar, text {number + 1} of {effort.answers}: {name}")
-            said = subject.answer(prompt, _TOKENS, drafting, grammar=GRAMMAR)
-            greedy += 1
-            gap = _gap(subject, plain, said)
-            if gap is not None:
-                parted += 1
-                gaps.append(gap)
-                if not abs(gap) <= noise:
-                    faults.append(
-                        f"{name} parts from plain decoding under the grammar where the logits are "
-                        f"{abs(gap):.4f} apart: more than rounding moves ({noise:.4f})."
-                    )
-            sampling = SamplingParams(temperature=1.0, seed=SEED + number)
-            drawn = subject.answer(prompt, _TOKENS, drafting, sampling=sampling, grammar=GRAMMAR)
-            sampled += 1
-            for one in (said, drawn):
-                tested += one.tested
-                accepted += one.accepted
-                at = _broken_at(subject, one.tokens)
-                if at is not None:
-                    faults.append(f"{name} breaks the grammar at token {at}: {one.text[:60]!r}.")
+        if number == len(plain):
+            subject.tell(f"{told}: plain decoding")
+            plain.append(subject.answer(prompt, _TOKENS, PLAIN, grammar=GRAMMAR))
+        subject.tell(f"{told}: {name}")
+        asked.append(name)
+        said = subject.answer(prompt, _TOKENS, drafting, grammar=GRAMMAR)
+        greedy += 1
+        gap = _gap(subject, plain[number], said)
+        if gap is not None:
+            parted += 1
+            gaps.append(gap)
+            if not abs(gap) <= noise:
+                faults.append(
+                    f"{name} parts from plain decoding under the grammar where the logits are "
+                    f"{abs(gap):.4f} apart: more than rounding moves ({noise:.4f})."
+                )
+        sampling = SamplingParams(temperature=1.0, seed=SEED + number)
+        drawn = subject.answer(prompt, _TOKENS, drafting, sampling=sampling, grammar=GRAMMAR)
+        sampled += 1
+        for one in (said, drawn):
+            tested += one.tested
+            accepted += one.accepted
+            at = _broken_at(subject, one.tokens)
+            if at is not None:
+                faults.append(f"{name} breaks the grammar at token {at}: {one.text[:60]!r}.")
     summary = (
         f"{greedy} greedy and {sampled} sampled answers, {accepted} of {tested} tested drafts "
         f"accepted in them: "
         + ("all obey the grammar" if not faults else "not all are right")
         + f", {greedy - parted} of {greedy} greedy ones equal plain decoding's"
         + (f", the others part at gaps of {max(map(abs, gaps)):.4f} at most." if gaps else ".")
+        + left_out([name for name in ways if name not in asked], ())
     )
     return Outcome(
         check="grammar",
@@ -87,7 +88,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
             "seed": SEED,
             "grammar": GRAMMAR.strip(),
         },
-        complete=complete,
+        complete=len(asked) == effort.answers * len(ways),
     )
 
 

@@ -191,7 +191,7 @@ def test_the_layer_is_found(glm: Told, tmp_path: Path, draft: str) -> None:
 def test_without_a_layer_it_says_what_it_needs(glm: Told) -> None:
     with (
         localspec.load(glm.path, draft=None, options=TINY_OPTIONS) as engine,
-        pytest.raises(UsageError, match=r"'mtp' needs MTP layers.*--draft self"),
+        pytest.raises(UsageError, match=r"'mtp' needs a trained head.*--draft, or self"),
     ):
         engine.generate("A", max_tokens=2, drafting=WAYS["chain"])
     assert Palette({}, dark=True).mark("mtp").name == "MTP layer"

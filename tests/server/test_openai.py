@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import openai
 import pytest
 from pydantic import BaseModel
@@ -311,10 +312,52 @@ def test_completions_of_all_shapes(client: openai.OpenAI, engine: Engine) -> Non
         model="any", prompt=text, max_tokens=5, echo=True, logprobs=2
     )
     assert echoed.choices[0].text == text + one.choices[0].text
-    assert echoed.choices[0].logprobs is not None
-    assert "".join(echoed.choices[0].logprobs.tokens or []) == one.choices[0].text
+    told = echoed.choices[0].logprobs
+    assert told is not None
+    assert "".join(told.tokens or []) == echoed.choices[0].text
     streamed = client.completions.create(model="any", prompt=text, max_tokens=5, stream=True)
     assert "".join(chunk.choices[0].text for chunk in streamed) == one.choices[0].text
+
+
+def test_an_echo_tells_how_likely_the_prompt_was(server: Running, engine: Engine) -> None:
+    """As lm-evaluation-harness asks: tokens there, one more, and where they begin."""
+    text = "Once upon a time there was a naïve fox."
+    tokens = engine.tokenize(text)
+    ask = {"prompt": [tokens], "max_tokens": 1, "temperature": 0, "echo": True, "logprobs": 1}
+    answer = server.post("/v1/completions", ask).json["choices"][0]
+    told = answer["logprobs"]
+    assert (told["token_logprobs"][0], told["top_logprobs"][0]) == (None, None)
+    assert {len(one) for one in told.values()} == {len(tokens) + 1}
+    for at in range(1, len(tokens)):
+        row = engine.logits(tokens[:at]).astype(np.float64)
+        expected = row[tokens[at]] - np.logaddexp.reduce(row)
+        assert told["token_logprobs"][at] == pytest.approx(expected, abs=0.2)
+    assert sum(told["token_logprobs"][1:-1]) > -60.0  # it is what the model was made for
+    for offset, piece in zip(told["text_offset"], told["tokens"], strict=True):
+        assert "\ufffd" in piece or answer["text"][offset:].startswith(piece)
+    # Raw text has in front of it what the model wants there, which no one asked about.
+    raw = server.post("/v1/completions", ask | {"prompt": text}).json["choices"][0]["logprobs"]
+    assert raw["tokens"][:-1] == told["tokens"][:-1]
+    assert (raw["token_logprobs"][0] is None) != engine.model.vocabulary.adds_bos
+    # In events the prompt comes first.
+    reply = server.post("/v1/completions", ask | {"stream": True}).body.decode().split("\n\n")
+    first = json.loads(reply[0].removeprefix("data: "))["choices"][0]
+    assert first["text"] == text
+    assert first["logprobs"] == {name: one[:-1] for name, one in told.items()}
+
+
+def test_the_tokenizer_is_told_as_by_vllm(server: Running, engine: Engine) -> None:
+    """By which lm-evaluation-harness knows that it may send tokens."""
+    info = server.get("/tokenizer_info").json
+    vocabulary = engine.model.vocabulary
+    assert info["eos_token"] == vocabulary.special_text(vocabulary.eos)
+    text = "Once upon a time"
+    plain = {"prompt": text, "add_special_tokens": False}
+    tokens = server.post("/tokenize", plain).json["tokens"]
+    assert tokens == engine.tokenize(text)
+    assert server.post("/detokenize", {"tokens": tokens}).json["prompt"] == text
+    whole = server.post("/tokenize", {"prompt": text}).json["tokens"]
+    assert whole == ([vocabulary.bos] if vocabulary.adds_bos else []) + tokens
 
 
 @pytest.mark.parametrize(

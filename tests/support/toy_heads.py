@@ -95,8 +95,8 @@ class ToyStates(BranchingToyCache):
 
 def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> Head | Medusa:
     """A head that says what a model says; Medusa's say it of the likeliest text on the way."""
-    if source == "eagle":
-        return Head(ToyStates(model, capacity=capacity), LAYERS, model.size)
+    if source in ("eagle", "mtp"):
+        return Head(ToyStates(model, capacity=capacity), LAYERS, model.size, source)
     size, best = (
         model.size,
         [int(row.argmax()) for row in model.logits([[t] for t in range(model.size)])],

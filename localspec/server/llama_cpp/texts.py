@@ -27,6 +27,9 @@ class TokenizeRequest(Record):
     add_special: bool = False
     parse_special: bool = True
     with_pieces: bool = False
+    # What vLLM calls the same.
+    prompt: str | None = None
+    add_special_tokens: bool = True
 
 
 class DetokenizeRequest(Record):
@@ -52,11 +55,12 @@ async def tokenize(service: Service, request: Request) -> Response:
     """Token ids of a text."""
     wanted = await service.read(request, TokenizeRequest)
     engine = await service.open(wanted.model)
+    as_vllm = wanted.prompt is not None
     tokens = await asyncio.to_thread(
         engine.model.vocabulary.tokenize,
-        wanted.content,
+        wanted.content if wanted.prompt is None else wanted.prompt,
         special=wanted.parse_special,
-        add_bos=wanted.add_special,
+        add_bos=wanted.add_special_tokens if as_vllm else wanted.add_special,
     )
     if not wanted.with_pieces:
         return reply({"tokens": tokens})
@@ -67,7 +71,21 @@ async def detokenize(service: Service, request: Request) -> Response:
     """The text of token ids."""
     wanted = await service.read(request, DetokenizeRequest)
     engine = await service.open(wanted.model)
-    return reply({"content": text_of_tokens(wanted.tokens or [], engine)})
+    text = text_of_tokens(wanted.tokens or [], engine)
+    return reply({"content": text, "prompt": text})  # the second is vLLM's word for it
+
+
+async def tokenizer_info(service: Service, request: Request) -> Response:
+    """vLLM's `/tokenizer_info`, by which lm-evaluation-harness knows that it may ask for tokens."""
+    engine = service.engine()
+    vocabulary = engine.model.vocabulary
+    return reply(
+        {
+            "bos_token": vocabulary.special_text(vocabulary.bos) or None,
+            "eos_token": vocabulary.special_text(vocabulary.eos) or None,
+            "chat_template": engine.model.chat_template,
+        }
+    )
 
 
 async def apply_template(service: Service, request: Request) -> Response:

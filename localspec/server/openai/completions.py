@@ -20,6 +20,7 @@ from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import text_logprobs, timings, usage
 from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of, text_of
+from localspec.server.openai.echo import Echo, echo_of
 from localspec.server.reading import Reading
 from localspec.server.service import FINGERPRINT, Service
 from localspec.server.wire import MOST_CHOICES, sampling_of, stops_of
@@ -62,8 +63,12 @@ async def completions(service: Service, request: Request) -> ASGIApp:
         for prompt in prompts
         for number in range(each)
     ]
+    echoes = [Echo()] * len(asks)
+    if wanted.echo:
+        told = [await echo_of(service, request, engine, one, wanted.logprobs) for one in prompts]
+        echoes = [one for one in told for _ in range(each)]
     answers = await service.begin(engine, asks)
-    reply = CompletionReply(engine, service.host.name, wanted, answers, asks, each)
+    reply = CompletionReply(engine, service.host.name, wanted, answers, echoes, each)
     if wanted.stream:
         return Streamed(reply.events(), answers.close)
     try:
@@ -105,15 +110,16 @@ class CompletionReply:
         model: str,
         wanted: CompletionRequest,
         answers: Answers,
-        asks: Sequence[Ask],
+        echoes: Sequence[Echo],
         each: int,
     ) -> None:
         self._engine = engine
         self._wanted = wanted
         self._answers = answers
         self._each = each
-        self._texts = [self._echoed(ask) for ask in asks]
-        self._told: list[list[TokenLogprob]] = [[] for _ in asks]
+        self._echoes = echoes
+        self._texts = [echo.text for echo in echoes]
+        self._told: list[list[TokenLogprob]] = [[] for _ in echoes]
         self._head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -129,10 +135,11 @@ class CompletionReply:
                 self._texts[number] += chunk.text
                 if chunk.step is not None:
                     self._told[number].extend(chunk.step.logprobs)
-        choices = [
-            self._choice(number, text, self._told[number], 0, complete=True)
-            for number, text in enumerate(self._texts)
-        ]
+        choices = []
+        for number, (text, echo) in enumerate(zip(self._texts, self._echoes, strict=True)):
+            offset = len(echo.text)
+            choice = self._choice(number, text, self._told[number], offset, complete=True)
+            choices.append(_behind(echo, choice))
         return {
             **self._head,
             "choices": choices,
@@ -145,7 +152,8 @@ class CompletionReply:
         try:
             for number, text in enumerate(self._texts):
                 if text:
-                    yield self._event(self._choice(number, text, (), 0, complete=False))
+                    choice = self._choice(number, text, (), 0, complete=False)
+                    yield self._event(_behind(self._echoes[number], choice))
             async for number, chunk in self._answers.chunks():
                 if chunk is None:
                     choice = self._choice(number, "", (), 0, complete=True)
@@ -183,6 +191,11 @@ class CompletionReply:
     ) -> dict[str, Any]:
         wants = self._wanted.logprobs is not None
         reason = self._answers.streams[number].finish_reason if complete else None
+        if self._echoes[number].logprobs is None:
+            # Behind a prompt's tokens all are told: who asks how likely a text is takes off one
+            # that was said (lm-evaluation-harness).
+            ends = self._engine.model.vocabulary.ends
+            told = [one for one in told if not ends(one.token)]
         return {
             "index": number,
             "text": text,
@@ -190,18 +203,17 @@ class CompletionReply:
             "finish_reason": "stop" if reason == "cancelled" else reason,
         }
 
-    def _echoed(self, ask: Ask) -> str:
-        if not self._wanted.echo:
-            return ""
-        if isinstance(ask.prompt, str):
-            return ask.prompt
-        assert isinstance(ask.prompt, Tokens)
-        data = b"".join(self._engine.token_bytes(token) for token in ask.prompt)
-        return data.decode("utf-8", "replace")
-
     def _usage(self) -> dict[str, Any]:
         streams = self._answers.streams
         found = usage([stream.stats for stream in streams])
         found["prompt_tokens"] = sum(s.stats.prompt_tokens for s in streams[:: self._each])
         found["total_tokens"] = found["prompt_tokens"] + found["completion_tokens"]
         return found
+
+
+def _behind(echo: Echo, choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice whose text has that of the prompt already, and its log-probabilities not yet."""
+    if echo.logprobs is None:
+        return choice
+    told = choice["logprobs"]
+    return choice | {"logprobs": {name: echo.logprobs[name] + told[name] for name in told}}

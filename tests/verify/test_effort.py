@@ -1,0 +1,85 @@
+"""What is tried fits into the time that was promised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from localspec.verify.cache_state import check_cache_state
+from localspec.verify.effort import Deadline
+from localspec.verify.greedy import check_greedy
+from localspec.verify.sampled import check_sampled
+from localspec.verify.subject import Subject
+from localspec.verify.under_grammar import check_grammar
+from tests.verify.conftest import LITTLE
+
+
+class Clock:
+    """Goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lasting", "done"),
+    [
+        (10.0, [3.0, 3.0, 3.0, 3.0], 3),  # a fourth would end at 12
+        (10.0, [2.0, 5.0, 2.0, 2.0], 2),  # another of the longest would end at 12
+        (0.0, [1.0, 1.0], 1),  # something is always done
+        (-5.0, [1.0, 1.0], 1),
+        (None, [3.0] * 9, 9),
+    ],
+)
+def test_a_piece_is_begun_if_it_will_end_in_time(
+    seconds: float | None, lasting: list[float], done: int
+) -> None:
+    clock = Clock()
+    deadline = Deadline(seconds, clock)
+    begun = 0
+    for piece in deadline.within(lasting):
+        begun += 1
+        clock.now += piece
+    assert begun == done
+
+
+def test_a_share_is_of_what_is_left() -> None:
+    clock = Clock()
+    deadline = Deadline(10.0, clock)
+    clock.now += 6.0
+    half = deadline.share(0.5)
+    clock.now += 1.5
+    assert not half.over
+    clock.now += 0.5
+    assert half.over
+    assert not deadline.over
+    assert not Deadline(None, clock).share(0.5).over
+
+
+def test_without_time_every_check_does_one_thing_and_says_what_it_left_out(
+    subject: Subject,
+) -> None:
+    """As on a machine that is too slow for all ways of drafting."""
+    names, none = list(subject.ways()), Deadline(0.0)
+    left = f"There was no time for {', '.join(names[1:])}."
+    greedy, _ = check_greedy(subject, LITTLE, none)
+    assert [one["answers"] for one in greedy.figures["ways"].values()] == [1] + [0] * len(names[1:])
+    # What rounding moves is too little known from one short answer of random weights.
+    _, reference = check_greedy(subject, LITTLE, Deadline(None))
+    cache = check_cache_state(subject, reference, LITTLE, none)
+    grammar = check_grammar(subject, LITTLE, none, reference.noise.most)
+    for outcome in (greedy, cache, grammar):
+        assert left in outcome.summary
+        assert not outcome.complete
+    assert (cache.faults, grammar.faults) == ((), ())
+    sampled = check_sampled(
+        subject, reference.answers, replace(LITTLE, places=3, samples=300), none
+    )
+    assert sampled.figures["places"] == 1
+    assert {one["next_tokens"]["samples"] for one in sampled.figures["ways"].values()} == {100}
+    assert not sampled.complete
+    assert sampled.faults == ()
