@@ -35,7 +35,11 @@ SECONDS = 60
 CODES = range(7)
 ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "planning", "engine")
 GAVE_UP = "llama.cpp gave up: "
-RUN = tuple("-d none --raw -n 2 -c 64 -t 1 --temp 0 -q --drafter none".split())
+# fmt: off
+RUN = (
+    "-d", "none", "--drafter", "none", "--raw", "-n", "2", "-c", "64", "-t", "1", "--temp", "0", "-q",
+)
+# fmt: on
 MAKERS: tuple[Callable[[Path], Path], ...] = (
     tiny_llama,
     lambda path: tiny_llama(path, more=True),
