@@ -37,7 +37,8 @@ ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "plann
 GAVE_UP = "llama.cpp gave up: "
 # fmt: off
 RUN = (
-    "-d", "none", "--drafter", "none", "--raw", "-n", "2", "-c", "64", "-t", "1", "--temp", "0", "-q",
+    "-d", "none", "--drafter", "none", "--raw", "-n", "2", "-c", "64", "-t", "1",
+    "--temp", "0", "-q",
 )
 # fmt: on
 MAKERS: tuple[Callable[[Path], Path], ...] = (
