@@ -57,6 +57,8 @@ def _rounds(home: Path, count: int, who: str) -> None:
             assert talk(history, f"{who} {number}", f"an answer to {who}")[1]
         learn(LearnedTexts.facts, {f"{who} {number % MOST}": [_tokens(who, number % MOST)]})
         (profile.prepare if number % 2 else profile.change)()
+    # Apart, as opening a model takes so long that the others would seldom meet.
+    for _ in range(count):
         engine = localspec.load(draft=None, context=2048, threads=1, prompt_cache=1 << 28)
         cache = PromptCacheFiles(engine)
         (cache.prepare if NAMES.index(who) else cache.change)()
