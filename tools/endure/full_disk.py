@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -18,6 +19,8 @@ from tools.endure.stores import Store, stores
 
 TOLD = 17
 """Exit status of a child that was told a sentence."""
+PATIENCE = 600
+"""Seconds after which a child that does not end is ended, by a signal that is a failure."""
 
 
 def full_disk(home: Path, most: int) -> Outcome:
@@ -84,6 +87,7 @@ def forked(do: Callable[[], None], *, may_tell: bool = False) -> str | None:
     child = os.fork()
     if not child:
         os.close(reads)
+        signal.alarm(PATIENCE)
         status = 1
         try:
             do()

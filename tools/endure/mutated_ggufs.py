@@ -32,6 +32,8 @@ MEMORY = 3 << 30
 """Bytes of addresses that a command may take beside what it begins with."""
 SECONDS = 60
 """Of processor time; a command takes a tenth of one."""
+PATIENCE = 900
+"""Seconds of the wall's until a command that waits for nothing is ended, by a signal."""
 CODES = range(7)
 ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "planning", "engine")
 GAVE_UP = "llama.cpp gave up: "
@@ -116,6 +118,7 @@ def _child(command: tuple[str, ...], said: Path) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
         resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.alarm(PATIENCE)
         nothing = os.open(os.devnull, os.O_RDWR)
         os.dup2(nothing, 0)
         os.dup2(nothing, 1)
