@@ -30,6 +30,11 @@ check: $(READY)
 overhead: $(READY)
 	$(BIN)/python -m tools.overhead
 
+# Kills, damaged files, full disks, odd clocks: hours, or less with ARGS="--kills 20 --ggufs 300 …"
+# (docs/endurance.md).
+endure: $(READY)
+	$(BIN)/python -m tools.endure $(ARGS)
+
 # ggml with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
 rpc: $(READY)
 	$(BIN)/python -m tools.rpc_build
@@ -68,4 +73,4 @@ $(RELEASE): $(READY)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check overhead rpc vulkan wheel format clean
+.PHONY: demo story check overhead endure rpc vulkan wheel format clean
