@@ -30,10 +30,23 @@ check: $(READY)
 overhead: $(READY)
 	$(BIN)/python -m tools.overhead
 
-# llama.cpp with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
+# Kills, damaged files, full disks, odd clocks: hours, or less with ARGS="--kills 20 --ggufs 300 …"
+# (docs/endurance.md).
+endure: $(READY)
+	$(BIN)/python -m tools.endure $(ARGS)
+
+# ggml with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
 rpc: $(READY)
 	$(BIN)/python -m tools.rpc_build
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
+
+# ggml with its Vulkan backend, in build/vulkan, and the tests that a device changes, on Mesa's
+# software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (docs/gpu.md).
+VULKAN_DEVICE ?= 0
+vulkan: $(READY)
+	$(BIN)/python -m tools.vulkan_build $(if $(HEADERS),--headers $(HEADERS))
+	GGML_VK_VISIBLE_DEVICES=$(VULKAN_DEVICE) GGML_VK_DISABLE_FUSION=1 \
+		PYTHONPATH=build/vulkan/python $(BIN)/pytest tests/devices
 
 # The wheel, built twice and equal, its checksum and its parts (SECURITY.md).
 wheel: $(RELEASE)
@@ -60,4 +73,4 @@ $(RELEASE): $(READY)
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check overhead rpc wheel format clean
+.PHONY: demo story check overhead endure rpc vulkan wheel format clean

@@ -20,6 +20,7 @@ from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
+from localspec.llama.pictures import Picture
 from localspec.prompting.detokenizer import Detokenizer
 from localspec.prompting.prompt import Prompt, PromptBuilder, Tokens
 from localspec.prompting.template import Message
@@ -44,6 +45,7 @@ class Answer:
     prediction: Sequence[int] = ()
     reuse: bool = True
     progress: Callable[[int, int], None] | None
+    pictures: Sequence[Picture] = ()
 
 
 def reread(answer: Answer, target: LlamaTarget, parts: Parts, drafter: Drafter) -> None:
@@ -119,7 +121,9 @@ class Answering(ABC):
         """Start an answer; iterate the result for its chunks.
 
         Args:
-            prompt: chat messages, raw text, or `Tokens`.
+            prompt: chat messages, raw text, or `Tokens`. Where the model was opened with its
+                projector (`ModelOptions.mmproj`), the content of a message may be a list of
+                `{"type": "text", "text": …}` and `{"type": "image", "image": bytes}`.
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
             sampling: how tokens are picked.
@@ -156,7 +160,10 @@ class Answering(ABC):
         if self._exact:
             drafting = drafting.exactly()
         stats = GenerationStats()
-        tokens = self._prompts.tokens(prompt, max_tokens, overflow, stats)
+        found = self._prompts.read(prompt, max_tokens, overflow, stats)
+        tokens = list(found)
+        if found.pictures:
+            shift = None  # what is left would have its pictures elsewhere
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
         session = Session(
             tokens,
@@ -187,6 +194,7 @@ class Answering(ABC):
             prediction=predicted[: self.context_length],
             reuse=reuse,
             progress=progress,
+            pictures=found.pictures,
         )
         assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None

@@ -27,7 +27,7 @@ from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_mode
 from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
-from localspec.errors import EngineBusy, UsageError
+from localspec.errors import UsageError
 from localspec.measuring import CALIBRATIONS, Measuring
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.costs import CostCurve
@@ -40,7 +40,8 @@ from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
 from localspec.sessions.cache_states import CacheStates, identity
 from localspec.sessions.sessions import OpenedSession, Sessions
-from localspec.stream import Holder, Stream
+from localspec.stream import Holder
+from localspec.stream_holder import StreamHolder
 
 if TYPE_CHECKING:
     from localspec.drafters.eagle import Head
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
+    from localspec.llama.projector import Projector
 
 
 class Engine(Answering):
@@ -88,6 +90,7 @@ class Engine(Answering):
         prompt_cache: int = 0,
         head: Head | Medusa | None = None,
         exact: bool = False,
+        projector: Projector | None = None,
     ) -> None:
         from localspec.llama.target import LlamaTarget
 
@@ -125,7 +128,8 @@ class Engine(Answering):
         checked = not self._store.load(self.profile)
         self._measuring = Measuring(self.profile, self._threads, checked=checked)
         self._exact = exact
-        self._prompts = PromptBuilder(self.model, self.context_length)
+        self._projector = projector
+        self._prompts = PromptBuilder(self.model, self.context_length, projector)
         self._drafting = drafting
         between = model.mapped if isinstance(model, HeterogeneousDraftModel) else None
         self._sessions = Sessions(
@@ -136,9 +140,9 @@ class Engine(Answering):
         self._owns_models = owns_models
         self._wait = wait
         self._lock = threading.Lock()  # held by the stream that generates
-        self._state = threading.Lock()  # held while it is told, or asked, which one that is
-        self._active: Stream | None = None
-        self._owner: int | None = None
+        self._streams = StreamHolder(
+            self._lock, self._contexts, wait=wait, check=self._check_open, ended=self._ended
+        )
         self._closed = False
 
     def __enter__(self) -> Engine:
@@ -157,11 +161,7 @@ class Engine(Answering):
 
         Waits until a stream that another thread iterates has noticed.
         """
-        active = self._active
-        if active is not None:
-            active.cancel()
-            if self._owner == threading.get_ident():
-                active.close()
+        self._streams.stop()
         with self._lock:
             if self._closed:
                 return
@@ -175,6 +175,8 @@ class Engine(Answering):
             self._store.save(self.profile)
         if self._parts.reader is not None:
             self._parts.reader.close()
+        if self._projector is not None:
+            self._projector.close()
         models = [context.model for context in self._contexts if self._owns_models]
         for context in reversed(self._contexts):  # a head's rests on the target's
             context.close()
@@ -337,7 +339,7 @@ class Engine(Answering):
             return self._target.held
 
     def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
-        return self, partial(self._begin, answer)
+        return self._streams, partial(self._begin, answer)
 
     def _begin(self, answer: Answer) -> Generator[Step, None, None]:
         """The steps of an answer. Only now, with the engine held: planner and sources share what is
@@ -354,19 +356,21 @@ class Engine(Answering):
             cannot=self._target.why_not_draft,
         )
         stats.vocabulary = self.vocabulary  # the way of this answer is decided now
+        self._target.look(answer.pictures)
         if isinstance(planner, AdaptivePlanner):
             known = self._target.holds_of(tokens) if answer.reuse else 0
             stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
             stats.account = planner.statement
         self._target.progress = answer.progress
         if answer.reuse:
-            stats.notices += self._sessions.recall(tokens)
+            stats.notices += self._sessions.recall(self._target.seen(tokens))
         else:
             self._empty()
         stats.cached_tokens = self._target.reuse(tokens)
         self._parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
-        if isinstance(planner, AdaptivePlanner):
+        # It would read the prompt, as text.
+        if isinstance(planner, AdaptivePlanner) and not answer.pictures:
             stats.calibration_seconds += self._measuring.far(
                 target, self._parts, tokens, answer.progress
             )
@@ -378,36 +382,9 @@ class Engine(Answering):
         again = partial(reread, answer, self._target, self._parts, drafter)
         return self._on_threads(with_shifts(answer.session, steps, again), stats)
 
-    def acquire(self, stream: Stream) -> None:
-        """Called by a stream before its first step."""
-        # Only this thread could end the stream that it would wait for.
-        if self._owner == threading.get_ident() and self._lock.locked():
-            raise EngineBusy("This thread has another stream open. Finish or close that one first.")
-        if not self._lock.acquire(blocking=self._wait):
-            raise EngineBusy("Another generation is running. Wait for it, or cancel it.")
-        try:
-            self._check_open()
-        except UsageError:
-            self._lock.release()
-            raise
-        with self._state:
-            self._owner, self._active = threading.get_ident(), stream
-            for context in self._contexts:
-                context.resume()
-
-    def release(self, stream: Stream) -> None:
-        """Called by a stream after its last step, however it ended."""
-        with self._state:
-            self._active = self._owner = None
+    def _ended(self) -> None:
         self._target.progress = None
-        self._lock.release()
-
-    def interrupt(self, stream: Stream) -> None:
-        """Called by a stream that was cancelled."""
-        with self._state:  # else it might be the next one that is stopped
-            if self._active is stream:
-                for context in self._contexts:
-                    context.cancel()
+        self._target.look(())
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a

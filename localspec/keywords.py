@@ -7,12 +7,14 @@ holds that they are those of `ModelOptions` and `Drafting`, which say what they 
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Mapping
 from difflib import get_close_matches
 from typing import Any, TypedDict, TypeVar
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
+from localspec.llama.adapters import Said
 from localspec.llama.options import ModelOptions
 
 Record = TypeVar("Record", ModelOptions, Drafting)
@@ -30,6 +32,9 @@ ELSEWHERE = {
     "type_k": "kv_type_k",
     "type_v": "kv_type_v",
     "n_ubatch": "batch",
+    "lora_path": "lora",
+    "clip_model_path": "mmproj",
+    "lora_adapters": "lora",
     "n_parallel": "parallel",
     "num_draft_tokens": "depth",
     "draft_model": "draft",
@@ -52,6 +57,9 @@ class ModelKeywords(TypedDict, total=False):
     mmap: bool
     mlock: bool
     rpc: tuple[str, ...]
+    lora: Said | tuple[Said, ...]
+    lora_draft: Said | tuple[Said, ...]
+    mmproj: str | os.PathLike[str] | None
     requantize_draft: bool
     cross_vocabulary: str
     batch: int

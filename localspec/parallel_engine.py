@@ -32,6 +32,7 @@ from localspec.planning.adaptive import AdaptivePlanner
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
 from localspec.scheduling.seats import Seat, Seats
 from localspec.sessions.sessions import OpenedSession
+from localspec.sessions.stored_texts import StoredTexts
 from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
@@ -68,10 +69,14 @@ class ParallelEngine(Engine):
         self._seats = seats
         for seat in seats.all:
             seat.parts = replace(seat.parts, datastore=self._datastore)
+        if self._sessions.files is not None:
+            known = self._sessions.states.identity
+            seats.kept.disk = StoredTexts(self._sessions.files, self.profile, known)
         self._target, self._parts = first.target, first.parts
         watches = [context.watch for context in self._contexts]
         seats.crowd.serve(self.profile, (watches[1] if watches[1:] else None, watches[0]))
         self._places: set[_Place] = set()
+        self._state = threading.Lock()  # held while places come and go
 
     @property
     def parallel(self) -> int:
@@ -97,6 +102,7 @@ class ParallelEngine(Engine):
         self._free()
 
     def _free(self) -> None:
+        self._seats.kept.close()
         for seat in self._seats.all:
             if isinstance(seat.parts.head, Head):
                 seat.parts.head.cache.close()
@@ -228,6 +234,8 @@ class ParallelEngine(Engine):
             model, asks = seat.parts.model, asks_model(answer.drafting, seat.parts)
             if isinstance(model, HeterogeneousDraftModel):
                 stats.vocabulary = model.summary
+            if answer.reuse:
+                stats.notices += self._seats.recall(seat, tokens)
             adaptive = isinstance(planner, AdaptivePlanner)
             if isinstance(planner, AdaptivePlanner):
                 # Whoever generates already is not kept waiting for what is known well enough.

@@ -14,6 +14,7 @@ import localspec
 from localspec import Engine, ModelOptions, paths
 from localspec.llama import library
 from tests.support import packages
+from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 
 DATA = Path(__file__).parent / "data"
@@ -68,6 +69,14 @@ def engine() -> Iterator[Engine]:
     with localspec.load(options=options) as pair:
         make_drafts_cheap(pair)
         yield pair
+
+
+@pytest.fixture(scope="session")
+def plain_answers(target_path: Path, prompts: list[str]) -> Iterator[Reference]:
+    """What the embedded target says to the prompts without any draft."""
+    with localspec.load(target_path, draft=None) as plain:
+        yield (known := Reference(plain, prompts))
+        known.context.close()
 
 
 @pytest.fixture(scope="session")

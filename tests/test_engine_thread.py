@@ -12,7 +12,7 @@ import pytest
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds until a test gives up."""
 
 

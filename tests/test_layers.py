@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "localspec"
 LAYERS = (
     ("errors", "paths"),
-    ("text", "files", "identity", "worker_threads"),
+    ("text", "files", "identity", "worker_threads", "watched"),
     ("decoding",),
     ("llama",),
     ("remote",),
@@ -23,7 +23,7 @@ LAYERS = (
     ("planning", "prompting", "retrieval"),
     ("drafters",),
     ("stream", "keywords", "sessions", "scheduling", "measuring"),
-    ("async_stream", "answering"),
+    ("async_stream", "answering", "stream_holder"),
     ("engine",),
     ("parallel_engine",),
     ("settings",),

@@ -67,18 +67,16 @@ def main() -> int:
             cancelled_at = dice.randrange(said.tokens) if dice.random() < CANCELLED else -1
             context, tokens = answer(engine, prompt, drafting, said.tokens, cancelled_at)
             whole = expected[prompt][1]
-            same = shared_prefix(whole, tokens)
             with lock:
                 seen["cancelled"] += len(tokens) < len(whole)
                 seen["answered"] += 1
-                if same == len(tokens):
-                    return
-            row = engine.logits([*context, *tokens[:same]])
-            apart = abs(float(row[whole[same]] - row[tokens[same]])) if same < len(whole) else TIE
+            apart = parts(engine, context, whole, tokens)
+            if apart is None:
+                return
             with lock:
                 seen["parted at a tie"] += apart < TIE
                 if apart >= TIE:
-                    wrong.append(f"{prompt[:40]!r} parts at {same}, {apart:.2f} apart")
+                    wrong.append(f"{prompt[:40]!r} leaves its answer, {apart:.2f} apart")
 
         print(f"{'answers':>8}{'seconds':>9}{'MiB':>7}{'kept':>6}{'ids held':>9}  so far")
         for first in range(0, said.answers, said.slice):
@@ -107,8 +105,20 @@ def main() -> int:
     return int(bool(wrong))
 
 
+def parts(
+    engine: localspec.Engine, context: list[int], whole: list[int], tokens: list[int]
+) -> float | None:
+    """How far apart in logits the two tokens are where an answer to a prompt leaves the whole one;
+    None where it is that or its beginning."""
+    same = shared_prefix(whole, tokens)
+    if same == len(tokens):
+        return None
+    row = engine.logits([*context, *tokens[:same]])
+    return abs(float(row[whole[same]] - row[tokens[same]])) if same < len(whole) else TIE
+
+
 def answer(
-    engine: ParallelEngine, prompt: str, drafting: Drafting, count: int, cancelled_at: int = -1
+    engine: localspec.Engine, prompt: str, drafting: Drafting, count: int, cancelled_at: int = -1
 ) -> tuple[list[int], list[int]]:
     """The tokens of a prompt and of its answer, cancelled when so many have come."""
     stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=drafting)

@@ -23,7 +23,8 @@ class Machine:
     """Where a benchmark ran.
 
     Attributes:
-        gpu: names of the GPUs, None where no tool tells.
+        gpu: names of the GPUs that llama.cpp can use here, else of what NVIDIA's tool finds; None
+            where there are none.
         cores: physical ones; `threads` is what the models ran with.
         memory: bytes.
         contention: processes that computed beside every arm, on purpose.
@@ -95,6 +96,11 @@ def _cpu() -> str:
 
 
 def _gpu() -> str | None:
+    from localspec.llama import devices  # `this_machine` alone needs llama.cpp
+
+    usable = [device.description for device in devices.devices() if device.takes_layers]
+    if usable:
+        return ", ".join(usable)
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return None

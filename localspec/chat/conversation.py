@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -29,10 +30,32 @@ def new_id() -> str:
 
 @dataclass(slots=True)
 class Attachment:
-    """A text file that goes along with a message."""
+    """A text file, or an image, that goes along with a message.
+
+    Attributes:
+        text: of an image a data: URL.
+    """
 
     name: str
     text: str
+
+    @classmethod
+    def of_image(cls, name: str, image: bytes) -> Attachment:
+        """An image, as its file has it."""
+        return cls(name, f"{_IMAGE}{base64.b64encode(image).decode()}")
+
+    @property
+    def image(self) -> bytes | None:
+        """The image that it is; None for a text."""
+        if not self.text.startswith(_IMAGE):
+            return None
+        try:
+            return base64.b64decode(self.text.removeprefix(_IMAGE), validate=True)
+        except ValueError:
+            return None
+
+
+_IMAGE = "data:image/*;base64,"
 
 
 @dataclass(slots=True)
@@ -251,13 +274,13 @@ class Conversation:
         if self.system and self.system.strip():
             found.append({"role": "system", "content": self.system})
         for message in self._way_to(upto) if upto is not None else self.path():
-            text = _with_attachments(message)
-            if not text or (message.role == ASSISTANT and message.state == FAILED):
+            content = _with_attachments(message)
+            if not content or (message.role == ASSISTANT and message.state == FAILED):
                 continue
             if found and found[-1]["role"] == message.role == USER:
-                found[-1]["content"] += f"\n\n{text}"
+                found[-1]["content"] = _joined(found[-1]["content"], content)
             else:
-                found.append({"role": message.role, "content": text})
+                found.append({"role": message.role, "content": content})
         return found
 
     def _way_to(self, id: str | None) -> list[Message]:
@@ -289,12 +312,33 @@ class Conversation:
             sound.update(way)
 
 
-def _with_attachments(message: Message) -> str:
-    """What the model reads: the files, each under its name, then the text."""
+Content = str | list[dict[str, Any]]
+"""Of a message: a text, or images and texts as `localspec.llama.pictures.marked` takes them."""
+
+
+def _with_attachments(message: Message) -> Content:
+    """What the model reads: the images, the files, each under its name, then the text."""
     if not message.attachments:
         return message.content
-    parts = [_fenced(attachment) for attachment in message.attachments]
-    return "\n\n".join([*parts, message.content] if message.content else parts)
+    images = [attachment.image for attachment in message.attachments]
+    parts = [
+        _fenced(attachment)
+        for attachment, image in zip(message.attachments, images, strict=True)
+        if image is None
+    ]
+    text = "\n\n".join([*parts, message.content] if message.content else parts)
+    shown = [{"type": "image", "image": image} for image in images if image is not None]
+    return [*shown, {"type": "text", "text": text}] if shown else text
+
+
+def _joined(first: Content, second: Content) -> Content:
+    """What two messages of the user say together."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}"
+    parts = [
+        [{"type": "text", "text": one}] if isinstance(one, str) else one for one in (first, second)
+    ]
+    return [*parts[0], *parts[1]]
 
 
 def _fenced(attachment: Attachment) -> str:

@@ -13,6 +13,7 @@ NAMES = {
     "cascade": "the cascade",
     "eagle": "the trained head",
     "medusa": "the trained heads",
+    "mtp": "the MTP layer",
     "target": "the model itself",
 }
 """What the sources of tokens are called in a sentence."""

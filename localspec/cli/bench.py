@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from localspec.cli import bench_options as b
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
@@ -38,8 +39,8 @@ _WIDTH = 80
 
 
 @o.takes(
-    o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers"),
-    o.only(DRAFT_MODEL, "draft", "cross_vocabulary"),
+    o.only(MODEL, "model", "offline", "ctx", "threads", "gpu_layers", "lora"),
+    o.only(DRAFT_MODEL, "draft", "lora_draft", "cross_vocabulary"),
     b.BENCH,
 )
 def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> int:
@@ -95,6 +96,7 @@ def _measured(context: typer.Context, console: Console) -> Report:
     from localspec.bench.benchmark import benchmark
     from localspec.llama import library
 
+    crashes.watch()
     library.on_abort(console.last_words)
     stop = Event()
 
@@ -138,6 +140,11 @@ def _pairs_and_settings(
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
     if said["scale"] and said["scale_to"]:
         raise UsageError("--scale excludes --scale-to. Leave out one of them.")
+    if (said["lora"] or said["lora_draft"]) and (said["scale"] or said["scale_to"] or peers):
+        raise UsageError(
+            "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
+            "Leave them out, or --scale, --scale-to, --peers and --llama-server."
+        )
     models = read_models(said)
     pairs = [
         BenchPair(name=f"scale {name}", scale=name, offline=models.offline)

@@ -12,7 +12,7 @@ import typer
 from localspec.cli import options as o
 from localspec.cli.answer_options import ANSWER, SAMPLING
 from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console
 from localspec.cli.session_options import SESSION
 from localspec.errors import LocalspecError, UsageError
@@ -28,6 +28,7 @@ Examples:
 @o.takes(
     o.only(ANSWER, "system", "max_tokens"),
     MODEL,
+    PROJECTOR,
     DRAFT_MODEL,
     DRAFTING,
     o.without(SAMPLING, "logit_bias"),
@@ -64,7 +65,12 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
 
     opening = read_opening(said)
     session = None if said["session"] is None else kept_session.read(said["session"])
-    asked = opening.model is not None or opening.draft != "auto"
+    # Adapters and a projector fit the model that was asked for, not the one that was open last.
+    options = opening.options
+    adapted = options.adapters or options.draft_adapters or options.mmproj
+    if session is not None and options.mmproj is not None:
+        raise UsageError("A session keeps text alone. Leave out --session, or --mmproj.")
+    asked = opening.model is not None or opening.draft != "auto" or bool(adapted)
     with running_in_terminal() as notices:
         app = ChatApp(
             PairReference(opening.model, opening.draft) if asked else None,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.distill_options import KINDS, QUANTS, RECORDED, RECORDING, TARGET, TRAINING
 from localspec.cli.output import Console
@@ -28,8 +29,24 @@ Examples:
   localspec distill -m model.gguf --from draft.gguf prompts.jsonl
   localspec distill -m model.gguf --epochs 8        # on what was recorded
   localspec distill --list
-  localspec distill --forget model-1a2b3c4d"""
+  localspec distill --forget model-1a2b3c4d
+  localspec distill --forget history                # what was recorded while chatting"""
 
+HISTORY = "history"
+"""What --forget calls all that was recorded while chatting."""
+SAME = (
+    "raw",
+    "answers",
+    "shape",
+    "epochs",
+    "batch",
+    "rate",
+    "seed",
+    "threads",
+    "device",
+    "rounds",
+)
+"""Options that a request calls by the same names."""
 Files = Annotated[
     list[Path] | None,
     typer.Argument(
@@ -88,6 +105,11 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
         raise UsageError(f"There is no kind of draft '{kind}'. Choose one of {', '.join(KINDS)}.")
+    if kind != "draft" and said.get("rounds"):
+        raise UsageError(
+            f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
+            "anyway. Leave out --rounds."
+        )
     for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
         if said.get(name, 1) < 1:
             option = name.replace("_", "-")
@@ -100,7 +122,18 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         raise UsageError("--shape is of a new draft, and --from tunes one. Give one of them.")
     if kind != "draft" and ("begun_from" in said or "shape" in said):
         raise UsageError(f"A head ({kind}) has its target's shape. Leave out --shape and --from.")
-    same = ("raw", "answers", "shape", "epochs", "batch", "rate", "seed", "threads", "device")
+    same = (
+        "raw",
+        "answers",
+        "shape",
+        "epochs",
+        "batch",
+        "rate",
+        "seed",
+        "threads",
+        "device",
+        "rounds",
+    )
     given = {name: said[name] for name in same if name in said}
     if "out" in said:
         given["out"] = Path(said["out"]).expanduser()
@@ -110,7 +143,7 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         given["most"] = said["tokens"]
     if "begun_from" in said:
         given["begun_from"] = _path(console, said["begun_from"], draft=True)
-    return Request(
+    request = Request(
         target=_path(console, said.get("model")),
         prompts=_prompts(files, bool(said.get("history"))),
         texts=[Path(path).expanduser() for path in said.get("text", ())],
@@ -118,6 +151,12 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         kind=quant,
         **given,
     )
+    if not 0 <= request.rounds <= request.epochs:
+        raise UsageError(
+            f"--rounds is {request.rounds}. Give 0 or more, and no more than there are --epochs "
+            f"({request.epochs})."
+        )
+    return request
 
 
 def _run(console: Console, request: Request, record_only: bool, json: bool) -> int:
@@ -129,6 +168,7 @@ def _run(console: Console, request: Request, record_only: bool, json: bool) -> i
     if not record_only:
         torch_package()  # before an hour of recording
     be_nice()
+    crashes.watch()
     library.on_abort(console.last_words)
     if request.prompts or request.texts:
         console.progress("opening the target", at_once=True)
@@ -186,11 +226,13 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
         console.answer(json_format.dumps(answer) + "\n")
         return
     before = "" if first is last else f" (before: {first.agreement:.3f} and {first.acceptance:.3f})"
+    depths = ", ".join(f"{each:.3f}" for each in last.depths)
+    ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
     console.say(
         f"{done} {made.path}\n{made.making.told}. On held-back answers it says the target's token "
-        f"at {last.agreement:.3f} of the places, and a drawn token is accepted with probability "
-        f"{last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
+        f"at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted with "
+        f"probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
     )
 
 
@@ -219,11 +261,13 @@ def _prompts(files: Sequence[Path], history: bool) -> list[Prompt]:
         from localspec.cli.learn import conversations
 
         for conversation in conversations():
-            found += [
+            asked = [
                 conversation.for_model(upto=message.id)
                 for message in conversation.messages.values()
                 if message.role == "user" and message.content
             ]
+            # What is trained sees no images.
+            found += [one for one in asked if all(isinstance(m["content"], str) for m in one)]
     return found
 
 
@@ -242,6 +286,7 @@ def _list(console: Console, json: bool) -> int:
                 "answers": one.answers,
                 "tokens": one.tokens,
                 "held_back": one.held_back,
+                "from_chats": one.chats,
                 "bytes": one.size,
                 "drafts": [str(path) for path in one.drafts],
                 "problem": one.problem,
@@ -252,7 +297,8 @@ def _list(console: Console, json: bool) -> int:
         return 0
     if not found:
         console.notice(
-            "Nothing was recorded. `localspec distill PROMPTS` records a model's answers."
+            "Nothing was recorded. `localspec distill PROMPTS` records a model's answers, and so "
+            "does the chat after /record on."
         )
         return 0
     rows = [
@@ -261,13 +307,14 @@ def _list(console: Console, json: bool) -> int:
             f"{one.answers:,}",
             f"{one.tokens:,}",
             f"{one.held_back:,}",
+            f"{one.chats:,}",
             gigabytes(one.size),
             printable(str(one.folder), 4096),
         )
         for one in found
     ]
-    header = ("NAME", "ANSWERS", "TOKENS", "HELD BACK", "SIZE", "FOLDER")
-    console.answer(table(header, rows, right=("ANSWERS", "TOKENS", "HELD BACK", "SIZE")))
+    counts = ("ANSWERS", "TOKENS", "HELD BACK", "FROM CHATS", "SIZE")
+    console.answer(table(("NAME", *counts, "FOLDER"), rows, right=counts))
     for one in found:
         if one.problem is not None:
             console.say(f"localspec: {one.problem}")
@@ -277,13 +324,18 @@ def _list(console: Console, json: bool) -> int:
 
 
 def _forget(console: Console, names: Sequence[str], json: bool) -> int:
-    from localspec.distill import folders
+    from localspec.distill import chats, folders
 
-    gone = folders.forget(list(names))
+    gone = folders.forget([name for name in names if name != HISTORY])
+    answers = chats.forget() if HISTORY in names else 0
     if json:
-        console.answer(json_format.dumps({"forgotten": [one.name for one in gone]}) + "\n")
+        forgotten = {"forgotten": [one.name for one in gone], "from_chats": answers}
+        console.answer(json_format.dumps(forgotten) + "\n")
         return 0
-    console.say(f"Forgotten: {', '.join(one.name for one in gone)}.")
+    if HISTORY in names:
+        console.say(f"Forgotten: {answers:,} answers that were recorded while chatting.")
+    if gone:
+        console.say(f"Forgotten: {', '.join(one.name for one in gone)}.")
     for path in (path for one in gone for path in one.drafts):
         console.notice(f"{path} was trained on it, and stays. Delete the file to be rid of it.")
     return 0

@@ -61,6 +61,13 @@ TRAINING = {
     "epochs": _training(
         int, "--epochs", metavar="N", help="How often each answer is seen. Default 4."
     ),
+    "rounds": _training(
+        int,
+        "--rounds",
+        metavar="N",
+        help="Before each of the last N epochs the draft goes on by itself where the target had "
+        "begun, the target reads that, and half of the epoch is on it. Default 0.",
+    ),
     "batch": _training(int, "--batch", metavar="N", help="Tokens of a step. Default 2048."),
     "rate": _training(
         float,
@@ -102,6 +109,7 @@ RECORDED = {
         list[str],
         "--forget",
         metavar="NAME",
-        help="Remove what was recorded under a name that --list shows. Repeatable.",
+        help="Remove what was recorded under a name that --list shows; 'history' is all that was "
+        "recorded while chatting. Repeatable.",
     ),
 }

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
@@ -45,8 +46,8 @@ CALIBRATION = {
 }
 
 
-# It judges this machine; RPC servers are others.
-@o.takes(o.without(MODEL, "rpc"), DRAFT_MODEL, CALIBRATION)
+# It judges this machine; RPC servers are others. And it judges files, which adapters leave alone.
+@o.takes(o.without(MODEL, "rpc", "lora"), o.without(DRAFT_MODEL, "lora_draft"), CALIBRATION)
 def doctor(
     context: typer.Context,
     *,
@@ -105,6 +106,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.pairing.rules import judge_files
     from localspec.text import printable
 
+    crashes.watch()
     library.on_abort(console.last_words)
     console.progress("looking at the files")
     options = models.options

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
@@ -126,6 +127,7 @@ def _examined(context: typer.Context, console: Console, suite: str, stop: Event)
         ways[rule] = replace(opening.drafting, rule=rule)
     if opening.options.exact and len(ways) > 1:
         raise UsageError("--exact excludes --beside: lossy rules are not exact. Leave out one.")
+    crashes.watch()
     library.on_abort(console.last_words)
     if suite == "humaneval" and not programs.network_is_off():
         console.notice("Programs of the model are run with the network on: 'unshare' cannot.")

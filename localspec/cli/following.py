@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from localspec.cli import crashes
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.output import Console
 from localspec.cli.worker import EngineJob, Failed, Own, ProgressNote, Stopping
@@ -27,6 +28,7 @@ def follow(
     Raises:
         Whatever made the job fail, and what `handle` raises; the job is over then as well.
     """
+    crashes.watch()
     with on_interrupt(job.cancel, restore.encode()):
         try:
             for event in job.events():

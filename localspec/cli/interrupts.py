@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
+from localspec.cli import crashes
 from localspec.errors import Cancelled
 
 
@@ -33,6 +34,7 @@ def on_interrupt(stop: Callable[[], None], restore: bytes = b"") -> Iterator[Non
             with suppress(OSError):
                 os.write(2, b"\n" if os.isatty(2) else b"")
             # The worker may be anywhere in native code. Everything printed was flushed.
+            crashes.release()
             os._exit(Cancelled.exit_code)
         stop()
 

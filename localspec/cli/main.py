@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
 from localspec.cli.bench import bench
 from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
@@ -127,6 +128,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             console.finish()
         except Exception as error:
             return console.error(error)
+        finally:
+            crashes.over()
     return code
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from localspec import ModelOptions
 from localspec.cli.options import default, in_panel
 from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KV_TYPES
@@ -76,9 +78,25 @@ MODEL = {
         help="Have llama.cpp RPC servers compute the layers of the model, not of its draft model. "
         "Repeatable.",
     ),
+    "lora": _model(
+        list[str],
+        "--lora",
+        metavar="FILE[:SCALE]",
+        help="A LoRA adapter of the model (GGUF), and how much of it is added. Default 1. "
+        "Repeatable.",
+    ),
 }
 """The model, and where and how it runs."""
 
+PROJECTOR = {
+    "mmproj": _model(
+        Path,
+        "--mmproj",
+        metavar="FILE",
+        help="The projector (GGUF) through which the model sees images.",
+    ),
+}
+"""For verbs that show it some."""
 
 DRAFT_MODEL = {
     "draft": _draft(
@@ -101,6 +119,13 @@ DRAFT_MODEL = {
         "--draft-gpu-layers",
         metavar="N",
         help="Layers of the draft model to offload, -1 for all. Default as for the model.",
+    ),
+    "lora_draft": _draft(
+        list[str],
+        "--lora-draft",
+        metavar="FILE[:SCALE]",
+        help="A LoRA adapter of the draft model that -d names; it has none of the model's. "
+        "Repeatable.",
     ),
     "requantize_draft": _draft(
         bool,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from time import perf_counter
 from typing import NoReturn, TextIO
 
+from localspec.cli import crashes
 from localspec.errors import Cancelled, LocalspecError, describe
 from localspec.text import harmless
 
@@ -155,7 +156,9 @@ class Console:
 
     def last_words(self, error: BaseException) -> NoReturn:
         """End the process here and now, with that error: for `localspec.llama.library.on_abort`."""
-        os._exit(self.error(error))
+        code = self.error(error)
+        crashes.release()
+        os._exit(code)
 
     def progress(self, text: str, *, at_once: bool = False) -> None:
         """Show what is going on, in one line that comes and goes."""

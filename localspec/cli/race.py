@@ -118,6 +118,8 @@ def race(
     said = dict(context.params)
     if said["scale"] is not None and (said["model"] or said["draft"]):
         raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
+    if said["scale"] is not None and (said["lora"] or said["lora_draft"]):
+        raise UsageError("--scale excludes --lora and --lora-draft. Leave out one of them.")
     if said["temperature"] is None:
         said["temperature"] = 0.0
     try:

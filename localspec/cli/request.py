@@ -87,6 +87,7 @@ class Request:
     grammar: str | None
     json_schema: str | None
     session: Path | None = None
+    images: tuple[bytes, ...] = ()
 
 
 def read_request(said: Mapping[str, Any]) -> Request:
@@ -112,9 +113,39 @@ def read_request(said: Mapping[str, Any]) -> Request:
         grammar=prompt.read_grammar(said["grammar"]),
         json_schema=prompt.read_json_schema(said["json_schema"]),
         session=said.get("session"),
+        images=_images(said),
         # Last, so that whatever else is wrong is told before standard input is waited for.
         prompt=prompt.read_prompt(said["prompt"], prompt.standard_input()),
     )
+
+
+def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
+    """The images that are to be shown.
+
+    Raises:
+        UsageError: one cannot be read, or there is nothing that could show it.
+    """
+    files = [Path(file).expanduser() for file in said.get("images") or ()]
+    if not files:
+        return ()
+    if said["mmproj"] is None:
+        raise UsageError("--image takes the model's projector. Name it with --mmproj FILE.")
+    if said["raw"]:
+        raise UsageError("--raw leaves no place for --image. Leave out one of them.")
+    if said.get("session") is not None:
+        raise UsageError("A session keeps text alone. Leave out --session, or --image.")
+    from localspec.llama.pictures import require_image
+
+    found = []
+    for file in files:
+        try:
+            found.append(file.read_bytes())
+        except OSError as error:
+            raise UsageError(
+                f"The image {file} cannot be read: {error.strerror or error}. Check the path."
+            ) from None
+        require_image(found[-1])
+    return tuple(found)
 
 
 def read_models(said: Mapping[str, Any]) -> Models:
@@ -181,6 +212,8 @@ def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> Models:
             kv_type_k=settings.kv_type,
             kv_type_v=settings.kv_type,
             rpc=tuple(said.get("rpc") or ()) or None,
+            lora=tuple(said.get("lora") or ()) or None,
+            lora_draft=tuple(said.get("lora_draft") or ()) or None,
             # Not for verbs that measure, whose prompts are to be decoded.
             prompt_cache=_bytes(settings.prompt_cache) if "prompt_cache" in said else None,
         ),

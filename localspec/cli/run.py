@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,7 +11,7 @@ import typer
 from localspec.cli import options as o
 from localspec.cli.answer_options import ANSWER, SAMPLING
 from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console, OutputLost, ReaderGone
 from localspec.cli.session_options import SESSION
 from localspec.errors import Cancelled, UsageError
@@ -27,6 +28,7 @@ Examples:
   git diff | localspec run -n 200 --stats "Describe this change."
   localspec run "Invent a person." --json-schema @person.json --json
   localspec run -m model.gguf -d draft.gguf --temp 0 < prompt.txt
+  localspec run -m model.gguf --mmproj mmproj.gguf --image fox.jpg "What is this?"
   localspec run --session fox.session "And what did the fox do then?" -n 80"""
 
 
@@ -39,6 +41,15 @@ Prompt = Annotated[
         "between them; '-' or no prompt takes that text alone.",
     ),
 ]
+IMAGES = {
+    "images": o.in_panel("Answer")(
+        list[Path],
+        "--image",
+        metavar="FILE",
+        help="An image (PNG, JPEG, GIF, BMP) that goes before the prompt; takes --mmproj. "
+        "Repeatable.",
+    ),
+}
 _output = o.in_panel(o.OUTPUT)
 OUTPUT = {
     "stats": _output(bool, "--stats", help="All figures as a table on standard error."),
@@ -47,7 +58,7 @@ OUTPUT = {
 }
 
 
-@o.takes(ANSWER, MODEL, DRAFT_MODEL, DRAFTING, SAMPLING, SESSION, OUTPUT)
+@o.takes(ANSWER, IMAGES, MODEL, PROJECTOR, DRAFT_MODEL, DRAFTING, SAMPLING, SESSION, OUTPUT)
 def run(
     context: typer.Context,
     prompt: Prompt = None,

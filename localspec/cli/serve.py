@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from localspec import ModelOptions
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.answer_options import SAMPLING
 from localspec.cli.drafting_options import DRAFTING
-from localspec.cli.model_options import DRAFT_MODEL, MODEL
+from localspec.cli.model_options import DRAFT_MODEL, MODEL, PROJECTOR
 from localspec.cli.output import Console
 from localspec.cli.session_options import SESSION
 from localspec.errors import Cancelled, LocalspecError, UsageError
@@ -153,8 +154,20 @@ PARALLEL = {
 }
 
 
+_BODY_WITH_IMAGES = 64 << 20
+"""Most bytes of a request where images come in requests."""
+
+
 @o.takes(
-    MODELS, o.without(MODEL, "model"), DRAFT_MODEL, SERVER, PARALLEL, SESSION, DRAFTING, SAMPLING
+    MODELS,
+    o.without(MODEL, "model"),
+    PROJECTOR,
+    DRAFT_MODEL,
+    SERVER,
+    PARALLEL,
+    SESSION,
+    DRAFTING,
+    SAMPLING,
 )
 def serve(
     context: typer.Context,
@@ -200,6 +213,7 @@ def serve(
         for notice in engine.notices:
             console.notice(notice)
 
+    crashes.watch()
     try:
         whole = run_server(
             options,
@@ -217,16 +231,13 @@ def serve(
 
 def _check_kept(said: dict[str, Any]) -> None:
     """Refuse what cannot be kept of conversations."""
-    several = (said["parallel"] or 1) > 1
-    if said["session"] is not None and several:
+    if said["session"] is not None and said["mmproj"] is not None:
+        raise UsageError("A session keeps text alone. Leave out --session, or --mmproj.")
+    if said["session"] is not None and (said["parallel"] or 1) > 1:
         raise UsageError(
             "--session keeps what one conversation at a time leaves in the caches, and with "
-            "--parallel several are answered at once. Leave out one of them."
-        )
-    if said["prompt_cache"] is not None and several:
-        raise UsageError(
-            "--prompt-cache is for one answer at a time. Leave it out, as --parallel keeps texts "
-            "of earlier answers in memory, or leave out --parallel."
+            "--parallel several are answered at once. Leave out one of them, or give "
+            "--prompt-cache SIZE, which keeps them all."
         )
     if said["session"] is not None and len(said["models"] or ()) > 1:
         raise UsageError("A session goes with one model. Give one -m, or leave out --session.")
@@ -243,6 +254,10 @@ def _names(said: dict[str, Any], models: int) -> list[tuple[str, ...]]:
         raise UsageError("Two models have one name. Give each its own --alias.")
     if models > 1 and said["draft"] not in (None, "auto", "none", "self"):
         raise UsageError("A draft model goes with one model. Give several models -d auto, or none.")
+    if models > 1 and said["lora"]:
+        raise UsageError("An adapter fits one model. Give one -m, or leave out --lora.")
+    if models > 1 and said["mmproj"]:
+        raise UsageError("A projector fits one model. Give one -m, or leave out --mmproj.")
     return [*names, *[()] * (models - len(names))]
 
 
@@ -322,6 +337,10 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
         path = resolution.find(opening.model, offline=opening.offline).path
         if not embeds_alone(path):
             return opening.load(progress)
+        if opening.options.adapters:
+            raise UsageError(
+                f"{path.name} makes embeddings alone, and takes no adapter. Leave out --lora."
+            )
         if session:
             raise UsageError(
                 f"{path.name} makes embeddings alone, and has no conversation. Leave out --session."
@@ -352,6 +371,8 @@ def _options(said: dict[str, object]) -> ServerOptions:
             values[name] = tuple(values[name])  # type: ignore[arg-type]
     if "slot_save_path" in values:
         values["slot_save_path"] = Path(str(values["slot_save_path"]))
+    if said["mmproj"] is not None:
+        values["body"] = _BODY_WITH_IMAGES
     if "api_key" not in values and os.environ.get(KEY_VARIABLE):
         values["api_key"] = os.environ[KEY_VARIABLE]
     return ServerOptions(**values)  # type: ignore[arg-type]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from localspec.cli import crashes
 from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
@@ -109,6 +110,7 @@ def _examined(context: typer.Context, console: Console, models: Models, stop: Ev
     from localspec.verify import effort
     from localspec.verify.examination import begun, examine
 
+    crashes.watch()
     library.on_abort(console.last_words)
     said = context.params
     chosen = effort.QUICK if said["quick"] else effort.USUAL
@@ -154,7 +156,9 @@ def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int
     elif models.draft != "none":
         draft = find_draft(models.draft, target, models.options, offline=models.offline).path
     machine = this_machine(models.options.fixed_threads or library.default_threads())
-    differences = compare(found, machine, target, draft)
+    options = models.options
+    adapters = {"lora": options.adapters, "lora_draft": options.draft_adapters}
+    differences = compare(found, machine, target, draft, adapters)
     about = all(one.same for one in differences if one.decides)
     if json:
         console.answer(

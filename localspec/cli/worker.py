@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 from time import sleep
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream
 from localspec.cli.request import OpeningOptions, Request, uses_model
@@ -158,7 +158,7 @@ class EngineJob(ABC, Generic[Own]):
     def _stream(
         self,
         engine: Engine,
-        prompt: str | list[dict[str, str]],
+        prompt: str | list[dict[str, Any]],
         progress: Callable[[int, int], None] | None,
     ) -> Stream:
         """The answer that was asked for, of this engine."""
@@ -185,7 +185,7 @@ class EngineJob(ABC, Generic[Own]):
             notices=(*engine.notices, *notices, *self._drafting_notices(engine, stats)),
         )
 
-    def _prompt(self, engine: Engine) -> tuple[str | list[dict[str, str]], list[str]]:
+    def _prompt(self, engine: Engine) -> tuple[str | list[dict[str, Any]], list[str]]:
         """What to stream, and what to tell about it."""
         request = self._request
         if request.raw:
@@ -197,8 +197,13 @@ class EngineJob(ABC, Generic[Own]):
                     f"{name} has no chat template that --system could go into. "
                     "Leave it out, or begin the prompt with that text."
                 )
+            if request.images:
+                raise UsageError(f"{name} has no chat template that --image could go into.")
             return request.prompt, [f"{name} has no chat template; the prompt is passed as it is."]
-        messages = [{"role": "user", "content": request.prompt}]
+        messages: list[dict[str, Any]] = [{"role": "user", "content": request.prompt}]
+        if request.images:
+            shown = [{"type": "image", "image": image} for image in request.images]
+            messages[0]["content"] = [*shown, {"type": "text", "text": request.prompt}]
         if request.system is not None:
             messages.insert(0, {"role": "system", "content": request.system})
         return messages, []

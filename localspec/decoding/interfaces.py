@@ -89,13 +89,17 @@ class PassRequest(NamedTuple):
         context: the committed tokens, a view that grows with the answer: read it at once.
         tree: what to verify behind them.
         hidden: layers whose hidden rows are wanted beside the logits: i for the input of layer i,
-            the number of layers for the state after the last norm.
+            the number of layers for the state after the last norm, NEXTN for what the model's own
+            MTP layers read.
     """
 
     context: Sequence[int]
     tree: TokenTree
     hidden: tuple[int, ...] = ()
 
+
+NEXTN = 1 << 30
+"""Stands for a layer: the state that MTP (next-n) layers read, with each token's."""
 
 NO_ROWS: Mapping[int, Rows] = MappingProxyType({})
 

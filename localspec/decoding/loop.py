@@ -109,8 +109,11 @@ NOTHING = Draft(TokenTree())
 
 def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
     """Hidden rows behind the committed text and each accepted node, and those before them."""
-    taken = [0, *(node + 1 for node in path)]
-    found = {layer: rows[taken] for layer, rows in result.hidden.items()}
+    if path:
+        taken = [0, *(node + 1 for node in path)]
+        found = {layer: rows[taken] for layer, rows in result.hidden.items()}
+    else:
+        found = {layer: rows[:1] for layer, rows in result.hidden.items()}
     for layer, before in result.before.items():
         found[layer] = np.concatenate((before, found[layer]))
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -13,11 +13,12 @@ from localspec.distill.making import Making, making
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import Question, Recorder
 from localspec.distill.request import Notice, Request
+from localspec.distill.rounds import Rounds
 from localspec.distill.run import Plan, Point, Run
 from localspec.distill.torch_room import device, torch_package
-from localspec.distill.trace import Header, Trace, bytes_of
-from localspec.distill.weights import Trained
-from localspec.errors import LocalspecError, TraceError, UsageError
+from localspec.distill.trace import Trace, bytes_of
+from localspec.distill.weights import Trained, Weights
+from localspec.errors import TraceError, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity
 from localspec.llama.options import ModelOptions
@@ -28,8 +29,6 @@ SEATS = 24
 """Answers at once: a pass over so many tokens costs a few plain ones."""
 CONTEXT = 640
 """Tokens of prompt and answer. Longer ones would be few among those that are trained on."""
-PATIENCE = 5.0
-"""Seconds to wait for another process that records answers of the same target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,13 +69,9 @@ def record(request: Request, say: Callable[[int], None], notice: Notice) -> tupl
         context = min(CONTEXT, model.trained_context)
         options = replace(options, context=context)
         vocabulary = model.vocabulary
-        header = Header(
-            request.target.name,
-            content_identity(request.target),
-            vocabulary.fingerprint(),
-            vocabulary.size,
-        )
-        trace = opened.enter_context(_recording(request.target, header))
+        header = folders.header_of(request.target, vocabulary)
+        folder = folders.folder_of(request.target, header.identity)
+        trace = opened.enter_context(folders.recording(folder, header))
         if trace.damaged:
             notice(f"{trace.damaged} answers in {trace.path} are damaged, and are passed over.")
         _require_room(trace, request.most)
@@ -144,7 +139,13 @@ def distill(request: Request, say: training.Say, notice: Notice) -> Distilled:
         if run.finished_with(plan) and path.exists():
             return Distilled(path, made, tuple(run.curve()), new=False)
         run = run.begun(plan)
-        values, point = training.train(run, trace, made.begun, made.learner, say)
+
+        def own_texts(epoch: int, weights: Callable[[], Weights]) -> Trace:
+            told = Trained(identity, 0.0, f"{path.stem}, unfinished")
+            write = lambda draft: made.write(draft, weights(), told)  # noqa: E731
+            return Rounds(run.folder, run.plan, trace, request.target, write, notice).texts(epoch)
+
+        values, point = training.train(run, trace, made.begun, made.learner, say, own_texts)
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
         run.finish()
     return Distilled(path, made, tuple(run.curve()))
@@ -166,6 +167,7 @@ def _plan(request: Request, made: Making, trace: Trace) -> Plan:
         threads=request.threads,
         device=device(request.device).type,
         longest=longest,
+        rounds=request.rounds,
     )
 
 
@@ -179,33 +181,3 @@ def _require_room(trace: Trace, most: int | None) -> None:
             f"{gigabytes(free)}. Make room, ask for fewer --tokens, or set LOCALSPEC_HOME to a "
             "folder that has it."
         )
-
-
-@contextmanager
-def _recording(target: Path, header: Header) -> Iterator[Trace]:
-    """The target's trace, with this process alone to write it."""
-    try:
-        from filelock import FileLock, Timeout
-    except ImportError:
-        raise UsageError(
-            "Recording needs the package filelock. Install it with pip install 'localspec[train]'."
-        ) from None
-    folder = folders.folder_of(target, header.identity)
-    try:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with (
-            FileLock(folder / ".lock", timeout=PATIENCE),
-            Trace(folder / folders.TRACE, header) as t,
-        ):
-            yield t
-    except Timeout:
-        raise TraceError(
-            f"Another localspec records answers of {target.name}. Try again when it is done."
-        ) from None
-    except LocalspecError:
-        raise
-    except OSError as error:
-        raise TraceError(
-            f"Nothing can be kept in {folder}: {error.strerror or error}. Make room, or check its "
-            "permissions, and run the command again."
-        ) from None

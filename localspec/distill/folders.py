@@ -12,15 +12,24 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from localspec import paths
-from localspec.distill.trace import Trace
+from localspec.distill.trace import Header, Trace
 from localspec.errors import LocalspecError, TraceError, UsageError
 from localspec.hub.places import drafts_folder
+from localspec.identity import content_identity
 
-TRACE = "trace"
+if TYPE_CHECKING:
+    from localspec.llama.vocabulary import Vocabulary
+
+TRACE, RUN = "trace", "run-"
+PATIENCE = 5.0
+"""Seconds to wait for another process that records answers of the same target."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +43,7 @@ class Recorded:
         answers, tokens, held_back: recorded answers, their tokens, and those of them that are held
             back from training.
         size: bytes of trace and runs.
+        chats: those of the answers that were given in chats.
         drafts: finished drafts; they are models, and stay when the trace is forgotten.
         problem: why the trace cannot be read, None where it can.
     """
@@ -46,6 +56,7 @@ class Recorded:
     held_back: int
     size: int
     drafts: tuple[Path, ...]
+    chats: int = 0
     problem: str | None = None
 
 
@@ -62,6 +73,58 @@ def folder_of(target: Path, identity: str) -> Path:
 def drafts_of(target: Path, identity: str) -> Path:
     """Of a target's finished drafts; it need not exist."""
     return drafts_folder() / _name(target, identity)
+
+
+def header_of(target: Path, vocabulary: Vocabulary) -> Header:
+    """What the trace of a target's answers says of it."""
+    identity, tokens = content_identity(target), vocabulary.fingerprint()
+    return Header(target.name, identity, tokens, vocabulary.size)
+
+
+@contextmanager
+def recording(
+    folder: Path, header: Header | None = None, *, patience: float = PATIENCE
+) -> Iterator[Trace]:
+    """The trace in a target's folder, with this process alone to write it.
+
+    Args:
+        header: see `Trace`.
+        patience: seconds to wait for another process.
+
+    Raises:
+        TraceError: another process writes it, or the disk refuses.
+        UsageError: filelock is not installed.
+    """
+    locks = lock_package()
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with locks.FileLock(folder / ".lock", timeout=patience), Trace(folder / TRACE, header) as t:
+            yield t
+    except locks.Timeout:
+        raise TraceError(
+            f"Another localspec records what is kept in {folder}. Try again when it is done."
+        ) from None
+    except LocalspecError:
+        raise
+    except OSError as error:
+        raise TraceError(
+            f"Nothing can be kept in {folder}: {error.strerror or error}. Make room, or check its "
+            "permissions, and try again."
+        ) from None
+
+
+def lock_package() -> Any:
+    """The library that keeps other processes out.
+
+    Raises:
+        UsageError: it is not installed.
+    """
+    try:
+        return import_module("filelock")
+    except ImportError:
+        raise UsageError(
+            "Recording needs the package filelock. Install it with pip install 'localspec[train]'."
+        ) from None
 
 
 def recorded() -> Iterator[Recorded]:
@@ -85,11 +148,13 @@ def recorded() -> Iterator[Recorded]:
                     held,
                     size,
                     drafts,
+                    len(trace.chats),
                 )
         except FileNotFoundError:
             yield Recorded(folder.name, folder, folder.name, 0, 0, 0, size, drafts)
         except LocalspecError as error:
-            yield Recorded(folder.name, folder, folder.name, 0, 0, 0, size, drafts, str(error))
+            problem = str(error)
+            yield Recorded(folder.name, folder, folder.name, 0, 0, 0, size, drafts, problem=problem)
 
 
 def forget(names: list[str]) -> list[Recorded]:
@@ -107,15 +172,29 @@ def forget(names: list[str]) -> list[Recorded]:
                 "names."
             )
     gone = [there[name] for name in dict.fromkeys(names)]
+    for one in gone:
+        _remove(one.folder)
+    return gone
+
+
+def forget_runs(folder: Path) -> None:
+    """Remove what trainings of a target have left; finished drafts are elsewhere.
+
+    Raises:
+        TraceError: the disk refuses.
+    """
+    for run in folder.glob(f"{RUN}*"):
+        _remove(run)
+
+
+def _remove(folder: Path) -> None:
     try:
-        for one in gone:
-            shutil.rmtree(one.folder)
+        shutil.rmtree(folder)
     except OSError as error:
         raise TraceError(
             f"{error.filename} cannot be removed: {error.strerror}. Check its permissions, and try "
             "again."
         ) from None
-    return gone
 
 
 def _name(target: Path, identity: str) -> str:

@@ -14,9 +14,9 @@ from localspec.distill.torch_room import torch_package
 
 Tensor = Any
 Tensors = Mapping[str, Tensor]
-UNROLLED = 2
+UNROLLED = 4
 """Passes of an EAGLE-3 head over its own states, so that it is trained on what it will read (Li et
-al. 2025, section 3.2)."""
+al. 2025, section 3.2). It is right as deep as that, and hardly ever beyond."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -114,14 +114,14 @@ def in_pieces(
     torch = torch_package()
     count, size = len(states), max(1, PIECE // len(matrix))
     measured, gradients = Measured(), []
-    for start in range(0, count, size):
+    for start in range(0, max(1, count), size):  # without any place the gradients are zeros
         here = slice(start, start + size)
         piece = states[here].detach().requires_grad_(backward)
         part = Wanted(*(getattr(wanted, name)[here] for name in ("said", "ids", "log_p", "rest")))
         with torch.set_grad_enabled(backward):
             loss, found = distance(piece @ matrix.T, part, hard)
             if backward:
-                (loss / count).backward()
+                (loss / max(1, count)).backward()
                 gradients.append(piece.grad)
         measured.add(found)
     return (torch.cat(gradients) if backward else None), measured

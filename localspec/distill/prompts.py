@@ -77,7 +77,7 @@ def questions(
                 tokens = tokenize(prompt)
             else:
                 chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
-                tokens = builder.rendered(builder.text(chat))
+                tokens = list(builder.rendered(builder.text(chat)))
             if tokens:
                 yield Question(tuple(tokens), turn)
 

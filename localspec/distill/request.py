@@ -34,8 +34,8 @@ class Request:
         most: tokens after which nothing more is recorded.
         begun_from: a draft to tune, None for a new one.
         shape: of a new one, "192x3x512"; None chooses.
-        epochs, batch, rate, hard, seed, threads, device: see `run.Plan`; `rate` None takes what
-            suits.
+        epochs, batch, rate, hard, seed, threads, device, rounds: see `run.Plan`; `rate` None takes
+            what suits.
         kind: how the matrices are written, "Q8_0" or "F16".
         out: where, None for the folder in which `-d auto` looks.
     """
@@ -57,6 +57,7 @@ class Request:
     seed: int = 0
     threads: int = 1
     device: str = "auto"
+    rounds: int = 0
     kind: str = Q8_0
     out: Path | None = None
 

@@ -3,6 +3,7 @@
     run.json          the plan: fixed with the first step, so that whoever goes on does the same
     checkpoint.npz    step, weights, and the optimizer's two means of each; replaced as a whole
     curve.jsonl       a line for each measurement
+    round-N           texts of the draft's own for epoch N: see `localspec.distill.rounds`
 
 All that a step depends on is in plan, checkpoint and trace. So a training that is killed goes on
 from its last checkpoint and ends with the weights of one that never was.
@@ -26,6 +27,7 @@ from localspec.files import remove_abandoned, replacing, write_atomically
 from localspec.identity import fingerprint
 
 PLAN, CHECKPOINT, CURVE, DONE = "run.json", "checkpoint.npz", "curve.jsonl", "done"
+ROUND = "round-"
 Array = npt.NDArray[Any]
 
 
@@ -43,6 +45,7 @@ class Plan:
             highest learning rate; the share of the cross entropy in the loss; of order and weights.
         threads, device: sums are added in another order on others, so the last bits are others.
         longest: tokens of prompt and answer; the prompt loses its beginning.
+        rounds: of the epochs so many, the last ones, are half on texts of the draft's own.
     """
 
     kind: str
@@ -58,12 +61,15 @@ class Plan:
     threads: int
     device: str
     longest: int
+    rounds: int = 0
 
     @property
     def asked(self) -> str:
         """A name for what was asked for, hexadecimal: without what the trace decides."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
+        if not self.rounds:  # as it was named before there were any
+            del facts["rounds"]
         return fingerprint(facts)[:12]
 
 
@@ -92,6 +98,8 @@ class Point:
         step, tokens, seconds: so far; tokens are those of answers, each time they are seen.
         loss: of training since the point before, nats a token; None before the first step.
         held_loss, agreement, acceptance: on held-back answers; see `localspec.distill.losses`.
+        depths: the agreement of each token that a head says ahead, the nearest first; its mean is
+            `agreement`. Empty for a draft.
     """
 
     step: int
@@ -101,6 +109,7 @@ class Point:
     held_loss: float
     agreement: float
     acceptance: float
+    depths: tuple[float, ...] = ()
 
 
 class Run:
@@ -132,13 +141,12 @@ class Run:
         Raises:
             TraceError: the disk refuses.
         """
-        with _written(self.folder):
+        with written(self.folder):
             if (self.folder / PLAN).exists() and not (self.folder / DONE).exists():
                 remove_abandoned(self.folder)
                 return self
             run = Run(self.folder, plan)
-            for name in (CHECKPOINT, CURVE, PLAN, DONE):
-                (self.folder / name).unlink(missing_ok=True)
+            self._remove(CHECKPOINT, CURVE, PLAN, DONE)
             write_atomically(self.folder / PLAN, json.dumps(asdict(plan)), private=True)
         return run
 
@@ -174,7 +182,7 @@ class Run:
         numbers = {"step": np.int64(state.step), "seconds": np.float64(state.seconds)}
         path = self.folder / CHECKPOINT
         with (
-            _written(self.folder),
+            written(self.folder),
             replacing(path, private=True) as partial,
             partial.open("wb") as file,
         ):
@@ -182,7 +190,7 @@ class Run:
 
     def note(self, point: Point) -> None:
         """Add to the curve."""
-        with _written(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
+        with written(self.folder), (self.folder / CURVE).open("a", encoding="utf-8") as file:
             file.write(json.dumps(asdict(point)) + "\n")
 
     def curve(self) -> list[Point]:
@@ -194,17 +202,23 @@ class Run:
             return []
         for line in lines:
             try:
-                point = Point(**json.loads(line))
-            except (ValueError, TypeError):
+                said = json.loads(line)
+                point = Point(**{**said, "depths": tuple(said.get("depths", ()))})
+            except (ValueError, TypeError, AttributeError):
                 continue  # a process was killed over it
             found[point.step] = point
         return [found[step] for step in sorted(found)]
 
     def finish(self) -> None:
         """Say that there is nothing left to do; what only going on needs is removed."""
-        with _written(self.folder):
+        with written(self.folder):
             (self.folder / DONE).touch()
-            (self.folder / CHECKPOINT).unlink(missing_ok=True)
+            self._remove(CHECKPOINT)
+
+    def _remove(self, *names: str) -> None:
+        """These files, and the draft's own texts."""
+        for path in (*(self.folder / name for name in names), *self.folder.glob(f"{ROUND}*")):
+            path.unlink(missing_ok=True)
 
 
 def _read_plan(path: Path) -> Plan | None:
@@ -215,8 +229,8 @@ def _read_plan(path: Path) -> Plan | None:
 
 
 @contextmanager
-def _written(folder: Path) -> Iterator[None]:
-    """Turns failures of the disk into a sentence."""
+def written(folder: Path) -> Iterator[None]:
+    """Turns failures of the disk to keep a training into a sentence."""
     try:
         yield
     except OSError as error:

@@ -21,21 +21,22 @@ import json
 import os
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import TraceError
-from localspec.files import write_atomically
+from localspec.files import replacing, write_atomically
 
 MAGIC = b"localspec-trace1"
 TOP_K = 32
-HELD_BACK, GIVEN = 1, 2
-"""Flags: kept from training, to measure with; a text that was given, not an answer."""
+HELD_BACK, GIVEN, CHAT = 1, 2, 4
+"""Flags: kept from training, to measure with; a text that was given, not an answer; an answer that
+was given in a chat."""
 _LENGTHS, _FACTS = struct.Struct("<II"), struct.Struct("<B16sII")
 
 Array = npt.NDArray[Any]
@@ -75,7 +76,7 @@ class Record:
         ids: int [answer, k].
         log_p: float32 [answer, k].
         rest: float32 [answer].
-        held_back, given: see HELD_BACK, GIVEN.
+        held_back, given, chat: see HELD_BACK, GIVEN, CHAT.
     """
 
     key: bytes
@@ -86,6 +87,18 @@ class Record:
     rest: Array
     held_back: bool
     given: bool = False
+    chat: bool = False
+
+
+class _Place(NamedTuple):
+    """Where a record stands: its body, the numbers of its tokens, and what it is."""
+
+    at: int
+    length: int
+    prompt: int
+    answer: int
+    flags: int
+    key: bytes
 
 
 class Trace:
@@ -109,7 +122,7 @@ class Trace:
         self.path = path
         self.damaged = 0
         self.keys: set[bytes] = set()
-        self._places: list[tuple[int, int, int, int, int]] = []
+        self._places: list[_Place] = []
         try:
             if header is not None and not path.exists():
                 _begin(path, header)
@@ -145,17 +158,26 @@ class Trace:
 
     def tokens(self, *, held_back: bool) -> int:
         """Of all answers of one part."""
-        return sum(n for _, _, n, _, flags in self._places if bool(flags & HELD_BACK) == held_back)
+        return sum(self._places[n].answer for n in self.numbers(held_back=held_back))
 
     def numbers(self, *, held_back: bool) -> list[int]:
         """Records of one part."""
-        flagged = enumerate(place[4] for place in self._places)
-        return [i for i, flags in flagged if bool(flags & HELD_BACK) == held_back]
+        return [
+            i for i, each in enumerate(self._places) if bool(each.flags & HELD_BACK) == held_back
+        ]
+
+    @property
+    def chats(self) -> dict[bytes, bool]:
+        """Keys of the answers that were given in chats, in their order, and whether they are held
+        back."""
+        return {
+            each.key: bool(each.flags & HELD_BACK) for each in self._places if each.flags & CHAT
+        }
 
     def lengths(self, number: int) -> tuple[int, int]:
         """Prompt and answer tokens of a record."""
-        _, prompt, answer, _, _ = self._places[number]
-        return prompt, answer
+        place = self._places[number]
+        return place.prompt, place.answer
 
     def record(self, number: int) -> Record:
         """One of them.
@@ -163,13 +185,16 @@ class Trace:
         Raises:
             TraceError: it cannot be read.
         """
-        at, prompt, answer, length, flags = self._places[number]
+        place = self._places[number]
+        body = self._body(place)
+        return _decoded(body, self.header, place.prompt, place.answer, place.flags)
+
+    def _body(self, place: _Place) -> bytes:
         try:
-            self._file.seek(at)
-            body = self._file.read(length)
+            self._file.seek(place.at)
+            return self._file.read(place.length)
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror}.") from None
-        return _decoded(body, self.header, prompt, answer, flags)
 
     def records(self, *, held_back: bool) -> Iterator[Record]:
         """All of one part, in their order."""
@@ -181,9 +206,9 @@ class Trace:
         Raises:
             TraceError: the disk is full, or refuses; what was there stays.
         """
-        flags = HELD_BACK * record.held_back | GIVEN * record.given
+        flags = HELD_BACK * record.held_back | GIVEN * record.given | CHAT * record.chat
         body = _encoded(record, self.header, flags)
-        data = _LENGTHS.pack(len(body), zlib.crc32(body)) + body
+        data = _framed(body)
         try:
             self._file.seek(self._end)
             self._file.write(data)
@@ -191,7 +216,8 @@ class Trace:
         except OSError as error:
             raise _unwritten(self.path, error) from None
         counts = len(record.prompt), len(record.answer)
-        self._places.append((self._end + _LENGTHS.size, *counts, len(body), flags))
+        place = _Place(self._end + _LENGTHS.size, len(body), *counts, flags, record.key)
+        self._places.append(place)
         self._end += len(data)
         self.keys.add(record.key)
 
@@ -199,6 +225,25 @@ class Trace:
         """Have the disk keep what was appended."""
         try:
             os.fsync(self._file.fileno())
+        except OSError as error:
+            raise _unwritten(self.path, error) from None
+
+    def without(self, keys: Collection[bytes]) -> None:
+        """Replace the file with one that lacks these records; this trace is not to be used after.
+
+        Raises:
+            TraceError: the disk refuses; then it is as it was.
+        """
+        try:
+            with replacing(self.path, private=True) as partial, partial.open("wb") as file:
+                file.write(_told(self.header))
+                for place in self._places:
+                    if place.key not in keys:
+                        file.write(_framed(self._body(place)))
+                file.flush()
+                os.fsync(file.fileno())
+                file.close()
+                self.close()  # Windows replaces no file that is open
         except OSError as error:
             raise _unwritten(self.path, error) from None
 
@@ -226,7 +271,8 @@ class Trace:
             body = self._file.read(length)
             if zlib.crc32(body) == checksum:
                 flags, key, prompt, answer = _FACTS.unpack_from(body)
-                self._places.append((at + _LENGTHS.size, prompt, answer, length, flags))
+                place = _Place(at + _LENGTHS.size, length, prompt, answer, flags, key)
+                self._places.append(place)
                 self.keys.add(key)
             else:
                 self.damaged += 1
@@ -242,8 +288,16 @@ def bytes_of(header: Header, prompt: int, answer: int) -> int:
 
 
 def _begin(path: Path, header: Header) -> None:
+    write_atomically(path, _told(header), private=True)
+
+
+def _told(header: Header) -> bytes:
     told = json.dumps(asdict(header)).encode()
-    write_atomically(path, MAGIC + struct.pack("<I", len(told)) + told, private=True)
+    return MAGIC + struct.pack("<I", len(told)) + told
+
+
+def _framed(body: bytes) -> bytes:
+    return _LENGTHS.pack(len(body), zlib.crc32(body)) + body
 
 
 def _encoded(record: Record, header: Header, flags: int) -> bytes:
@@ -284,6 +338,7 @@ def _decoded(body: bytes, header: Header, prompt: int, answer: int, flags: int) 
         rest,
         bool(flags & HELD_BACK),
         bool(flags & GIVEN),
+        bool(flags & CHAT),
     )
 
 

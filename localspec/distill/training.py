@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,10 +28,13 @@ from localspec.text import gigabytes
 BETAS, EPSILON, DECAY, CLIP = (0.9, 0.95), 1e-8, 0.01, 1.0
 WARM_UP, LAST = 0.03, 0.1
 """Shares: of the steps until the learning rate is reached, and of it that is left at the end."""
-MEASURED = 6000
-"""Tokens of held-back answers that are looked at; a share of 0.6 is then known to ± 0.013."""
+MEASURED, LEAST = 6000, 1000
+"""Tokens of held-back answers that are looked at, and of a short training; a share of 0.6 is then
+known to ± 0.013, or 0.03."""
 POINTS = 24
 """Measurements in a training, besides the first."""
+PART = 5
+"""Tokens that are trained on for one that is measured with, at least, but for LEAST."""
 PAUSE, SHARE = 30.0, 50.0
 """Seconds between checkpoints, and at least so many times what writing one takes."""
 Tensor = Any
@@ -56,6 +60,7 @@ class Progress:
 
 
 Say = Callable[[Progress], None]
+OwnTexts = Callable[[int, Callable[[], Weights]], Trace]
 MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
 
@@ -95,19 +100,27 @@ def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: 
     if not lengths or not trace.numbers(held_back=True):
         raise UsageError(
             f"Only {len(trace)} answers were recorded, too few to train on and measure with. Give "
-            "more prompts (files with a prompt a line, or JSONL), --history, or --text."
+            "more prompts (files with a prompt a line, or JSONL), --history, or --text, or chat on "
+            "with /record on."
         )
     return sum(len(batches.epoch(lengths, plan_tokens, seed, n)) for n in range(epochs))
 
 
 def train(
-    run: Run, trace: Trace, begun: Callable[[], Weights], learner: MakesLearner, say: Say
+    run: Run,
+    trace: Trace,
+    begun: Callable[[], Weights],
+    learner: MakesLearner,
+    say: Say,
+    own_texts: OwnTexts,
 ) -> tuple[Weights, Point]:
     """Do what is left of a run.
 
     Args:
         begun: gives the weights that it begins with.
         learner: gives what is trained, from a function that puts arrays where it is trained.
+        own_texts: gives the texts of its own that a draft with these weights is trained on in an
+            epoch; asked where the plan has rounds.
 
     Returns:
         The weights, and what was measured of them.
@@ -116,7 +129,21 @@ def train(
         UsageError: no torch, no such device.
         TraceError: the disk refuses; the last checkpoint stays.
     """
-    return _Training(run, trace, begun, learner, say).finished()
+    return _Training(run, trace, begun, learner, say, own_texts).finished()
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    """Texts of the draft's own, in batches; every second step is on one of them."""
+
+    texts: list[Record]
+    batches: list[list[int]]
+
+    def records(self, place: int) -> list[Record] | None:
+        """Of a step of the epoch, counted from 0; None where it is on the target's answers."""
+        if place % 2 == 0 or not self.batches:
+            return None
+        return [self.texts[n] for n in self.batches[place // 2 % len(self.batches)]]
 
 
 class _Training:
@@ -127,9 +154,11 @@ class _Training:
         begun: Callable[[], Weights],
         learner: MakesLearner,
         say: Say,
+        own_texts: OwnTexts,
     ) -> None:
         self._torch = torch = torch_room.torch_package()
         self._run, self._trace, self._say, plan = run, trace, say, run.plan
+        self._own_texts = own_texts
         self._plan: Plan = plan
         self._device = torch_room.device(plan.device)
         torch.set_num_threads(plan.threads)
@@ -155,13 +184,21 @@ class _Training:
         every = max(1, plan.steps // POINTS)
         cost, seen, done_here = 0.0, 0, 0
         for number in range(plan.epochs):
-            for batch in batches.epoch(self._lengths, plan.tokens, plan.seed, number):
+            own: _Own | None = None
+            order = batches.epoch(self._lengths, plan.tokens, plan.seed, number)
+            for place, batch in enumerate(order):
                 if seen == self._step == 0 and self._point is None:
                     self._measure(0, None)
                 seen += 1
                 if seen <= self._step:
                     continue
-                recent.add(self._do(seen, [self._numbers[i] for i in batch]))
+                if own is None and number >= plan.epochs - plan.rounds:
+                    own = self._round(number)
+                records = None if own is None else own.records(place)
+                if records is None:
+                    recent.add(self._do(seen, self._records(batch), plan.hard))
+                else:  # what was said there is not the target's word
+                    recent.add(self._do(seen, records, 0.0))
                 self._step, done_here = seen, done_here + 1
                 if seen % every == 0 or seen == plan.steps:
                     self._measure(seen, recent.mean_loss)
@@ -178,14 +215,25 @@ class _Training:
         point = self._measure(self._step, None) if self._point is None else self._point
         return self._numpy(self._weights), point
 
-    def _do(self, step: int, numbers: Sequence[int]) -> Measured:
+    def _records(self, batch: Sequence[int]) -> list[Record]:
+        return [self._trace.record(self._numbers[i]) for i in batch]
+
+    def _round(self, epoch: int) -> _Own:
+        """The draft's own texts for an epoch, which begins here unless they are there already."""
+        self._keep()
+        with self._own_texts(epoch, lambda: self._numpy(self._weights)) as trace:
+            texts = [trace.record(n) for n in range(len(trace))]
+            lengths = _lengths(trace, range(len(trace)), self._plan.longest)
+        return _Own(texts, batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch))
+
+    def _do(self, step: int, records: Sequence[Record], hard: float) -> Measured:
         torch = self._torch
-        batch = self._batch([self._trace.record(n) for n in numbers])
+        batch = self._batch(records)
         measured = Measured()
         states, gradients = [], []
         for output in self._learner.outputs(self._weights, batch):
             gradient, found = losses.in_pieces(
-                output.states, output.matrix, output.wanted, self._plan.hard, backward=True
+                output.states, output.matrix, output.wanted, hard, backward=True
             )
             measured.add(found)
             states.append(output.states)
@@ -224,14 +272,15 @@ class _Training:
 
     def _measure(self, step: int, loss: float | None) -> Point:
         """On held-back answers; the weights stay."""
-        found = Measured()
+        found, depths = Measured(), defaultdict[int, Measured](Measured)
         with self._torch.no_grad():
             for batch in self._held:
-                for output in self._learner.outputs(self._weights, batch):
+                for depth, output in enumerate(self._learner.outputs(self._weights, batch)):
                     _, measured = losses.in_pieces(
                         output.states, output.matrix, output.wanted, self._plan.hard, backward=False
                     )
                     found.add(measured)
+                    depths[depth].add(measured)
         self._point = point = Point(
             step,
             self._tokens(step),
@@ -240,6 +289,7 @@ class _Training:
             round(found.mean_loss, 4),
             round(found.agreement, 4),
             round(found.acceptance, 4),
+            tuple(round(each.agreement, 4) for each in depths.values()) if len(depths) > 1 else (),
         )
         self._run.note(point)
         return point
@@ -260,11 +310,13 @@ class _Training:
 
     def _measured_with(self) -> list[Batch]:
         """Held-back answers in batches, the same ones every time."""
+        whole = self._tokens(self._plan.steps)
+        most = min(MEASURED, max(LEAST, whole // (PART * POINTS)))
         numbers = [n for n in self._trace.numbers(held_back=True) if n < self._plan.records]
         found: list[int] = []
         count = 0
         for number in numbers:
-            if count >= MEASURED:
+            if count >= most:
                 break
             found.append(number)
             count += self._trace.lengths(number)[1]

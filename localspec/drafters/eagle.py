@@ -1,6 +1,7 @@
-"""A trained EAGLE-3 head as a source: it drafts from what the target made of the text.
+"""A trained head as a source: it drafts from what the target made of the text.
 
-Li et al. 2025. It is asked as a draft model is, with the same trees (EAGLE-2: Li et al. 2024); what
+An EAGLE-3 head (Li et al. 2025), or an MTP layer that the target was trained with (DeepSeek-V3,
+section 2.2). It is asked as a draft model is, with the same trees (EAGLE-2: Li et al. 2024); what
 differs is that it reads hidden states of the target, which come with every pass of that, and that
 accepted tokens are read again with those in place of its own guesses at them.
 """
@@ -19,7 +20,8 @@ from localspec.drafters.model import DraftModelSource
 
 
 class StateCache(BranchingCache, Protocol):
-    """The cache of a head; `localspec.llama.eagle_cache.EagleCache` is one.
+    """The cache of a head: `localspec.llama.eagle_cache.EagleCache`, and for MTP layers
+    `localspec.llama.mtp_cache.MtpCache`.
 
     Attributes:
         watch, beside: see there.
@@ -65,14 +67,17 @@ class Head(DraftModel):
         cache: of the head.
         layers: of the target, whose inputs it reads.
         vocabulary: tokens of the target.
+        source: the name of what it serves.
     """
 
-    source = "eagle"
     # The state of a token that it did not propose is known when the one before was read.
     reads_along = False
 
-    def __init__(self, cache: StateCache, layers: Sequence[int], vocabulary: int) -> None:
+    def __init__(
+        self, cache: StateCache, layers: Sequence[int], vocabulary: int, source: str = "eagle"
+    ) -> None:
         super().__init__(cache, vocabulary)
+        self.source = source
         self.cache: StateCache = cache
         self.layers = tuple(layers)
         self._at_prompt = False
@@ -96,7 +101,8 @@ class Head(DraftModel):
         """Hidden rows of the latest tokens, see `localspec.decoding.interfaces.Source.committed`;
         a prompt is read at once."""
         held = len(self.cache.tokens)
-        self.cache.feed(context, np.concatenate([hidden[i] for i in self.layers], axis=1))
+        rows = [hidden[i] for i in self.layers]
+        self.cache.feed(context, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1))
         if len(self.cache.tokens) != held:
             self._agreed = 0
         missing = context[len(self.cache.tokens) : -1]
@@ -117,7 +123,7 @@ class Head(DraftModel):
         return self.cache.look(context, count) if count > 0 else None
 
 
-class EagleSource(DraftModelSource):
+class HeadSource(DraftModelSource):
     """Implements `localspec.decoding.auto_sources.ModelSource`.
 
     Args:
@@ -126,7 +132,7 @@ class EagleSource(DraftModelSource):
     """
 
     def __init__(self, head: Head, *, greedy: bool = False) -> None:
-        super().__init__(head, name="eagle", greedy=greedy)
+        super().__init__(head, name=head.source, greedy=greedy)
         self._head = head
         self.hidden = tuple(sorted(head.layers))
 

@@ -68,7 +68,9 @@ class Parts:
         if registered.needs_model and self.model is None:
             return "needs a draft model. Give one with --draft."
         if registered.needs_head and self.head_source != registered.needs_head:
-            return f"needs a trained head ({registered.needs_head}). Give its file with --draft."
+            own = ", or self for MTP layers of the model's own" * (registered.needs_head == "mtp")
+            file = f"Give its file with --draft{own}."
+            return f"needs a trained head ({registered.needs_head}). {file}"
         if registered.needs_datastore and (self.datastore is None or not self.datastore.now.tokens):
             return (
                 "has nothing to look up: nothing was learned for this model's vocabulary. "
@@ -128,12 +130,12 @@ def _model(parts: Parts) -> Source:
     return DraftModelSource(parts.model, greedy=parts.greedy, reader=parts.reader)
 
 
-def _eagle(parts: Parts) -> Source:
-    from localspec.drafters.eagle import EagleSource
+def _head(parts: Parts) -> Source:
+    from localspec.drafters.eagle import HeadSource
 
     assert parts.head is not None
-    assert parts.head.source == "eagle"
-    return EagleSource(cast("Head", parts.head), greedy=parts.greedy)
+    assert parts.head.source in ("eagle", "mtp")
+    return HeadSource(cast("Head", parts.head), greedy=parts.greedy)
 
 
 def _medusa(parts: Parts) -> Source:
@@ -177,7 +179,10 @@ REGISTRY: dict[str, Registration] = {
     ),
     "model": Registration(_model, "asks the draft model", needs_model=True),
     "eagle": Registration(
-        _eagle, "asks a trained head that reads the model's hidden states", needs_head="eagle"
+        _head, "asks a trained head that reads the model's hidden states", needs_head="eagle"
+    ),
+    "mtp": Registration(
+        _head, "asks the layer that the model was trained with to predict ahead", needs_head="mtp"
     ),
     "medusa": Registration(
         _medusa, "asks trained heads, one for each of the next tokens", needs_head="medusa"

@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
 from localspec.gguf.file import GGUFFile, Skipped
+from localspec.gguf.mtp import is_mtp_alone
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
 from localspec.llama.options import HEADS
@@ -93,6 +94,8 @@ def why_not(file: GGUFFile) -> str | None:
         what = "It does not say what architecture it has"
     elif architecture in HEADS:
         what = f"It is a trained head ({architecture}), which drafts for its own target only"
+    elif is_mtp_alone(file):
+        what = "It has the MTP layers of a model alone, which draft for that only"
     elif architecture not in KNOWN:
         what = (
             f"The architecture {printable(architecture, 40)} is not known to the llama.cpp here; "

@@ -14,9 +14,15 @@ import numpy.typing as npt
 
 from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
 from localspec.gguf.file import GGUFFile, TensorInfo
+from localspec.gguf.mtp import is_mtp_alone
 from localspec.gguf.reader import read_gguf
 
-EAGLE3, MEDUSA = "eagle3", "medusa"
+EAGLE3, MEDUSA, MTP = "eagle3", "medusa", "mtp"
+NOT_READ = {
+    "dflash": "DFlash or DSpark",
+    "gemma4-assistant": "Gemma 4 assistant",
+}
+"""Architectures of heads that the llama.cpp here opens, and localspec does not draft with."""
 _AGAIN = "Download it again, or convert it again with llama.cpp's convert_hf_to_gguf.py."
 
 
@@ -74,12 +80,32 @@ class EagleHead:
             )
 
 
-def is_head(path: Path) -> bool:
-    """Whether a file is a trained head that can draft here; False where it cannot be read."""
+def head_kind(path: Path) -> str | None:
+    """What kind of trained head a file is: EAGLE3, MEDUSA, MTP, one of NOT_READ; None where it is
+    none, or cannot be read."""
     try:
-        return read_gguf(path, tensors=False).architecture in (EAGLE3, MEDUSA)
+        file = read_gguf(path, tensors=False)
+        if file.architecture in (EAGLE3, MEDUSA, *NOT_READ):
+            return file.architecture
+        if file.own_integer("nextn_predict_layers") and is_mtp_alone(read_gguf(path)):
+            return MTP
     except LocalspecError:
-        return False
+        pass
+    return None
+
+
+def is_head(path: Path) -> bool:
+    """Whether a file is a trained head; False where it cannot be read."""
+    return head_kind(path) is not None
+
+
+def not_read(path: Path, kind: str) -> ModelInvalid:
+    """Why a head of NOT_READ does not draft here."""
+    return ModelInvalid(
+        f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), with which localspec does "
+        "not draft, though llama.cpp can compute it. Choose an EAGLE-3 head, a model with MTP "
+        "layers, or a draft model, or leave it out with --draft none."
+    )
 
 
 def require_no_head(path: Path) -> None:

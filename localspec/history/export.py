@@ -53,6 +53,9 @@ def to_markdown(conversation: Conversation) -> str:
     for message in conversation.path():
         parts.append(f"## {_speaker(message)}")
         for attachment in message.attachments:
+            if attachment.image is not None:
+                parts.append(f"Attached: **{one_line(attachment.name)}**, an image")
+                continue
             end = "" if attachment.text.endswith("\n") else "\n"
             fence = fence_for(attachment.text)
             parts.append(

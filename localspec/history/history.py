@@ -32,6 +32,7 @@ T = TypeVar("T")
 _SHORT = 0.2
 """Seconds to wait for others where that was in vain the last time."""
 
+Forget = Callable[[Sequence[str]], object]
 # Inside the class, `list` is the method.
 Summaries = list[ConversationSummary]
 Hits = list[SearchHit]
@@ -278,10 +279,11 @@ class History:
             return self._drain()
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Remove conversations, from what was learned too; returns how many there were.
+        """Remove conversations, from what was learned and recorded too; returns how many there
+        were.
 
         Raises:
-            HistoryError: nothing could be removed from the file, or not from what was learned.
+            HistoryError: nothing could be removed from the file, or not from the others.
         """
         ids = tuple(ids)
         removed = 0
@@ -303,16 +305,16 @@ class History:
         return removed
 
     def _unlearn(self, ids: Sequence[str]) -> None:
-        if not learned.exist():
-            return
+        from localspec.distill import chats
         from localspec.retrieval.learning import forget_conversations
 
-        try:
-            forget_conversations(ids)
-        except LocalspecError as error:
-            raise HistoryError(
-                f"The conversations are removed, but not from what was learned: {error}"
-            ) from None
+        kept: list[tuple[str, Forget]] = [("recorded", chats.forget)]
+        if learned.exist():
+            kept.append(("learned", forget_conversations))
+        problems = [(how, trouble) for how, forget in kept if (trouble := _trouble(forget, ids))]
+        if problems:
+            where = " Nor ".join(f"from what was {how}: {trouble}" for how, trouble in problems)
+            raise HistoryError(f"The conversations are removed, but not {where}")
 
     def catch_up(self, *, now: bool = False) -> bool:
         """Try to write what waits in memory; True if nothing waits any more.
@@ -391,3 +393,12 @@ class History:
 
 class _StillWrong(Exception):
     """The file takes nothing yet."""
+
+
+def _trouble(forget: Forget, ids: Sequence[str]) -> str | None:
+    """Why conversations could not be forgotten, a sentence; None where they could."""
+    try:
+        forget(ids)
+    except LocalspecError as error:
+        return str(error)
+    return None

@@ -9,6 +9,7 @@ from typing import Any
 import llama_cpp
 import numpy as np
 
+from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 
 
@@ -102,6 +103,26 @@ class Batch:
         self._output[:n] = 1
         self._tree.n_tokens = n
         return self._tree
+
+
+class ImageBatch:
+    """A pass over rows that are no tokens', with logits for none.
+
+    Args:
+        rows: float32 [positions, width of the model's inputs].
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = np.ascontiguousarray(rows, np.float32)
+        self._output = np.zeros(len(rows), np.int8)
+
+    def slice(self, start: int, end: int) -> Any:
+        """A llama_batch of some of them behind sequence 0. Holds no longer than this object."""
+        return llama_cpp.llama_batch(
+            n_tokens=end - start,
+            embd=_pointer(self._rows[start:], ctypes.c_float),
+            logits=_pointer(self._output, ctypes.c_int8),
+        )
 
 
 def _pointer(array: np.ndarray[Any, Any], kind: Any) -> Any:

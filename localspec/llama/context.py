@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any
 
 from localspec.decoding.sampling import Rows
-from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import Cancelled, NativeError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch
+from localspec.llama.batch import Batch, ImageBatch
 from localspec.llama.context_params import (
     MAX_LEAVES,
     MAX_SNAPSHOT_DRAFT,
@@ -21,32 +20,16 @@ from localspec.llama.context_params import (
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
-from localspec.llama.options import LEAST_CHUNK, ModelOptions
+from localspec.llama.options import ModelOptions
+from localspec.llama.pictures import Part
 from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
-
-REST = LEAST_CHUNK - 1
-
-
-class PassWatch(Protocol):
-    """Whoever decides how passes run; see `Context.watch`."""
-
-    def chunk(self, context: int, most: int) -> int:
-        """Before each chunk of a long prompt, behind so many tokens: tokens that it may have,
-        LEAST_CHUNK … most, in multiples of LEAST_CHUNK."""
-        ...
-
-    def passed(self, tokens: int, context: int, seconds: float) -> None:
-        """A pass over so many tokens, behind so many, took so long."""
-        ...
+from localspec.llama.tree_passes import TreePasses
 
 
-class Context:
+class Context(TreePasses):
     """The cache of one sequence of tokens, and of a tree that is tried behind them.
-
-    A tree is decoded in one pass (`branch`, then `keep`), or grows level by level (`grow`, then
-    `settle`).
 
     Attributes:
         model: whose cache this is. It must outlive the context.
@@ -75,9 +58,9 @@ class Context:
                 context.
         """
         self.model = model
-        self.tokens: list[int] = []
+        self.tokens = []
         self.native_seconds = 0.0
-        self.watch: PassWatch | None = None
+        self.watch = None
         stop = ctypes.create_string_buffer(2) if flag is None else flag
         params = context_params(model, options, stop)
         wanted = f"{options.context or 'default'} tokens"
@@ -100,12 +83,11 @@ class Context:
         self.max_draft = MAX_TREE
         if model.recurrent:
             self.max_draft = self._snapshots or MAX_SNAPSHOT_DRAFT
-        # Tokens that the last pass left snapshots for; a snapshot serves once.
         self._undoable = 0
         self._saved = SavedStates(native.handle)
         self._sequences = Sequences(native.memory, self.max_leaves)
         self._grown = GrownTree()
-        self._leaves: tuple[list[list[int]], int] = [], 1  # of the tree that `branch` decoded last
+        self._leaves = [], 1
         self._batch = Batch(native.batch, self.max_leaves)
         self._hidden = HiddenStates(model, native.handle)
         self._gives_hidden = False  # whether it was ever asked to
@@ -142,8 +124,8 @@ class Context:
         self._native.set_threads(count)
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
-        """Have the passes from now on make hidden states, for `hidden`. Costs nothing where they do
-        so already, and a new reservation of buffers in the next pass where layers change.
+        """Have the passes from now on make hidden states, for `hidden`. Costs a new reservation of
+        buffers in the next pass where layers are wanted for the first time.
 
         Args:
             layers: 0 … `model.layers`, see `hidden`; empty for none.
@@ -175,172 +157,33 @@ class Context:
         were read for no logits since `gather_hidden`, in their order; empty without any."""
         return self._hidden.gathered()
 
-    def extend(
-        self,
-        tokens: Sequence[int],
-        outputs: int = 1,
-        progress: Callable[[int, int], None] | None = None,
-    ) -> Rows:
-        """Append tokens, in chunks.
-
-        Args:
-            tokens: at least one.
-            outputs: rows of logits wanted, for the last so many tokens; at most MAX_TREE + 1.
-            progress: called after each chunk with tokens done and tokens to do.
-
-        Returns:
-            float32 [outputs, vocabulary], a view that the next pass overwrites.
+    def show(self, part: Part) -> None:
+        """Append the positions of an image, which `tokens` then has by their ids.
 
         Raises:
             Cancelled: the chunks before are in the cache, this one is not.
-            NativeError: as `_decode`.
+            NativeError: as `_decode`, or the image is longer than a pass, which its model sees
+                whole.
         """
         if self._grown.tokens:
             self.settle()
-        total, start = len(tokens), 0
-        if total > LEAST_CHUNK:
-            # A short rest joins the last chunk: by itself it would cost more, and other bits.
-            while total - start > min(self._batch.capacity, (most := self._most()) + REST):
-                # The last chunk has to hold every token that gives a row.
-                size = min(most, total - start - outputs)
-                if size < 1:
-                    break
-                self._decode_chain(tokens[start : start + size], 0)
-                start += size
-                if progress is not None:
-                    progress(start, total)
-            tokens = tokens[start:] if start else tokens
-        rows = self._decode_chain(tokens, outputs)
-        if progress is not None:
-            progress(total, total)
-        return rows
-
-    def branch(self, pending: Sequence[int], tree: TokenTree) -> Rows:
-        """One pass over `pending` tokens, which join the cache, and a tree behind them.
-
-        Call `keep` next. Without branches the tree's tokens are simply appended; with branches,
-        each root-to-leaf path gets a sequence id, so that llama.cpp's own mask (same sequence, not
-        later) shows a node its ancestors and nothing else.
-
-        Returns:
-            float32 [1 + nodes, vocabulary]: after the last pending token, then after each node.
-        """
-        if tree.is_chain():
-            if self.restores:
-                self._saved.forget()
-                self._saved.save(len(self.tokens))
-            nodes = len(tree.tokens)
-            rows = self.extend([*pending, *tree.tokens], 1 + nodes)
-            del self.tokens[len(self.tokens) - nodes :]
-            return rows
-        if self._grown:
-            self.settle()
-        if len(pending) > 1:
-            self.extend(pending[:-1], 0)
-            pending = pending[-1:]
-        leaves = tree.leaf_numbers()
-        count = 1 + max(numbers[-1] for numbers in leaves)
-        self._leaves = leaves, count
-        held = len(self.tokens)
-        for leaf in range(1, count):
-            self._sequences.share(leaf, held)
-        rows = self._decode(self._batch.tree(pending, tree, held, leaves), 1 + len(tree))
-        self.tokens += pending
-        return rows
-
-    def keep(self, tree: TokenTree, path: Sequence[int]) -> None:
-        """Keep a path of the tree that `branch` decoded last, and drop its other nodes."""
-        held = len(self.tokens)
-        kept = held + len(path)
-        if tree.is_chain():
-            self.tokens += tree.tokens[: len(path)]
-            if len(path) < len(tree.tokens):
-                if self.recurrent:
-                    self.tokens += tree.tokens[len(path) :]
-                    self.truncate(kept)
-                else:
-                    self._sequences.cut(kept)
-            return
-        leaves, count = self._leaves
-        winner = leaves[path[-1]][0] if path else 0
-        self._sequences.keep(winner, held, kept, count)
-        self.tokens += [tree.tokens[node] for node in path]
-
-    def grow(
-        self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
-    ) -> Rows:
-        """Decode the next nodes of a draft tree behind `tokens`, all in one pass.
-
-        Nothing is decoded twice, so a tree may grow level by level, each level chosen from the
-        rows of the one before. `settle` ends it. So does any other pass and any cut, and so does a
-        pass that fails: then all of its nodes are dropped.
-
-        Args:
-            tokens: one for each new node, 1 … MAX_TREE. Nodes are numbered in the order they come,
-                over all calls, from 0.
-            parents: the node that each hangs from, of an earlier call, or ROOT.
-            pending: tokens that join `tokens` in the same pass, before the first nodes; these are
-                a chain then, or none.
-
-        Returns:
-            float32 [new nodes, vocabulary], a view that the next pass overwrites; with `pending`
-            one row more, the first one, after the last of those.
-
-        Raises:
-            ValueError: more branches than `max_leaves`, or no such parents.
-            Cancelled, NativeError: as `extend`.
-        """
-        grown, held, sequences = self._grown, len(self.tokens), self._sequences
-        known = len(grown)
-        if pending:
-            if known or list(parents) != list(range(ROOT, len(tokens) - 1)):
-                raise ValueError("pending tokens come before a tree that begins with a chain")
-            rows = self.extend([*pending, *tokens], 1 + len(tokens))
-            del self.tokens[len(self.tokens) - len(tokens) :]
-            for token, parent in zip(tokens, parents, strict=True):
-                grown.add(token, parent)
-            self._undoable = 0
-            return rows
-        if not 0 < len(tokens) == len(parents) <= MAX_TREE:
-            raise ValueError(f"{len(tokens)} nodes with {len(parents)} parents")
-        if not all(ROOT <= parent < known for parent in parents):
-            raise ValueError(f"a parent that was not decoded before: {list(parents)} of {known}")
-        if grown.leaves_with(parents) > self.max_leaves:
-            raise ValueError(f"more than {self.max_leaves} branches")
-        for token, parent in zip(tokens, parents, strict=True):
-            parted = grown.add(token, parent)
-            if parted is not None:
-                source, depth = parted
-                sequences.share(grown.leaves - 1, held)
-                sequences.copy(source, grown.leaves - 1, held, held + depth)
-        positions = [held + depth - 1 for depth in grown.depths[known:]]
-        batch = self._batch.nodes(tokens, positions, grown.sequences[known:])
-        rows = self._decode(batch, len(tokens))
-        self._undoable = 0
-        return rows
-
-    def settle(self, path: Sequence[int] = ()) -> None:
-        """End a tree that `grow` began: keep a path of nodes, from ROOT down, and drop the others.
-
-        The cache is then as if `extend` had read the path. A recurrent memory may lose more, as
-        in `truncate`.
-
-        Raises:
-            ValueError: no such path.
-        """
-        grown, held = self._grown, len(self.tokens)
-        if not grown.is_path(path):
-            raise ValueError(f"not a path from the root: {list(path)}")
-        if not grown:
-            return
-        self._grown = GrownTree()
-        if self.recurrent:  # a chain
-            self.tokens += grown.tokens
-            self.truncate(held + len(path))
-            return
-        winner = grown.sequences[path[-1]] if path else 0
-        self._sequences.keep(winner, held, held + len(path), grown.leaves)
-        self.tokens += [grown.tokens[node] for node in path]
+        ids, most = part.ids, self._batch.capacity
+        if not part.causal and len(ids) > most:
+            raise NativeError(
+                f"An image has {len(ids)} positions, which the model sees in one pass, and a pass "
+                f"has {most} at most. Leave it out."
+            )
+        batch = ImageBatch(part.rows())
+        if not part.causal:
+            self._native.see_all(all_of_a_pass=True)
+        try:
+            for start in range(0, len(ids), most):
+                end = min(start + most, len(ids))
+                self._decode(batch.slice(start, end), 0)
+                self.tokens += ids[start:end]
+        finally:
+            if not part.causal:
+                self._native.see_all(all_of_a_pass=False)
 
     def truncate(self, length: int) -> None:
         """Drop the tokens from `length` on, and a tree that was grown.
@@ -411,10 +254,10 @@ class Context:
         self._undoable = 0
         self._saved.forget()
 
-    def _most(self) -> int:
-        """Tokens of the next chunk at most."""
-        most = self._batch.capacity
-        return most if self.watch is None else self.watch.chunk(len(self.tokens), most)
+    def _before_draft(self) -> None:
+        if self.restores:
+            self._saved.forget()
+            self._saved.save(len(self.tokens))
 
     def _decode_chain(self, tokens: Sequence[int], outputs: int) -> Rows:
         if self._gives_hidden and self._hidden.final and 0 < outputs < len(tokens):

@@ -53,7 +53,8 @@ def context_params(
     params.n_threads = params.n_threads_batch = threads
     params.flash_attn_type = _FLASH[options.flash_attention]
     params.type_k = _element_type(options.kv_type_k)
-    params.type_v = _element_type(options.kv_type_v)
+    alike = options.exactly_on_a_processor and model.offloaded
+    params.type_v = _element_type(options.kv_type_k if alike else options.kv_type_v)
     params.kv_unified = True
     params.swa_full = True  # a sliding window could not be rolled back
     params.no_perf = True

@@ -23,13 +23,13 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.errors import Cancelled, NativeError
 from localspec.llama import library
-from localspec.llama.context import PassWatch
 from localspec.llama.context_params import MAX_LEAVES, context_params
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import GrownTree, Sequences
 from localspec.llama.state_batch import StateBatch
+from localspec.llama.tree_passes import PassWatch
 
 PIECE = 72
 """Most tokens of a pass. llama.cpp makes room for a row of logits for each of them."""
@@ -53,6 +53,7 @@ class EagleCache:
         capacity: tokens that it holds.
         native_seconds: seconds in native passes so far.
         watch: told about every pass; None for nobody.
+        width: numbers of a state.
         beside: caches of the same head for other answers, whose threads are as many.
     """
 
@@ -62,6 +63,7 @@ class EagleCache:
 
     def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
         self.model = model
+        self.width = self._state_width()
         self.tokens: list[int] = []
         self.native_seconds = 0.0
         self.watch: PassWatch | None = None
@@ -69,7 +71,7 @@ class EagleCache:
         stop = ctypes.create_string_buffer(2)
         params = context_params(model, options, stop)
         params.n_batch = params.n_ubatch = PIECE
-        params.ctx_other = target
+        self._configure(params, target)
         wanted = f"{options.context or 'default'} tokens"
         self._native = NativeContext(model, params, stop, wanted)
         self.capacity = min(self._native.cells, options.context or self._native.cells)
@@ -79,15 +81,23 @@ class EagleCache:
             self.close()
             raise
 
+    def _state_width(self) -> int:
+        """Numbers of a state."""
+        return self.model.width
+
+    def _configure(self, params: Any, target: Any) -> None:
+        """What the native context is asked for with, beside what any is."""
+        params.ctx_other = target
+
     def _set_up(self) -> None:
         """All that follows from the native context."""
-        model = self.model
+        width = self.width
         llama_cpp_ext.llama_set_embeddings_nextn(self._native.handle, True, True)
         self._sequences = Sequences(self._native.memory, self.max_leaves)
-        self._batch = StateBatch(model.width, PIECE)
-        self._states = np.empty((self.capacity, model.width), np.float32)  # by place; sparse memory
+        self._batch = StateBatch(width, PIECE)
+        self._states = np.empty((self.capacity, width), np.float32)  # by place; sparse memory
         self._queue: list[Rows] = []  # layers' inputs that no state is made of yet
-        self._own = np.zeros(model.width, np.float32)  # what the head made of the last pair
+        self._own = np.zeros(width, np.float32)  # what the head made of the last pair
         self._grown = GrownTree()
         self._nodes: list[npt.NDArray[np.float32]] = []  # the same, of each node of the tree
         self._forget()
@@ -179,6 +189,10 @@ class EagleCache:
             return
         inputs = np.ascontiguousarray(np.concatenate(self._queue), np.float32)
         self._queue.clear()
+        self._encode(inputs)
+
+    def _encode(self, inputs: Rows) -> None:
+        """Make the states of the next places of what the target gave there."""
         started = perf_counter()
         try:
             for first in range(0, len(inputs), PIECE):
@@ -317,7 +331,7 @@ class EagleCache:
             known = max(0, min(count, len(self._text) - place))
         if known and place + known > self._made:
             self._make_states()
-        states = np.empty((count, self.model.width), np.float32)
+        states = np.empty((count, self.width), np.float32)
         states[:known] = self._states[place : place + known] if known else 0.0
         states[known:] = self._own
         return states, known
@@ -359,7 +373,7 @@ class EagleCache:
                 "llama.cpp gave no states of the head. Run with -v to see its log, or leave the "
                 "head out with --draft none."
             )
-        rows: Rows = np.ctypeslib.as_array(found, (count, self.model.width)).copy()
+        rows: Rows = np.ctypeslib.as_array(found, (count, self.width)).copy()
         return rows
 
 

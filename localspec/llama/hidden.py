@@ -8,11 +8,13 @@ from typing import Any
 
 import llama_cpp
 import numpy as np
+from llama_cpp import llama_cpp_ext
 
-from localspec.decoding.interfaces import HIDDEN_BEFORE
+from localspec.decoding.interfaces import HIDDEN_BEFORE, NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.llama.model import Model
+from localspec.llama.options import NEXTN_GRAPHS
 
 TAPPED = frozenset(
     (
@@ -75,6 +77,20 @@ def require_final(model: Model) -> None:
         )
 
 
+def require_nextn(model: Model) -> None:
+    """Return if llama.cpp gives out the states that a model's MTP layers read.
+
+    Raises:
+        NativeError: it does not.
+    """
+    architecture = model.metadata.get("general.architecture", "unknown")
+    if architecture not in NEXTN_GRAPHS:
+        raise NativeError(
+            f"llama.cpp gives out no states for MTP layers of {model.path.name} (architecture "
+            f"{architecture}). Choose a draft model, or leave the layers out with --draft none."
+        )
+
+
 @cache
 def _function(name: str, result: Any, *arguments: Any) -> Any:
     """A function of the native library.
@@ -106,6 +122,7 @@ class HiddenStates:
         self._context = context
         self._layers: tuple[int, ...] = ()
         self._tapped: set[int] = set()
+        self._given: set[int] = set()  # that llama.cpp gives out, wanted or not
         self._on = False
         self._before: list[dict[int, Rows]] | None = None  # while they are gathered
         self.final = False
@@ -115,22 +132,31 @@ class HiddenStates:
         if layers == self._layers:
             return
         model = self._model
-        if not all(0 <= layer <= model.layers for layer in layers):
+        if not all(0 <= layer <= model.layers for layer in layers if layer != NEXTN):
             raise ValueError(f"layers {layers} of a model that has {model.layers}")
         taps = set(layers) - {model.layers}
         architecture = model.metadata.get("general.architecture", "unknown")
         final = model.layers in layers
-        if (taps and architecture not in TAPPED) or (final and architecture in NO_FINAL):
+        if NEXTN in layers:
+            require_nextn(model)
+        if (taps - {NEXTN} and architecture not in TAPPED) or (final and architecture in NO_FINAL):
             raise NativeError(
                 f"llama.cpp gives out no hidden states of {'layers' if taps else 'the last layer'} "
                 f"beside logits for {model.path.name} (architecture {architecture}). Choose a "
                 "drafter that needs none."
             )
-        if taps != self._tapped:
-            set_layer = _function(_SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool)
-            for layer in taps ^ self._tapped:
-                set_layer(self._context, layer, layer in taps)
-            self._tapped = taps
+        for layer in taps - self._given:
+            if layer == NEXTN:  # of every token, whether it is an output or not
+                llama_cpp_ext.llama_set_embeddings_nextn(self._context, True, False)
+            else:
+                set_layer = _function(
+                    _SET_LAYER, None, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_bool
+                )
+                set_layer(self._context, layer, True)
+        # They stay on: llama.cpp reserves its buffers anew for each change, which takes longer than
+        # many passes of a small model, and what it copies by itself takes next to nothing.
+        self._given |= taps
+        self._tapped = taps
         self._layers, self.final = layers, final
 
     def prepare(self, outputs: bool) -> None:
@@ -154,9 +180,12 @@ class HiddenStates:
         outputs or not; copies."""
         found: dict[int, Rows] = {}
         for layer in self._tapped:
-            get_layer = _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
-            address = get_layer(self._context, layer)
-            found[layer] = _copied(address, count, self._model.width, skip=first)
+            if layer == NEXTN:
+                address, width = _nextn_address(self._context), self._model.output_width
+            else:
+                get_layer = _function(_GET_LAYER, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_uint32)
+                address, width = get_layer(self._context, layer), self._model.width
+            found[layer] = _copied(address, count, width, skip=first)
         return found
 
     def gather(self) -> None:
@@ -192,11 +221,16 @@ _final_address = _function(
 )
 
 
+def _nextn_address(context: Any) -> int | None:
+    found = llama_cpp_ext.llama_get_embeddings_nextn(context)
+    return ctypes.cast(found, ctypes.c_void_p).value
+
+
 def _copied(address: int | None, rows: int, width: int, *, skip: int = 0) -> Rows:
     if not address:
         raise NativeError(
             "llama.cpp gave no hidden states for the last pass. Run with -v to see its log."
         )
     # Once a token and layer: the obvious way, over a pointer, takes ten times as long.
-    numbers = (ctypes.c_float * (rows * width)).from_address(address + 4 * skip * width)
-    return np.frombuffer(memoryview(numbers), np.float32).reshape(rows, width).copy()
+    numbers = ctypes.string_at(address + 4 * skip * width, 4 * rows * width)
+    return np.frombuffer(numbers, np.float32).reshape(rows, width)

@@ -15,6 +15,7 @@ import psutil
 
 from localspec.errors import NativeError, UsageError
 from localspec.llama import ggml, openmp
+from localspec.text import printable
 
 logger = logging.getLogger("localspec.llama")
 
@@ -23,6 +24,8 @@ openmp.restore()  # llama_cpp is loaded, and OpenMP with it
 # ggml_log_level of ggml.h; llama_cpp's own table is of an older version.
 _LEVELS = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}
 _CONTINUE = 5
+_LONGEST = 1000
+"""Characters of a complaint."""
 _complaints: deque[str] = deque(maxlen=8)
 _last_level = logging.DEBUG
 
@@ -51,6 +54,11 @@ def _take_log() -> None:
 _take_log()  # GPUs introduce themselves as soon as somebody asks for devices
 
 
+def take_log_of(set_log: Callable[[object, ctypes.c_void_p], object]) -> None:
+    """The same for another library, by its function that sets a callback."""
+    set_log(_log, ctypes.c_void_p(0))
+
+
 def start() -> None:
     """Initialise the backends, and take their log; harmless when repeated."""
     _take_log()
@@ -63,9 +71,11 @@ def forget_complaints() -> None:
 
 
 def complaint() -> str:
-    """The first error that llama.cpp logged since then; empty if it said nothing."""
+    """The first error that llama.cpp logged since then, on one line, as it may quote from a file;
+    empty if it said nothing."""
     # "function: error loading model: cause" reads better without the function.
-    return re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]) if _complaints else ""
+    first = re.sub(r"^\w+: (error loading model: )?", "", _complaints[0]) if _complaints else ""
+    return printable(first, _LONGEST)
 
 
 def on_abort(tell: Callable[[NativeError], object]) -> None:

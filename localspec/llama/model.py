@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import llama_cpp
 
 from localspec.errors import ModelInvalid, ModelNotFound, NativeError
 from localspec.llama import library
+from localspec.llama.adapters import Adapter
 from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
@@ -36,11 +37,13 @@ class Model:
         layers: how many it has.
         on_device: whether all of them, and the output, are on devices beside the CPU, where the
             count of threads makes no difference.
+        adapters: LoRA adapters that its passes have.
         width: numbers of a hidden state; `output_width` behind the output norm.
 
     Raises:
         ModelNotFound: no such file.
-        ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator.
+        ModelInvalid: not a GGUF, truncated, of an unknown architecture, or no text generator; an
+            adapter that llama.cpp refuses.
         NativeError: llama.cpp could not load it for another reason (memory).
     """
 
@@ -55,6 +58,8 @@ class Model:
         vocabulary_alone: bool = False,
         embeds_alone: bool = False,
         head: bool = False,
+        adapters: Sequence[Adapter] = (),
+        mtp: bool = False,
     ) -> None:
         """Open a file.
 
@@ -68,19 +73,28 @@ class Model:
             embeds_alone: whether it is one that was made for embeddings alone; else those are
                 refused.
             head: whether it is a trained head, which generates nothing by itself.
+            adapters: LoRA adapters that fit it (see `localspec.gguf.adapters`): llama.cpp aborts
+                over others.
+            mtp: with its MTP layers, see `localspec.gguf.mtp`.
         """
         self.path = path
+        self.adapters = tuple(adapters)
         self.handle: Any = None
+        self._adapting: list[Any] = []  # freed with the weights
         _check_file(path)
         library.start()
         if weight_buffers is None:
             weight_buffers = weight_buffers_work()
         try:
-            self.handle = self._load(options, progress, weight_buffers, cpu_alone, vocabulary_alone)
+            self.handle = self._load(
+                options, progress, weight_buffers, cpu_alone, vocabulary_alone, mtp
+            )
             self.metadata = self._read_metadata()
             if not (embeds_alone or head):
                 self._check_generates()
             self.vocabulary = Vocabulary(llama_cpp.llama_model_get_vocab(self.handle))
+            if not vocabulary_alone:
+                self._adapting = [self._adapter(one) for one in self.adapters]
         except BaseException:
             self.close()
             raise
@@ -91,7 +105,8 @@ class Model:
         self.layers: int = llama_cpp.llama_model_n_layer(self.handle)
         # llama.cpp counts the output as one more layer.
         kept = 0 <= options.gpu_layers <= self.layers
-        self.on_device = library.accelerated() and not kept and not cpu_alone
+        self.offloaded = library.accelerated() and options.gpu_layers != 0 and not cpu_alone
+        self.on_device = self.offloaded and not kept
         self.width: int = llama_cpp.llama_model_n_embd(self.handle)
         self.output_width: int = llama_cpp.llama_model_n_embd_out(self.handle)
         self.size: int = llama_cpp.llama_model_size(self.handle)
@@ -126,6 +141,7 @@ class Model:
         weight_buffers: bool,
         cpu_alone: bool,
         vocabulary_alone: bool,
+        mtp: bool,
     ) -> Any:
         raised: list[BaseException] = []
 
@@ -146,6 +162,7 @@ class Model:
         params.load_mode = _LOAD_MODES[options.mmap, options.mlock]
         params.use_extra_bufts = weight_buffers
         params.vocab_only = vocabulary_alone
+        params.load_mtp = mtp
         params.progress_callback = callback = llama_cpp.llama_progress_callback(report)
         library.forget_complaints()
         handle = llama_cpp.llama_model_load_from_file(str(self.path).encode(), params)
@@ -166,6 +183,27 @@ class Model:
                 "or of a newer format: download it again, or run with -v to see llama.cpp's log."
             )
         return handle
+
+    def adapt(self, context: Any) -> None:
+        """Have the passes of a llama_context of this model run with the adapters."""
+        count = len(self._adapting)
+        if not count:
+            return
+        handles = (llama_cpp.llama_adapter_lora_p_ctypes * count)(*self._adapting)
+        scales = (ctypes.c_float * count)(*(one.scale for one in self.adapters))
+        llama_cpp.llama_set_adapters_lora(context, handles, count, scales)
+
+    def _adapter(self, adapter: Adapter) -> Any:
+        """The llama_adapter_lora of a file."""
+        library.forget_complaints()
+        found = llama_cpp.llama_adapter_lora_init(self.handle, str(adapter.path).encode())
+        if not found:
+            cause = library.complaint() or "llama.cpp gave no reason"
+            raise ModelInvalid(
+                f"The adapter {adapter.path} cannot be used with {self.path.name}: {cause}. Name "
+                "the model that it was trained for, or leave the adapter out."
+            )
+        return found
 
     def _read_metadata(self) -> dict[str, str]:
         def text(get: Callable[..., int], index: int) -> str:

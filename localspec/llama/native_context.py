@@ -61,6 +61,7 @@ class NativeContext:
                 f"No context of {wanted} can be made for {model.path}: {cause}. "
                 "Ask for a shorter one with --ctx, or another KV type."
             )
+        model.adapt(self.handle)
         self.memory = llama_cpp.llama_get_memory(self.handle)
         if not self.memory:
             self.close()
@@ -89,6 +90,10 @@ class NativeContext:
     def set_threads(self, count: int) -> None:
         """Have the passes from now on run on so many threads, prompts' chunks as well."""
         llama_cpp.llama_set_n_threads(self.handle, count, count)
+
+    def see_all(self, *, all_of_a_pass: bool) -> None:
+        """Whether tokens of a pass see those behind them as well."""
+        llama_cpp.llama_set_causal_attn(self.handle, not all_of_a_pass)
 
     def length(self, sequence: int) -> int:
         """How many tokens a sequence has."""

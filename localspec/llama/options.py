@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 from localspec.errors import UsageError
+from localspec.llama.adapters import Adapter, Said, adapters
 
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
@@ -24,6 +27,17 @@ MOST_PARALLEL = 32
 
 HEADS = frozenset({"eagle3", "dflash", "gemma4-assistant", "medusa"})
 """Architectures of trained heads, which draft for their own target only."""
+
+ONE_NEXTN = frozenset(
+    """
+    bailingmoe3 cohere2moe deepseek2 deepseek32 glm-dsa glm4moe nemotron_h_moe qwen3next qwen35
+    qwen35moe
+    """.split()  # noqa: SIM905
+)
+"""Architectures whose MTP layer llama.cpp computes (LLM_GRAPH_TYPE_DECODER_MTP in src/models of the
+version that is pinned), if there is one; it asserts that there are no more."""
+NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
+"""These, and those that may have several. deepseek4 is left out: its states are not one row."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +60,12 @@ class ModelOptions:
         mlock: keep the weights from being swapped out.
         rpc: `host:port` of llama.cpp RPC servers that the target's layers are shared with, several
             in one string too, with commas. The draft model stays here. See `localspec.remote`.
+        lora: LoRA adapters of the target: one or several, each as `FILE`, `FILE:SCALE` or an
+            `Adapter`. What is measured and kept of a model is kept apart for each choice of them.
+        lora_draft: the same for the draft model, which has none of the target's. It takes a draft
+            model that is named: an adapter fits one model.
+        mmproj: the projector (GGUF) through which the target sees images. See
+            `localspec.llama.projector`.
         requantize_draft: on a CPU, use a Q4_0 copy of a draft model of eight bits or more where
             that is faster; it is made once and kept in the cache folder. Never changes an answer.
         cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
@@ -60,9 +80,9 @@ class ModelOptions:
         parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
             prompts are read a little faster, fewer, and the others wait less for each token.
         exact: answers are plain decoding's with the same options, token for token, sampled ones
-            with the same seed as well: a KV cache of one type becomes one of F16 keys and BF16
-            values, and drafts are only as long as passes round the same on this machine (see
-            `localspec.loading.same_bits`), accepted by rule "match".
+            with the same seed as well: on a processor, a KV cache of one type becomes one of F16
+            keys and BF16 values, and drafts are only as long as passes round the same on this
+            machine (see `localspec.loading.same_bits`), accepted by rule "match".
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -79,6 +99,9 @@ class ModelOptions:
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()
+    lora: Said | tuple[Said, ...] = ()
+    lora_draft: Said | tuple[Said, ...] = ()
+    mmproj: str | os.PathLike[str] | None = None
     requantize_draft: bool = True
     cross_vocabulary: str = "auto"
     batch: int = 512
@@ -89,6 +112,8 @@ class ModelOptions:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rpc", rpc_servers(self.rpc))
+        object.__setattr__(self, "lora", adapters(self.lora))
+        object.__setattr__(self, "lora_draft", adapters(self.lora_draft))
         if self.rpc and self.gpu_layers == 0:
             raise UsageError(
                 "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
@@ -164,9 +189,28 @@ class ModelOptions:
             object.__setattr__(self, "kv_type_v", "bf16")
 
     @property
+    def exactly_on_a_processor(self) -> bool:
+        """Whether the types of the KV cache are those that make its kernels round alike.
+
+        On a device they would not, and its attention may not have them: Vulkan's leaves BF16 beside
+        another type to the processor (`ggml_backend_vk_device_supports_op`).
+        """
+        return self.exact and (self.kv_type_k, self.kv_type_v) == ("f16", "bf16")
+
+    @property
     def fixed_threads(self) -> int | None:
         """The count that was asked for, None for "auto"."""
         return self.threads if isinstance(self.threads, int) else None
+
+    @property
+    def adapters(self) -> tuple[Adapter, ...]:
+        """The target's."""
+        return cast("tuple[Adapter, ...]", self.lora)
+
+    @property
+    def draft_adapters(self) -> tuple[Adapter, ...]:
+        """The draft model's."""
+        return cast("tuple[Adapter, ...]", self.lora_draft)
 
     def for_draft(self, context: int) -> ModelOptions:
         """The same for the draft model, whose cache holds as much as the target's."""
@@ -175,7 +219,11 @@ class ModelOptions:
             context=context,
             threads=self.draft_threads or self.threads,
             rpc=(),
+            lora=self.lora_draft,
+            lora_draft=(),
+            mmproj=None,
             exact=False,  # what it proposes decides nothing
+            kv_type_v="f16" if self.exactly_on_a_processor else self.kv_type_v,
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.tree import TokenTree
 from localspec.llama.context import Context
+from localspec.llama.pictures import Picture, seen
 
 
 class LlamaTarget:
@@ -18,6 +19,7 @@ class LlamaTarget:
         self._hidden: tuple[int, ...] = ()
         self.progress: Callable[[int, int], None] | None = None
         """Told about the chunks of a prompt, while it is set."""
+        self._pictures: Sequence[Picture] = ()
 
     @property
     def native_seconds(self) -> float:
@@ -42,12 +44,25 @@ class LlamaTarget:
         """What befell its passes since this was asked last, sentences for the user."""
         return self._context.told()
 
+    def look(self, pictures: Sequence[Picture]) -> None:
+        """From now on prompts have these pictures: the cache has them, and what it holds is
+        compared with a prompt, by their ids."""
+        self._pictures = pictures
+
+    def seen(self, prompt: Sequence[int]) -> Sequence[int]:
+        """A prompt as the cache has it."""
+        return seen(prompt, self._pictures)
+
     def reuse(self, prompt: Sequence[int]) -> int:
         """Keep what the cache shares with a new prompt; return how many tokens that is.
 
         At least one token of the prompt is left to decode, for its logits.
         """
-        self._context.truncate(min(self.holds_of(prompt), len(prompt) - 1))
+        kept = min(self.holds_of(prompt), len(prompt) - 1)
+        for picture in self._pictures:
+            if picture.start < kept < picture.end:  # a part of it may have been seen whole
+                kept = picture.start
+        self._context.truncate(kept)
         return len(self._context.tokens)
 
     @property
@@ -61,7 +76,7 @@ class LlamaTarget:
 
     def holds_of(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are in the cache."""
-        return shared_prefix(self._context.tokens, prompt)
+        return shared_prefix(self._context.tokens, self.seen(prompt))
 
     def forward(self, request: PassRequest) -> PassResult:
         context, tree = self._context, request.tree
@@ -71,6 +86,8 @@ class LlamaTarget:
             self._hidden = request.hidden
         if request.hidden:
             context.gather_hidden()
+        for picture in self._pictures:
+            self._read(request.context, picture)
         pending = request.context[len(context.tokens) :]
         if tree.tokens:
             rows = context.branch(pending, tree)
@@ -87,7 +104,15 @@ class LlamaTarget:
 
     def rollback(self, context: Sequence[int]) -> None:
         self._context.discard_branches()
-        self._context.truncate(shared_prefix(self._context.tokens, context))
+        self._context.truncate(shared_prefix(self._context.tokens, self.seen(context)))
+
+    def _read(self, prompt: Sequence[int], picture: Picture) -> None:
+        """Read a picture, and what is before it, where the cache does not hold it."""
+        held = len(self._context.tokens)
+        if held <= picture.start:
+            if held < picture.start:
+                self._context.extend(prompt[held : picture.start], 0, self.progress)
+            self._context.show(picture.part)
 
 
 def shared_prefix(a: Sequence[int], b: Sequence[int]) -> int:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from localspec.identity import file_identity, machine
+from localspec.identity import machine
+from localspec.llama.adapters import adapted_identity
 from localspec.llama.options import ModelOptions
 
 if TYPE_CHECKING:
@@ -18,11 +19,16 @@ def cost_identity(
 ) -> dict[str, Any]:
     """Everything that the cost of a pass depends on."""
     from localspec.llama import library
+    from localspec.llama.model import Model
 
     return {
         "machine": machine() | {"devices": library.devices()},
         "library": library.version(),
-        "models": [file_identity(model.path) for model in models if model is not None],
+        "models": [
+            adapted_identity(model.path, model.adapters if isinstance(model, Model) else ())
+            for model in models
+            if model is not None
+        ],
         "draft_threads": options.draft_threads,
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
         "kv": [options.kv_type_k, options.kv_type_v],

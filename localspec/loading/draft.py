@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from localspec import paths
 from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.gguf.adapters import require_fitting
 from localspec.gguf.description import require_undamaged
+from localspec.gguf.mtp import has_mtp
 from localspec.hub import resolution
-from localspec.llama.options import ModelOptions
+from localspec.llama.options import AUTO, ModelOptions
 from localspec.loading.places import open_cache
 
 if TYPE_CHECKING:
@@ -46,6 +48,18 @@ def choose_draft(target: Path, options: ModelOptions) -> Choice:
         accelerated=options.gpu_layers != 0 and library.accelerated(),
         device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
     )
+
+
+def takes_own_mtp(
+    target: Path, reference: str | os.PathLike[str] | None, options: ModelOptions
+) -> bool:
+    """Whether what was said about drafts means MTP layers that the target's own file has."""
+    if reference is None or options.rpc or options.draft_adapters or options.mmproj is not None:
+        return False
+    from localspec.self_draft.recipe import SELF
+
+    meant = reference in (AUTO, SELF) or Path(reference).resolve() == target.resolve()
+    return meant and has_mtp(target)
 
 
 class NamedDraft(NamedTuple):
@@ -130,10 +144,11 @@ def _draft_model(
     from localspec.llama.model import Model
 
     copy = requantized_draft.known_copy(path, options)
+    require_fitting(options.adapters, path)  # a copy has the same matrices
     with ExitStack() as opened:
         model = None if copy is None else _open_copy(copy, options, progress)
         if model is None:
-            model = Model(path, options, progress=progress)
+            model = Model(path, options, progress=progress, adapters=options.adapters)
         opened.callback(model.close)
         if options.cross_vocabulary == "off":
             target.vocabulary.require_shared_with(model.vocabulary)
@@ -156,7 +171,7 @@ def _open_copy(
 
     try:
         require_undamaged(copy)
-        return Model(copy, options, progress=progress)
+        return Model(copy, options, progress=progress, adapters=options.adapters)
     except (ModelInvalid, ModelNotFound) as error:
         requantized_draft.discard(copy, error)
     except NativeError as error:  # the memory, not the file

@@ -6,11 +6,13 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from localspec.decoding.interfaces import NEXTN
 from localspec.drafters.eagle import Head
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
-from localspec.errors import DraftMismatch
-from localspec.gguf.heads import MEDUSA, read_eagle
+from localspec.errors import DraftMismatch, UsageError
+from localspec.gguf.heads import EAGLE3, MEDUSA, MTP, NOT_READ, head_kind, not_read, read_eagle
 from localspec.gguf.medusa import read_medusa
+from localspec.gguf.mtp import read_mtp
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import ModelOptions
 
@@ -23,8 +25,11 @@ if TYPE_CHECKING:
 class OpenHead:
     """A head's weights, and the caches over them.
 
+    Args:
+        layers: of the target, whose inputs it reads; empty for MTP layers.
+
     Attributes:
-        model: the weights.
+        model: the weights; the target's own where it has MTP layers itself.
     """
 
     def __init__(
@@ -41,17 +46,21 @@ class OpenHead:
     def make(self) -> Head:
         """The head, with a cache for one answer."""
         from localspec.llama.eagle_cache import EagleCache
+        from localspec.llama.mtp_cache import MtpCache
 
-        cache = EagleCache(self.model, self._target.handle, self._room)
-        head = Head(cache, self._layers, self._target.model.vocabulary.size)
+        kind, source = (EagleCache, "eagle") if self._layers else (MtpCache, "mtp")
+        cache = kind(self.model, self._target.handle, self._room)
+        size = self._target.model.vocabulary.size
+        head = Head(cache, self._layers or (NEXTN,), size, source)
         self._made.append(head)
         return head
 
     def close(self) -> None:
-        """Free everything."""
+        """Free everything but the target."""
         for head in self._made:
             head.cache.close()
-        self.model.close()
+        if self.model is not self._target.model:
+            self.model.close()
 
 
 class OpenMedusa:
@@ -85,36 +94,58 @@ def open_head(
 
     Raises:
         DraftMismatch: it was made for another target, or this one gives no hidden states.
+        UsageError: an adapter for it.
         ModelInvalid, ModelNotFound, NativeError: it cannot be opened.
     """
-    from localspec.llama.hidden import require_taps
+    from localspec.llama.hidden import require_nextn, require_taps
     from localspec.llama.model import Model
 
+    kind = head_kind(path) or EAGLE3
+    if kind in NOT_READ:
+        raise not_read(path, kind)
     if options.rpc:
         raise DraftMismatch(
             f"{path.name} is a trained head, which reads the model's hidden states, and with --rpc "
             "these are on other machines. Leave out --rpc, or choose a draft model."
         )
-    if read_gguf(path, tensors=False).architecture == MEDUSA:
+    if options.draft_adapters:
+        raise UsageError(
+            f"{path.name} is a trained head, which takes no adapter. Leave out --lora-draft."
+        )
+    if kind == MEDUSA:
         return _open_medusa(path, target, options)
-    head = read_eagle(path)
-    require_taps(target.model)
-    head.require_fits(target.model)
+    layers: tuple[int, ...] = ()
+    own_output = True
+    if kind == MTP:
+        mtp = read_mtp(read_gguf(path))
+        assert mtp is not None, "it was seen to have them"
+        mtp.require_fits(read_gguf(target.model.path))
+        require_nextn(target.model)
+    else:
+        head = read_eagle(path)
+        require_taps(target.model)
+        head.require_fits(target.model)
+        layers, own_output = head.layers, head.output
     options = options.for_draft(target.capacity)
-    model = Model(path, options, progress=progress, head=True)
+    model = Model(path, options, progress=progress, head=True, mtp=kind == MTP)
     try:
         vocabulary = target.model.vocabulary
         vocabulary.require_shared_with(model.vocabulary)
-        if not head.output and vocabulary.size != model.vocabulary.size:
+        if not own_output and vocabulary.size != model.vocabulary.size:
             raise DraftMismatch(
                 f"{path.name} is the head of another model: it has a vocabulary of "
                 f"{model.vocabulary.size} tokens, and {target.model.path.name} one of "
                 f"{vocabulary.size}. Give the head that was trained for this model."
             )
-        return OpenHead(model, head.layers, target, options)
+        return OpenHead(model, layers, target, options)
     except BaseException:
         model.close()
         raise
+
+
+def open_own_mtp(target: Context | SharedContext, options: ModelOptions) -> OpenHead:
+    """The MTP layers of a target that was opened with them."""
+    return OpenHead(target.model, (), target, options.for_draft(target.capacity))
 
 
 def _open_medusa(path: Path, target: Context | SharedContext, options: ModelOptions) -> OpenMedusa:

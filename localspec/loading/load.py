@@ -10,16 +10,22 @@ from typing import TYPE_CHECKING
 
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
-from localspec.errors import DraftMismatch, ModelInvalid, ModelNotFound, NativeError
+from localspec.errors import (
+    DraftMismatch,
+    ModelInvalid,
+    ModelNotFound,
+    NativeError,
+    UsageError,
+)
 from localspec.gguf.description import require_undamaged
 from localspec.gguf.heads import is_head, require_no_head
 from localspec.hub import resolution
 from localspec.keywords import LoadKeywords, with_keywords
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
-from localspec.loading.draft import choose_draft, find_draft, open_draft
-from localspec.loading.heads import open_head
-from localspec.loading.places import open_cache, open_target
+from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
+from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
+from localspec.loading.places import open_cache, open_projector, open_target
 from localspec.loading.same_bits import keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
 from localspec.planning.other_processes import OtherProcesses
@@ -58,10 +64,11 @@ def load(
 
     Args:
         model: what to open; None is the embedded model.
-        draft: a reference, None or "none" for no draft model, "auto" for the one among the local
-            files that promises most, if any does (see `localspec.pairing.auto`), "self" for one
-            made of the model's own file, if any pays (see `localspec.self_draft.making`); making it
-            takes up to some minutes, once. The n-gram drafter needs none.
+        draft: a reference, None or "none" for no draft model, "auto" for the MTP layers of the
+            model's own file, else the one among the local files that promises most, if any does
+            (see `localspec.pairing.auto`), "self" for the same layers, else one made of the model's
+            own file, if any pays (see `localspec.self_draft.making`); making it takes up to some
+            minutes, once. The n-gram drafter needs none.
         options: where and how the models run.
         drafting: how to draft, unless a call says otherwise.
         wait: what a call does while another one generates: wait for it, or raise EngineBusy.
@@ -87,7 +94,19 @@ def load(
     why_no_draft: str | None = None
     why_draft: str | None = None
     automatic = draft == "auto"
-    if automatic:
+    if options.draft_adapters and draft in (None, "auto", "none"):
+        raise UsageError(
+            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
+            "out --lora-draft (lora_draft=)."
+        )
+    # What drafts from hidden states is made for text, and takes no adapter.
+    for_text = options.mmproj is None and not options.draft_adapters
+    own_mtp = for_text and takes_own_mtp(path, draft, options)
+    draft_path: Path | None = None
+    if own_mtp:
+        draft, draft_path = None, path
+        why_draft = "the layer that the model was trained with to predict ahead drafts"
+    elif automatic:
         choice = choose_draft(path, options)
         draft = choice.draft
         if draft is None:
@@ -96,7 +115,6 @@ def load(
             why_draft = choice.why or None
     elif draft in (None, "none"):
         draft, why_no_draft = None, "none was asked for"
-    draft_path: Path | None = None
     if draft is not None:
         named = find_draft(draft, path, options, offline=offline, progress=progress)
         draft_path = named.path
@@ -104,12 +122,21 @@ def load(
         if draft_path is None:
             why_no_draft = "nothing made of its own file pays"
 
-    files = [path] if draft_path is None else [path, draft_path]
+    files = [path] if draft_path is None or own_mtp else [path, draft_path]
     reports = _shares(progress, files)
     with ExitStack() as opened:
         require_undamaged(path)
         require_no_head(path)
-        target_model = opened.enter_context(open_target(path, options, reports[0]))
+        try:
+            target_model = open_target(path, options, reports[0], mtp=own_mtp)
+        except ModelInvalid:
+            if not (own_mtp and automatic):
+                raise
+            own_mtp = False  # where nobody asked for them, the model without them is as good
+            target_model = open_target(path, options, reports[0])
+            why_no_draft = f"the n-gram drafts alone: the MTP layers of {path.name} are damaged"
+            why_draft = draft_path = None
+        opened.enter_context(target_model)
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
             notices.append(
@@ -119,19 +146,27 @@ def load(
         if options.parallel > 1 and options.rpc:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
-        if options.parallel > 1 and options.prompt_cache:
-            options = replace(options, prompt_cache=0)
-            notices.append(
-                "What is read of conversations is not kept on disk while several are answered at "
-                "once."
-            )
+        if options.parallel > 1 and options.mmproj is not None:
+            options = replace(options, parallel=1)
+            notices.append(f"{path.name} answers one at a time, as it sees images.")
         target = opened.enter_context(closing(open_cache(target_model, options)))
+        projector = open_projector(target_model, options)
+        if projector is not None:
+            opened.enter_context(closing(projector))
         if options.exact:
             assert not isinstance(target, SharedContext)
             keep_same_bits(target, cost_identity([target_model], options))
-        draft_context = vocabulary_map = seats = head = None
-        if draft_path is not None and is_head(draft_path):
+        draft_context = vocabulary_map = seats = None
+        head: OpenHead | OpenMedusa | None = None
+        if own_mtp:
+            head = opened.enter_context(closing(open_own_mtp(target, options)))
+        elif draft_path is not None and is_head(draft_path):
             require_undamaged(draft_path)
+            if projector is not None:
+                raise DraftMismatch(
+                    f"{draft_path.name} is a trained head, which drafts for text alone. Leave out "
+                    "--mmproj, or choose another draft."
+                )
             head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
         elif draft_path is not None:
             try:
@@ -179,6 +214,7 @@ def load(
             prompt_cache=options.prompt_cache,
             head=one_head,
             exact=options.exact,
+            projector=projector,
         )
         if isinstance(engine, ParallelEngine) and seats is not None:
             engine.serve(seats)

@@ -13,6 +13,7 @@ from typing import Any
 from localspec import paths
 from localspec.files import write_atomically
 from localspec.identity import file_identity, fingerprint, machine
+from localspec.llama.adapters import adapted_identity
 from localspec.llama.options import ModelOptions
 
 FORMAT = 1
@@ -120,7 +121,7 @@ def _identity(target: Path, draft: Path | None, options: ModelOptions) -> dict[s
     """All that the figures depend on, as JSON values."""
     return {
         "machine": machine(),
-        "target": file_identity(target),
+        "target": adapted_identity(target, options.adapters),
         "draft": None if draft is None else file_identity(draft),
         "threads": [options.threads, options.draft_threads],
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],

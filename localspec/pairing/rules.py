@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from localspec.gguf.description import why_not
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import Difference, VocabularyFacts, compare, shared_text
+from localspec.pairing.family import model_name, related
 from localspec.pairing.memory import default_context
 from localspec.pairing.pair_memory import available, memory_of_pair
 from localspec.text import gibibytes, printable
@@ -31,15 +31,6 @@ _FEWER_BYTES = 0.75
 
 _RELATED = "Prefer a draft of the same model family."
 _ANOTHER = "Choose a draft of the same model family, or pass --draft none."
-_GENERIC = frozenset(
-    """
-    and base beta bit chat coder code distill distilled draft embedding experimental expert
-    fast finetune gguf hf instruct instruction it large lite long main math medium merge mini model
-    models nano new nightly preview pro pt quant reasoning release small super test the think
-    thinking tiny tuned turbo uncensored unsloth version vision
-    """.split()  # noqa: SIM905
-)
-"""Words in names that say nothing of the family."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,33 +321,15 @@ def _count(number: int) -> str:
 
 def _family(target: GGUFFile, draft: GGUFFile) -> Check:
     rule = "family"
-    names = [_name(target), _name(draft)]
+    names = [model_name(target), model_name(draft)]
     shown = printable(f"{names[0]} ({target.architecture}) and {names[1]} ({draft.architecture})")
-    mine, other = map(_words, names)
     same = target.architecture == draft.architecture
-    if _related(mine, other) or (same and not (mine and other)):
+    if related(*names, unless_told=same):
         return Check(rule, OK, shown)
     if same:
         evidence = f"Of one architecture, but with names that share nothing: {shown}"
         return Check(rule, WARN, evidence, _RELATED)
     return Check(rule, WARN, f"Two families: {shown}", _RELATED)
-
-
-def _name(file: GGUFFile) -> str:
-    return file.text("general.name") or file.text("general.basename") or file.path.stem
-
-
-def _words(text: str) -> set[str]:
-    """Words of a name that may tell the family: "Qwen2.5-7B-Instruct" → qwen."""
-    words = re.findall(r"[a-z]{3,}", text.lower())
-    return {word for word in words if word not in _GENERIC}
-
-
-def _related(mine: set[str], other: set[str]) -> bool:
-    """Whether they share a word, or one is in another: llama in tinyllama."""
-    return any(
-        a == b or (min(len(a), len(b)) > 3 and (a in b or b in a)) for a in mine for b in other
-    )
 
 
 def _memory(

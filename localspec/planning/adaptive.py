@@ -100,6 +100,7 @@ class AdaptivePlanner:
             source.name: ModelState(source, profile.source(source), profile.row_overhead)
             for source in models
         }
+        self._told = [(n, m.profile.states) for n, m in self._models.items() if m.reads_states]
         # One source has a window at most.
         window = next((source for source in lookups if isinstance(source, WindowSource)), None)
         self._window_name = "" if window is None else window.name
@@ -188,6 +189,11 @@ class AdaptivePlanner:
         plan, draft = step.plan, step.draft
         alike, self._plain_before = self._plain_before, not (step.reads_prompt or len(step.tree))
         self._decisiveness.observe(len(step.tokens), step.undecided)
+        for name, states in self._told:
+            if isinstance(plan, AdaptivePlan) and name in (plan.asks, plan.reviews):
+                (states.asked if name == plan.asks else states.tried)()
+            else:
+                states.unasked()
         # The prompt's pass is over many tokens, and its time is no step's.
         if step.reads_prompt or plan is ASLEEP or plan is HOPELESS:
             return
@@ -298,7 +304,7 @@ class AdaptivePlanner:
         verified = costs.least[2] - costs.least[1]
         for name, model in self._models.items():
             advantage = model.advantage(session, looked_up, rate)
-            if advantage <= gain:
+            if advantage <= gain or not model.ready():
                 continue
             first, missed = model.first_pass(session), model.missed(session)
             if first - missed + verified > spare or first + verified > fund:
@@ -311,7 +317,8 @@ class AdaptivePlanner:
         """The model source that it is time to try; the lookup sources' turn otherwise."""
         fund -= costs.least[2] - costs.least[1]
         due = [name for name, model in self._models.items() if model.due(session, fund)]
-        return min(due, key=lambda name: self._models[name].asked_at, default=None)
+        first = min(due, key=lambda name: self._models[name].asked_at, default=None)
+        return first if first is None or self._models[first].ready() else None
 
     def _plain(self, costs: VerificationCosts) -> Plan:
         """Nothing is drafted: why, and for how long nothing is planned either."""

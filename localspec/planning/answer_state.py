@@ -161,7 +161,7 @@ class ModelState:
         """Tokens that asking it gains over what it costs; above 0 it pays."""
         if not self.profile.costs:
             return -1.0
-        held, unread = len(session.context), self.source.unread(session)
+        held, unread = len(session.context), self._unread(session)
         one = self._first_pass(1, held)
         reading = self._first_pass(unread, held)
         # Reading what it missed is paid once, and then earned back time by time.
@@ -176,11 +176,24 @@ class ModelState:
 
     def first_pass(self, session: Session) -> float:
         """Seconds until its first token."""
-        return self._first_pass(self.source.unread(session), len(session.context))
+        return self._first_pass(self._unread(session), len(session.context))
 
     def missed(self, session: Session) -> float:
         """Seconds of that for reading what it missed."""
         return self.first_pass(session) - self._first_pass(1, len(session.context))
+
+    @property
+    def reads_states(self) -> bool:
+        """Whether it drafts from the target's hidden states."""
+        return bool(self.source.hidden)
+
+    def ready(self) -> bool:
+        """Whether it can be asked here, or has to be told hidden states first."""
+        return not self.reads_states or self.profile.states.ready()
+
+    def _unread(self, session: Session) -> int:
+        unread = self.source.unread(session)
+        return self.profile.states.unread(unread) if self.reads_states else unread
 
     def due(self, session: Session, spare: float) -> bool:
         """Whether it is time to try one that did not pay, and so many seconds cover that, and

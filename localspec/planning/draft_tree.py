@@ -41,7 +41,14 @@ class DraftTreeBuilder:
         self._profile = profile
         self._windows = [source for source in lookups if isinstance(source, WindowSource)]
         self.reads = bool(self._windows)
-        self.hidden = tuple(sorted({layer for s in self._sources for layer in s.hidden}))
+        self._readers = {s.name: profile.source(s).states for s in self._sources if s.hidden}
+
+    @property
+    def hidden(self) -> tuple[int, ...]:
+        if not self._readers:
+            return ()
+        told = (s.hidden for s in self._sources if s.hidden and self._readers[s.name].told)
+        return tuple(sorted({layer for layers in told for layer in layers}))
 
     @property
     def native_seconds(self) -> float:
@@ -75,4 +82,6 @@ class DraftTreeBuilder:
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         for source in self._sources:
-            source.committed(context, hidden)
+            # What is told nothing was not asked either: there is nothing to drop.
+            if hidden or source.name not in self._readers or self._readers[source.name].told:
+                source.committed(context, hidden)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
 
 from localspec.decoding.auto_sources import (
     LookupSource,
@@ -21,6 +20,7 @@ from localspec.planning.acceptance_estimator import AcceptanceEstimator, logit
 from localspec.planning.answer_state import ModelState
 from localspec.planning.candidates import Candidates
 from localspec.planning.draft_value import DraftValue
+from localspec.planning.lookup_places import LookupPlaces
 from localspec.planning.pair_profile import AGREES, PairProfile, SourceProfile
 from localspec.planning.plan import AdaptivePlan, Lesson, PlannedDraft
 
@@ -81,8 +81,7 @@ class GrowingTree:
         self._costs = plan.costs
         self._value = DraftValue(plan)
         self._candidates = Candidates()
-        self._places: dict[int, list[Any]] = {}
-        self._hints: dict[int, tuple[LookupSource, Prediction] | None] = {}
+        self._places = LookupPlaces(lookups, session, self._candidates)
         self._sizes: list[int] = []
         self._passes: dict[int, float] = {}  # seconds of a pass of the asked source, by size
         self._lessons: list[Lesson] = []
@@ -103,7 +102,7 @@ class GrowingTree:
         candidates = self._candidates
         if not self.branching or not candidates.all:
             return
-        for lookup, place in zip(self._lookups, self._places_at(ROOT), strict=True):
+        for lookup, place in self._places.at(ROOT):
             for token, chance in lookup.others(place, ALTERNATIVES):
                 if candidates.child(ROOT, token) is None:
                     candidates.add(token, ROOT, lookup.name, None, (), chance)
@@ -153,13 +152,13 @@ class GrowingTree:
         return self._candidates.path(node)
 
     def hint(self, node: int) -> Prediction | None:
-        found = self._hint(node)
+        found = self._places.hint(node)
         return None if found is None else found[1]
 
     def primes(self, node: int, unread: int) -> list[int]:
         assert self._asked_profile is not None
         assert self._asked is not None
-        found = self._hint(node)
+        found = self._places.hint(node)
         if found is None:
             return []
         lookup = found[0]
@@ -167,11 +166,10 @@ class GrowingTree:
         most = min(self._plan.depth - self._candidates.depth(node) - 1, PRIMES)
         alone, one = costs.seconds(unread, held), costs.seconds(1, held)
         estimator = self._profile.source(lookup).estimators[AGREES]
-        place = self._places_at(node)[self._lookups.index(lookup)]
         tokens: list[int] = []
         saved = best = 0.0
         reach, count = 1.0, 0
-        for prediction in islice(lookup.expected(place), max(0, most)):
+        for prediction in islice(self._places.expected(node, lookup), max(0, most)):
             tokens.append(prediction.token)
             reach *= estimator.predict(prediction.features)
             if reach < FAINT:
@@ -216,7 +214,7 @@ class GrowingTree:
     ) -> int:
         assert self._asked is not None
         assert self._first is not None
-        candidates, hinted = self._candidates, self._hint(node)
+        candidates, hinted = self._candidates, self._places.hint(node)
         if hinted is not None and candidates.depth(node) < TAUGHT:
             lookup, hint = hinted
             agrees = self._profile.source(lookup).estimators[AGREES]
@@ -277,28 +275,13 @@ class GrowingTree:
         if room < 1 or self._candidates.reach(self._tip) == 0.0:
             return
         if not self.branching:  # then there is room for one of them
-            hinted = self._hint(self._tip)
+            hinted = self._places.hint(self._tip)
             lookups = [] if hinted is None else [hinted[0]]
         else:
             lookups = list(self._lookups)
-        places = self._places_at(self._tip)
         for lookup in lookups:
-            place = places[self._lookups.index(lookup)]
-            self._hang(lookup, self._tip, islice(lookup.expected(place), room))
-
-    def _places_at(self, node: int) -> list[Any]:
-        """Where each of the lookup sources is behind a candidate."""
-        found = self._places.get(node)
-        if found is None:
-            if node == ROOT:
-                found = [lookup.place(self.session) for lookup in self._lookups]
-            else:
-                candidate = self._candidates.all[node]
-                above = self._places_at(candidate.parent)
-                pairs = zip(self._lookups, above, strict=True)
-                found = [lookup.follow(place, candidate.token) for lookup, place in pairs]
-            self._places[node] = found
-        return found
+            expected = self._places.expected(self._tip, lookup)
+            self._hang(lookup, self._tip, islice(expected, room))
 
     def _open(self, windows: Sequence[WindowSource], tree: TokenTree) -> None:
         """Add the window, where the account covers it beside what is verified."""
@@ -311,18 +294,6 @@ class GrowingTree:
             fits = shape.rows <= room and branches + shape.columns <= self._plan.leaves
             if fits and self._value.affords(0.0, len(tree) + shape.rows):
                 source.open_window(self.session, tree, *shape)
-
-    def _hint(self, node: int) -> tuple[LookupSource, Prediction] | None:
-        """What is expected most firmly behind a candidate, and by whom."""
-        if node in self._hints:
-            return self._hints[node]
-        best: tuple[LookupSource, Prediction] | None = None
-        for lookup, place in zip(self._lookups, self._places_at(node), strict=True):
-            prediction = next(lookup.expected(place), None)
-            if prediction is not None and (best is None or prediction.weight > best[1].weight):
-                best = lookup, prediction
-        self._hints[node] = best
-        return best
 
     # What more of them are worth.
 

@@ -12,6 +12,7 @@ from localspec.planning.account import Account
 from localspec.planning.asking import BEFORE, prior
 from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.draft_value import Bid
+from localspec.planning.state_reading import StateReading
 from localspec.planning.thread_curves import ThreadCurves
 
 AGREES = "agrees"
@@ -30,6 +31,7 @@ class SourceProfile:
         estimators: of acceptance, by kind of candidate.
         came_true: by that, the share of the tokens foreseen that asking it gained; `asked` counts
             how often it was.
+        states: whether it is told the target's hidden states, if it drafts from them; not kept.
     """
 
     PATIENCE, RATE = 5, 0.02
@@ -48,6 +50,7 @@ class SourceProfile:
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
         self.came_true = [1.0] * LOOKUP_KINDS
         self.asked = [0] * LOOKUP_KINDS
+        self.states = StateReading()
 
     @property
     def costs(self) -> CostCurve:

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
+from localspec.llama.pictures import MARK, Picture, marked
 from localspec.prompting.template import ChatTemplate, Message, check_messages
 
 if TYPE_CHECKING:
     from localspec.llama.model import Model
+    from localspec.llama.projector import Projector
 
 Prompt = str | Sequence[Message]
 """Raw text, or chat messages that go through the model's template."""
 
 
 class Tokens(tuple[int, ...]):
-    """A prompt of token ids, taken as they are."""
+    """A prompt of token ids, taken as they are.
 
-    __slots__ = ()
+    Attributes:
+        pictures: what the model sees at places where the ids say nothing.
+    """
+
+    pictures: tuple[Picture, ...] = ()
 
 
 OVERFLOW = ("error", "drop_oldest")
@@ -29,8 +36,11 @@ OVERFLOW = ("error", "drop_oldest")
 class PromptBuilder:
     """Renders, tokenizes and fits prompts for one model and context length (in tokens)."""
 
-    def __init__(self, model: Model, context_length: int) -> None:
+    def __init__(
+        self, model: Model, context_length: int, projector: Projector | None = None
+    ) -> None:
         self._model = model
+        self._projector = projector
         self._context_length = context_length
 
     def tokens(
@@ -40,7 +50,17 @@ class PromptBuilder:
         overflow: str,
         stats: GenerationStats,
     ) -> list[int]:
-        """The prompt's token ids, checked to leave room for an answer.
+        """The token ids of `read`."""
+        return list(self.read(prompt, max_tokens, overflow, stats))
+
+    def read(
+        self,
+        prompt: Prompt | Tokens,
+        max_tokens: int | None,
+        overflow: str,
+        stats: GenerationStats,
+    ) -> Tokens:
+        """The prompt's token ids, and its pictures, checked to leave room for an answer.
 
         Args:
             prompt: chat messages, raw text, or token ids.
@@ -56,9 +76,10 @@ class PromptBuilder:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
         if isinstance(prompt, str):
-            tokens = vocabulary.tokenize(prompt, special=True, add_bos=True)
+            tokens = Tokens(vocabulary.tokenize(prompt, special=True, add_bos=True))
         elif isinstance(prompt, Tokens):
-            tokens = self.checked(prompt)
+            self.checked(prompt)
+            tokens = prompt
         else:
             check_messages(prompt)
             tokens = self._render(prompt)
@@ -100,16 +121,59 @@ class PromptBuilder:
         """Whether the model has a template with a place for descriptions of tools."""
         return self._model.chat_template is not None and self._template.knows_tools
 
-    def rendered(self, text: str) -> list[int]:
-        """Token ids of what a template wrote, with a BOS where the model wants one."""
+    @property
+    def sees_images(self) -> bool:
+        """Whether messages may have images."""
+        return self._projector is not None
+
+    def rendered(self, text: str, images: Mapping[str, bytes] = MappingProxyType({})) -> Tokens:
+        """Token ids of what a template wrote, with a BOS where the model wants one.
+
+        Args:
+            images: those whose marks are in the text, see `localspec.llama.pictures.marked`.
+
+        Raises:
+            UsageError: an image that cannot be read, or nothing that could.
+        """
         vocabulary = self._model.vocabulary
         bos = vocabulary.special_text(vocabulary.bos)
         # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
         add_bos = not (bos and text.startswith(bos))
-        return vocabulary.tokenize(text, special=True, add_bos=add_bos)
+        if not images:
+            return Tokens(vocabulary.tokenize(text, special=True, add_bos=add_bos))
+        return self._with_pictures(MARK.split(text), images, add_bos=add_bos)
 
-    def _render(self, messages: Sequence[Message]) -> list[int]:
-        return self.rendered(self.text(messages))
+    def _with_pictures(
+        self, pieces: Sequence[str], images: Mapping[str, bytes], *, add_bos: bool
+    ) -> Tokens:
+        """Of texts, and keys of the images between them, in turns."""
+        if self._projector is None:
+            raise UsageError(
+                f"{self._model.path.name} reads text only as it was opened. Name its projector "
+                "with --mmproj, or leave the images out."
+            )
+        tokens: list[int] = []
+        pictures: list[Picture] = []
+        for number, piece in enumerate(pieces):
+            if number % 2 == 0:
+                begins = add_bos and not number
+                tokens += self._model.vocabulary.tokenize(piece, special=True, add_bos=begins)
+                continue
+            for part in self._projector.parts(piece, images[piece]):
+                if isinstance(part, list):
+                    tokens += part
+                else:
+                    pictures.append(Picture(len(tokens), part))
+                    tokens += [self._projector.filler] * len(part.ids)
+        if pictures and pictures[-1].end == len(tokens):
+            raise UsageError("The prompt ends with an image. Put some text behind it.")
+        found = Tokens(tokens)
+        found.pictures = tuple(pictures)
+        return found
+
+    def _render(self, messages: Sequence[Message]) -> Tokens:
+        texts, images = marked(messages)
+        return self.rendered(self.text(texts), images)
 
     def checked(self, tokens: Sequence[int]) -> list[int]:
         """See `Vocabulary.checked`."""
@@ -131,11 +195,11 @@ class PromptBuilder:
 
     def _drop_oldest(
         self, messages: Sequence[Message], most: int, stats: GenerationStats
-    ) -> list[int]:
+    ) -> Tokens:
         """Tokens of the messages without the oldest turns, at most `most` if that can be had."""
         first = 1 if messages[0]["role"] == "system" else 0
         starts = [i for i in range(first, len(messages)) if messages[i]["role"] == "user"]
-        tokens: list[int] = []
+        tokens = Tokens()
         for start in starts[1:]:
             tokens = self._render([*messages[:first], *messages[start:]])
             dropped = start - first

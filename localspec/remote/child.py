@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.llama import devices, library
+from localspec.llama.adapters import Adapter
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -94,7 +95,9 @@ class Child:
         library.add_rpc_servers(servers)
         return [device for device in devices.devices() if device.takes_layers]
 
-    def _open(self, path: Path, options: ModelOptions, reports: bool) -> dict[str, Any]:
+    def _open(
+        self, path: Path, options: ModelOptions, adapters: Sequence[Adapter], reports: bool
+    ) -> dict[str, Any]:
         """Open the model; its facts."""
         progress = self._progress if reports else lambda _fraction: None
 
@@ -103,7 +106,7 @@ class Child:
                 notice_silence()
             progress(fraction)
 
-        self._model = Model(path, options, progress=loading)
+        self._model = Model(path, options, progress=loading, adapters=adapters)
         notice_silence()
         return {name: getattr(self._model, name) for name in FACTS}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
+from localspec.llama.adapters import Adapter
 from localspec.llama.devices import Device
 from localspec.llama.model import Model, Progress
 from localspec.llama.options import ModelOptions
@@ -32,12 +33,14 @@ class RemoteModel(Model):
         *,
         progress: Progress | None = None,
         require_room: Callable[[Sequence[Device]], object] = lambda _devices: None,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         """Open a file.
 
         Args:
             require_room: told the devices that layers can go to, before any does; what it raises
                 comes out here.
+            adapters: as for `Model`.
         """
         self._servers = options.rpc
         self._options = replace(options, rpc=())
@@ -45,7 +48,7 @@ class RemoteModel(Model):
         self._child: Child | None = None
         self._numbers: set[int] = set()
         self._shared: SharedRows | None = None
-        super().__init__(path, self._options, vocabulary_alone=True)
+        super().__init__(path, self._options, vocabulary_alone=True, adapters=adapters)
         try:
             self._shared = SharedRows(self.vocabulary.size)
             self.child(progress)
@@ -83,7 +86,7 @@ class RemoteModel(Model):
         try:
             self._require_room(self.ask(child, None, "connect", self._servers))
             reports = progress is not None
-            opened = (self.path, self._options, reports)
+            opened = (self.path, self._options, self.adapters, reports)
             facts = self.ask(child, None, "open", *opened, progress=progress)
         except BaseException:
             child.close()

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from localspec.llama.context import PassWatch
+from localspec.llama.tree_passes import PassWatch
 from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.draft_value import Bid
 from localspec.planning.pair_profile import PairProfile

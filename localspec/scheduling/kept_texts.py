@@ -4,19 +4,46 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from localspec.llama.kept_sequence import KeptSequence
 from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import SharedContext
 from localspec.llama.target import shared_prefix
 
 
+class Disk(Protocol):
+    """Where texts go that have no room any more; `localspec.sessions.stored_texts.StoredTexts`."""
+
+    def write(self, target: KeptSequence, draft: KeptSequence | None) -> None:
+        """Keep what these hold."""
+
+    def read(
+        self,
+        prompt: Sequence[int],
+        known: int,
+        room: int,
+        target: Callable[[], tuple[KeptSequence, KeptSequence | None]],
+    ) -> list[str]:
+        """Have sequences, which are asked for if it comes to that, hold a text of at most `room`
+        tokens that a prompt begins with, if that is more than the `known` ones by enough. Returns
+        what the user should know, sentences."""
+
+    def close(self) -> None:
+        """Have written all that is to be."""
+
+
 @dataclass(slots=True, eq=False)
 class _Text:
-    """`number` of its sequence, in both caches; its tokens there, oldest use first."""
+    """`number` of its sequences, in both caches."""
 
     number: int
-    tokens: list[int]
-    drafted: list[int]
+    target: KeptSequence
+    draft: KeptSequence | None
+
+    @property
+    def drafted(self) -> list[int]:
+        return [] if self.draft is None else self.draft.tokens
 
 
 class KeptTexts:
@@ -24,6 +51,9 @@ class KeptTexts:
 
     A text takes no cells of its own: it shares those of the answer that it was, and answers that
     begin like it share them again. What does not fit any more is dropped, see `drop_oldest`.
+
+    Attributes:
+        disk: where they go then, and come back from; None for nowhere.
 
     Args:
         target, draft: where their cells are.
@@ -33,6 +63,7 @@ class KeptTexts:
         self._target, self._draft = target, draft
         self._texts: list[_Text] = []
         self._free = list(range(target.kept))
+        self.disk: Disk | None = None
 
     def __len__(self) -> int:
         return len(self._texts)
@@ -44,50 +75,95 @@ class KeptTexts:
         if not tokens:
             return
         for text in [*self._texts]:
-            shared = shared_prefix(text.tokens, tokens)
+            shared = shared_prefix(text.target.tokens, tokens)
             if shared == len(tokens) and len(drafted) <= len(text.drafted):
                 self._used(text)  # all of it is known
                 return
-            if shared == len(text.tokens):
+            if shared == len(text.target.tokens):
                 self._drop(text)
-        if not self._free:
-            self._drop(self._texts[0])
-        number = self._free.pop()
-        self._target.share(cache.lot.first, self._target.kept_id(number), len(tokens))
-        if self._draft is not None and draft is not None and drafted:
-            self._draft.share(draft.lot.first, self._draft.kept_id(number), len(drafted))
-        self._texts.append(_Text(number, [*tokens], [*drafted]))
+        text = self._opened()
+        text.target.share(cache.lot.first, tokens)
+        if text.draft is not None and draft is not None and drafted:
+            text.draft.share(draft.lot.first, drafted)
+        self._texts.append(text)
+
+    def recall(self, prompt: Sequence[int], room: int, *, drafted: bool) -> list[str]:
+        """Keep again what the disk has of a prompt, if that is worth reading.
+
+        Args:
+            room: tokens that fit beside those of answers.
+            drafted: whether prompts can share what the draft model read as well.
+
+        Returns:
+            What the user should know, sentences.
+        """
+        if self.disk is None:
+            return []
+        opened: list[_Text] = []
+
+        def target() -> tuple[KeptSequence, KeptSequence | None]:
+            opened.append(self._opened())
+            return opened[0].target, opened[0].draft if drafted else None
+
+        notes = self.disk.read(prompt, self.known(prompt), room, target)
+        for text in opened:
+            self._texts.append(text)
+            if not text.target.tokens:
+                self._drop(text)
+        return notes
 
     def begin(self, prompt: Sequence[int], cache: SeatCache, draft: SeatCache | None) -> int:
         """Let empty caches share what a prompt has in common with a kept text, but for its last
         token; returns how many tokens that is in the target's."""
-        length, text = self._best(prompt, lambda text: text.tokens)
+        length, text = self._best(prompt, lambda text: text.target.tokens)
         if text is not None:
             self._used(text)
-            cache.begin_with(self._target.kept_id(text.number), prompt[:length], text)
+            cache.begin_with(text.target.id, prompt[:length], text)
         if draft is not None and self._draft is not None:
             drafted, text = self._best(prompt, lambda text: text.drafted)
-            if text is not None:
-                draft.begin_with(self._draft.kept_id(text.number), prompt[:drafted], text)
+            if text is not None and text.draft is not None:
+                draft.begin_with(text.draft.id, prompt[:drafted], text)
         return length
 
     def known(self, prompt: Sequence[int]) -> int:
         """How many tokens of a prompt are kept."""
-        return self._best(prompt, lambda text: text.tokens)[0]
+        return self._best(prompt, lambda text: text.target.tokens)[0]
 
     def drop_oldest(self) -> bool:
         """Free what was not used for longest; False if nothing is kept."""
         if not self._texts:
             return False
-        self._drop(self._texts[0])
+        text = self._texts[0]
+        if self.disk is not None:
+            self.disk.write(text.target, text.draft)
+        self._drop(text)
         return True
 
     def clear(self) -> int:
         """Drop all; returns how many tokens they had."""
-        count = sum(len(text.tokens) for text in self._texts)
-        while self.drop_oldest():
-            pass
+        count = sum(len(text.target.tokens) for text in self._texts)
+        for text in [*self._texts]:
+            self._drop(text)
         return count
+
+    def close(self) -> None:
+        """Before the caches are freed: what is kept goes to disk."""
+        if self.disk is not None:
+            while self.drop_oldest():
+                pass
+            self.disk.close()
+
+    def _opened(self) -> _Text:
+        """A text that holds nothing yet, and is not among the others."""
+        if not self._free:
+            self.drop_oldest()
+        number = self._free.pop()
+        draft = self._draft
+        return _Text(
+            number,
+            KeptSequence(self._target, number, self.drop_oldest),
+            None if draft is None else KeptSequence(draft, number, self.drop_oldest),
+        )
 
     def _best(
         self, prompt: Sequence[int], tokens: Callable[[_Text], list[int]]
@@ -105,7 +181,7 @@ class KeptTexts:
 
     def _drop(self, text: _Text) -> None:
         self._texts.remove(text)
-        self._target.drop(self._target.kept_id(text.number))
-        if self._draft is not None:
-            self._draft.drop(self._draft.kept_id(text.number))
+        text.target.clear()
+        if text.draft is not None:
+            text.draft.clear()
         self._free.append(text.number)

@@ -22,16 +22,14 @@ from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import Part
 from localspec.planning.draft_value import Bid
+from localspec.scheduling.cells import PAUSED, fits, paused, room
 from localspec.scheduling.members import BID, DRAFT, TARGET, Displaced, Lane, Member, Request
+from localspec.scheduling.next_pass import CHUNK, NextPass
 
 GRACE, LEAST_GRACE, MOST_GRACE = 0.1, 5e-4, 5e-3
 """Part of a pass of the target that others wait for a consumer who is about to ask for the next
 step, and the seconds that it is at least and at most. Once it did not come, nobody waits for it
 until it does."""
-PAUSED = 1.0
-"""Seconds without asking for a step, after which a consumer's cells may be given to others."""
-CHUNK = 64
-"""Tokens of prompts in a pass beside steps of other answers, where nobody says otherwise."""
 
 
 class Rounds:
@@ -71,9 +69,7 @@ class Rounds:
     ) -> None:
         self._lanes = lanes
         self._cells = cells
-        self._chunk = chunk
-        self._longest = lanes[1].batch
-        self._piece = min(self._longest, piece or self._longest)
+        self._next = NextPass(lanes, chunk=chunk, piece=piece, mixed=mixed)
         self.mixed = mixed
         self._make_room, self._observe = make_room, observe
         self._weigh = weigh or (lambda lane, requests: [r.tokens for r in requests])
@@ -91,8 +87,6 @@ class Rounds:
         self._parked: list[Request] = []
         self._serving: Sequence[Request] = ()
         self._grace = LEAST_GRACE
-        self._read_draft = False  # whether the latest pass was over a prompt, in the draft model
-        self._read = [False, False]  # whether the latest one was over prompts, by lane
         self._direct = False
 
     # Taking part.
@@ -180,8 +174,8 @@ class Rounds:
     def chunk(self, member: Member) -> int:
         """Tokens that the next piece of its prompt should have at most."""
         if self._direct:
-            return self._longest
-        return self._chunk if self._coming or self.others(member) else self._piece
+            return self._next.longest
+        return self._next.chunk if self._coming or self.others(member) else self._next.piece
 
     # Asking for passes; the caller has the floor.
 
@@ -232,18 +226,18 @@ class Rounds:
         Raises:
             Cancelled: the member was cancelled.
         """
-        if not self._parked and self._fits(member, tokens):
+        if not self._parked and fits(self._members, member, tokens, self._cells):
             return
         request = member.request = Request(member, TARGET, None)
         self._parked.append(request)
         self._wake()
         try:
-            while not (self._first(request) and self._fits(member, tokens)):
+            while not (self._first(request) and fits(self._members, member, tokens, self._cells)):
                 if member.cancelled:
                     raise Cancelled("Stopped on request.")
-                paused = self._paused(member)
-                if paused and self._first(request):
-                    self._displace(paused[-1])
+                idle = paused(self._members, member, self.clock())
+                if idle and self._first(request):
+                    self._displace(idle[-1])
                 else:
                     member.turn.wait(PAUSED)
         finally:
@@ -287,18 +281,6 @@ class Rounds:
             longest = max(longest, left)
         return longest
 
-    def _paused(self, me: Member) -> list[Member]:
-        """Who holds cells, and has not asked for anything for long."""
-        now = self.clock()
-        return [
-            member
-            for member in self._members
-            if member is not me
-            and member.cells()
-            and not (member.inside or member.request)
-            and now - member.since > PAUSED
-        ]
-
     def _wake(self) -> None:
         """Have somebody look whether a pass is due, and those who may stop waiting."""
         for request in self._parked:
@@ -313,7 +295,7 @@ class Rounds:
 
     def _make(self) -> None:
         """One pass for those who can be served together."""
-        lane, requests = self._choose()
+        lane, requests = self._next.choose(self._pending)
         self._pending = [request for request in self._pending if request not in requests]
         try:
             if lane == BID:
@@ -327,47 +309,6 @@ class Rounds:
                 if not request.done:  # an interrupt: each asks again
                     self._pending.append(request)
             self._wake()
-
-    def _choose(self) -> tuple[int, list[Request]]:
-        """The lane and the requests of the next pass."""
-        drafting = [r for r in self._pending if r.lane == DRAFT]
-        verifying = [r for r in self._pending if r.lane == TARGET]
-        reading = bool(drafting) and all(r.long for r in drafting)
-        bids = [r for r in self._pending if r.lane == BID]
-        if bids and (not drafting or reading):
-            return BID, bids
-        # A long prompt in the draft model takes turns with the target's passes.
-        if not drafting or (reading and verifying and self._read_draft):
-            lane, asked = TARGET, verifying
-        else:
-            lane, asked = DRAFT, drafting
-        self._read_draft = lane == DRAFT and reading
-        where = self._lanes[lane]
-        assert where is not None
-        short = [r for r in asked if not r.long]
-        long = [r for r in asked if r.long]
-        most = self._chunk if short else max(self._chunk, self._piece)
-        if not self.mixed and short and long:
-            short, long = (short, []) if self._read[lane] else ([], long)
-        self._read[lane] = not short
-        tokens = rows = read = 0
-        small = False
-        chosen: list[Request] = []
-        for request in [*short, *long]:
-            assert request.part is not None
-            size, outputs = request.tokens, request.part.outputs
-            if chosen and (tokens + size > where.batch or rows + outputs > where.rows):
-                continue
-            if request.long:
-                # Passes of 64 tokens and more take other kernels, which round otherwise: what is
-                # shorter alone is shorter beside other prompts too, and reads as it does alone.
-                small = small or size < CHUNK
-                if read and read + size > (CHUNK if small else most):
-                    continue
-                read += size
-            chosen.append(request)
-            tokens, rows = tokens + size, rows + outputs
-        return lane, chosen
 
     def _run(self, number: int, requests: list[Request]) -> None:
         """Make a pass, again and again until every request has its rows or an error."""
@@ -441,9 +382,9 @@ class Rounds:
                 self._pending.remove(request)
             self._finish(request, error=Displaced("The cells were needed by an older answer."))
 
-    def _fits(self, member: Member, tokens: int) -> bool:
-        others = sum(m.cells() for m in self._members if m is not member)
-        return not others or others + tokens <= self._cells
+    def room(self, member: Member) -> int:
+        """Tokens for which there is room beside those of the other members."""
+        return room(self._members, member, self._cells)
 
     def _first(self, request: Request) -> bool:
         order = self._members.index

@@ -229,6 +229,13 @@ class Seats:
         with self._changed:
             self._changed.notify_all()
 
+    def recall(self, seat: Seat, tokens: Sequence[int]) -> list[str]:
+        """Before a seat begins: keep again what the disk has of a prompt. Returns what the user
+        should know, sentences. Called with the floor held."""
+        assert seat.member is not None
+        room = min(seat.cache.capacity, self.rounds.room(seat.member))
+        return self.kept.recall(tokens, room, drafted=seat.keeps_draft)
+
     def begin(self, seat: Seat, tokens: Sequence[int], *, reuse: bool = True) -> int:
         """Let a seat share what is known of a prompt, unless it is not to `reuse` that; returns how
         many tokens that is. Called with the floor held, once there is room."""

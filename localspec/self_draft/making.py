@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 from localspec import paths
 from localspec.errors import LocalspecError, UsageError
 from localspec.files import remove_abandoned, replacing, write_atomically
+from localspec.gguf.adapters import require_fitting
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
-from localspec.identity import file_identity, fingerprint, machine
+from localspec.identity import fingerprint, machine
 from localspec.llama import library
+from localspec.llama.adapters import adapted_identity
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
@@ -75,6 +77,7 @@ def self_draft(
             "With --rpc the weights are read elsewhere, and -d self would measure them here. Leave "
             "out --rpc once to have the draft made, then name its file with -d."
         )
+    require_fitting(options.adapters, target)
     file = read_gguf(target)
     record = _record_of(target, wish, options)
     known = _known(record, target)
@@ -82,7 +85,7 @@ def self_draft(
         return known
     logger.info("looking for a draft in %s", target.name)
     with ExitStack() as opened:
-        model = opened.enter_context(Model(target, options))
+        model = opened.enter_context(Model(target, options, adapters=options.adapters))
         trial = opened.enter_context(Trial(model, file, options, going_on))
         finding = _Finding(target, file, trial, options, record)
         return finding.fulfil(wish)
@@ -273,7 +276,7 @@ def _no_room(path: Path, why: str) -> str:
 def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
     """Where the outcome is kept; named after everything that it depends on."""
     facts = {
-        "file": file_identity(target),
+        "file": adapted_identity(target, options.adapters),
         "machine": machine(),
         "library": library.version(),
         "wish": asdict(wish),

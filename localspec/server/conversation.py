@@ -12,6 +12,7 @@ from typing import Any
 
 from localspec import Engine
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.llama.pictures import marked
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Answers, Ask
 from localspec.server.pieces import (
@@ -74,18 +75,19 @@ async def turn_of(
     Raises:
         ApiError, UsageError: there is no template, or it refuses the messages.
     """
+    messages, images = marked(messages)
     knows = engine.prompts.knows_tools
     source = engine.model.chat_template or ""
     forced = bool(tools.tools) and tools.must
     if tools.tools and not knows:
-        messages = with_system([dict(message) for message in messages], explained(tools))
+        messages = with_system(messages, explained(tools))
     described = [tool.as_openai() for tool in tools.tools] if knows else None
 
     def tokens() -> tuple[str, Tokens]:
         text = prompt_text(
             engine, messages, tools=described, more=more, begins=begins, goes_on=goes_on
         )
-        return text, Tokens(engine.prompts.rendered(text))
+        return text, engine.prompts.rendered(text, images)
 
     text, prompt = await asyncio.to_thread(tokens)
     ask = replace(ask, prompt=prompt, messages=messages)

@@ -11,6 +11,7 @@ import numpy as np
 
 from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
+from localspec.llama.native_context import CacheFull
 from localspec.llama.sequence_state import State
 from localspec.planning.pair_profile import PairProfile
 from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
@@ -139,6 +140,9 @@ class CacheStates:
         Returns:
             Why some of what fits was left out, as parts of a sentence; empty if all of it was used.
             What is left out is read anew by the next answer: it costs time, nothing else.
+
+        Raises:
+            CacheFull: there is no room now, beside what else is in the same context.
         """
         misfits, notes = self.misfits(file), []
         try:
@@ -146,6 +150,8 @@ class CacheStates:
                 self._put(file, TARGET, self._target)
                 if self._draft is not None and DRAFT not in misfits and DRAFT in file:
                     self._put(file, DRAFT, self._draft)
+        except CacheFull:
+            raise
         except (SessionError, NativeError) as error:
             notes.append(str(error).rstrip("."))
         try:
@@ -169,6 +175,8 @@ class CacheStates:
             if name is None:
                 return "it was written without a draft model"
             if name == ours:
+                if (theirs.get(of) or {}).get("lora") != (self.identity.get(of) or {}).get("lora"):
+                    return f"{name} had other adapters (--lora)"
                 return f"{name} is another file than it was"
             return f"it is of {name}"
         if of == DRAFT and theirs.get("way") != self.identity.get("way"):

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import SessionError
+from localspec.identity import fingerprint
 from localspec.llama.target import shared_prefix
 from localspec.sessions.cache_states import TARGET, CacheStates
+from localspec.sessions.conversation_files import ConversationFiles
 from localspec.sessions.prompt_cache import PromptCache
 from localspec.sessions.session_file import Damaged, SessionFile
 
@@ -35,16 +37,19 @@ class Sessions:
     Args:
         states: its caches.
         size: bytes on disk for what is kept by itself; 0 keeps nothing.
-        recurrent: see `PromptCache`.
+        recurrent: see `ConversationFiles`.
 
     Attributes:
         states: the same.
+        files: of what is kept by itself; None where nothing is.
     """
 
     def __init__(self, states: CacheStates, size: int, *, recurrent: bool) -> None:
         self.states = states
         self._recurrent = recurrent
-        self._automatic = PromptCache(states, size, recurrent=recurrent) if size else None
+        name = fingerprint(states.identity)[:16]
+        self.files = ConversationFiles(name, size, recurrent=recurrent) if size else None
+        self._automatic = None if self.files is None else PromptCache(states, self.files)
         self._named: SessionFile | None = None
 
     def open(self, path: Path) -> OpenedSession:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from textual import on, work
 from textual.app import App, ComposeResult, SystemCommand
-from textual.binding import Binding, BindingType
+from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.message import Message as TextualMessage
 from textual.screen import Screen
@@ -20,12 +20,15 @@ from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import LocalspecError, UsageError
 from localspec.text import harmless
 from localspec.tui import preferences
+from localspec.tui.control import switches
 from localspec.tui.control.command_actions import CommandActions
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.keys import KEYS
+from localspec.tui.control.message_actions import MessageActions
 from localspec.tui.control.panels import Panels
-from localspec.tui.control.screen_parts import ScreenParts
+from localspec.tui.control.screen_parts import HEIGHTS, WIDTHS, ScreenParts
 from localspec.tui.control.stop_keys import StopKeys
 from localspec.tui.rendering.message_lines import prepare
 from localspec.tui.rendering.palette import Palette
@@ -77,35 +80,9 @@ class ChatApp(App[None]):
 
     CSS_PATH = "styles.tcss"
     TITLE = "localspec"
-    HORIZONTAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-narrow"),
-        (96, "-middling"),
-        (132, "-wide"),
-        (170, "-huge"),
-    ]
-    VERTICAL_BREAKPOINTS = [  # noqa: RUF012
-        (0, "-tiny"),
-        (9, "-low"),
-        (16, "-high"),
-    ]
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("f1", "keys", "Keys", priority=True),
-        Binding("escape", "stop", "Stop", show=False),
-        Binding("ctrl+n", "new", "New", priority=True),
-        Binding("ctrl+o", "model", "Model", priority=True),
-        Binding("ctrl+t", "tokens", "Tokens", priority=True),
-        Binding("ctrl+g", "figures", "Figures", priority=True),
-        Binding("ctrl+b", "sidebar", "List", priority=True),
-        Binding("ctrl+f", "search", "Search", priority=True, show=False),
-        Binding("ctrl+r", "regenerate", "Again", priority=True, show=False),
-        Binding("ctrl+s", "settings", "Settings", show=False),
-        Binding("f2", "why", "Why this speed", show=False),
-        Binding("question_mark", "keys", "Keys", show=False),
-        Binding("ctrl+c", "interrupt", "Copy, stop, or leave", show=False, priority=True),
-        # In the input it takes back what was written, as long as there is something.
-        Binding("ctrl+z", "suspend_process", "Suspend", show=False),
-        Binding("ctrl+q", "quit", "Quit", priority=True),
-    ]
+    HORIZONTAL_BREAKPOINTS = WIDTHS
+    VERTICAL_BREAKPOINTS = HEIGHTS
+    BINDINGS: ClassVar[list[BindingType]] = [*KEYS]
 
     def __init__(
         self,
@@ -152,8 +129,14 @@ class ChatApp(App[None]):
             session.begun(begun) if session else begun,
         )
         self._chosen: PairReference | None = None
+        self._message_actions = MessageActions(self, self.parts, self.dialogs)
         self._commands = CommandActions(
-            self, self.parts, self.dialogs, self.conversation_list, self.conversation_display
+            self,
+            self.parts,
+            self.dialogs,
+            self._message_actions,
+            self.conversation_list,
+            self.conversation_display,
         )
         self._stop_keys = StopKeys(self, self.parts, self.panels, self.conversation_display)
 
@@ -174,7 +157,7 @@ class ChatApp(App[None]):
         self.theme = said.theme if said.theme in self.available_themes else _first_theme()
         self.panels.restore()
         self.parts.transcript.tokens, self.parts.transcript.rejected = said.tokens, said.rejected
-        self.conversing.learns = said.learn
+        switches.follow(self)
         self.parts.prompt.focus()
         self.conversation_display.show_conversation()
         self.call_after_refresh(self._begin)
@@ -255,7 +238,7 @@ class ChatApp(App[None]):
 
     @on(Transcript.Act)
     def _act(self, event: Transcript.Act) -> None:
-        self.attempt(partial(self._commands.act, event.action, event.message))
+        self.attempt(partial(self._message_actions.run, event.action, event.message))
 
     @on(Sidebar.Chosen)
     def _conversation_chosen(self, event: Sidebar.Chosen) -> None:
@@ -277,15 +260,18 @@ class ChatApp(App[None]):
     def _sidebar_left(self) -> None:
         self.panels.uncover()
 
-    def show(self, conversation: Conversation, message: str | None = None) -> None:
-        """Show this conversation, and in it this message."""
+    def show(
+        self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
+    ) -> None:
+        """Show this conversation, and in it this message; `uncover` to write in it at once."""
         hidden = message is not None and message not in {m.id for m in conversation.path()}
         if message is not None and hidden and message in conversation.messages:
             conversation.select(message)
         self.parts.composer.leave_edit()
         self.conversing.begin(conversation)
         self.parts.transcript.select_message(message)
-        self.panels.uncover()
+        if uncover:
+            self.panels.uncover()
 
     def new_conversation(self) -> Conversation:
         """An empty one, with what the preferences and the command line say."""

@@ -1,16 +1,14 @@
 """Puts the terminal back in order if the chat vanishes without doing so.
 
-No handler runs when a process is killed, or when native code aborts it; what is left behind is a
-terminal in which nothing that one types can be seen. So a shell of a megabyte waits on a pipe that
-only the chat holds open: at a word it ends in silence, at the end of the pipe it restores.
+What is left behind else is a terminal in which nothing that one types can be seen.
 """
 
 from __future__ import annotations
 
-import os
-import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
+
+from localspec.watched import Watch
 
 _RESTORE = (
     "\\033[?1049l"  # back from the alternate screen
@@ -36,23 +34,11 @@ def guarded_terminal(terminal: int) -> Iterator[None]:
         terminal: a descriptor of the terminal.
     """
     try:
-        guard = subprocess.Popen(
-            ["/bin/sh", "-c", _SCRIPT],
-            stdin=subprocess.PIPE,
-            stdout=terminal,
-            stderr=subprocess.DEVNULL,
-            # In a session of its own the terminal lets it write, whoever is in the foreground.
-            start_new_session=True,
-        )
+        watch = Watch(_SCRIPT, terminal, apart=True)
     except OSError:  # no shell: a system that has no such terminals either
         yield
         return
     try:
         yield
     finally:
-        assert guard.stdin is not None
-        with suppress(OSError):
-            os.write(guard.stdin.fileno(), b"over\n")
-        guard.stdin.close()
-        with suppress(subprocess.TimeoutExpired):
-            guard.wait(timeout=1.0)
+        watch.close()

@@ -23,6 +23,7 @@ class Preferences:
         tokens: whether tokens are coloured by their source.
         rejected: whether rejected proposals are shown with them.
         learn: whether conversations are learned, for drafts to be looked up in them.
+        record: whether it is recorded what the model holds for likely, to train drafts on.
         model, draft: what was open last, as references.
         system, sampling, max_tokens: of new conversations.
     """
@@ -33,6 +34,7 @@ class Preferences:
     tokens: bool = False
     rejected: bool = False
     learn: bool = False
+    record: bool = False
     model: str | None = None
     draft: str | None = None
     system: str | None = None
@@ -42,7 +44,7 @@ class Preferences:
 
 _KINDS = {
     str: ("theme", "model", "draft", "system"),
-    bool: ("sidebar", "figures", "tokens", "rejected", "learn"),
+    bool: ("sidebar", "figures", "tokens", "rejected", "learn", "record"),
     int: ("max_tokens",),
     dict: ("sampling",),
 }

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine, file_facts
 from localspec.errors import UsageError
 from localspec.gguf.names import parts_of
+from localspec.llama.adapters import Adapter
 
 _VERSIONS = {
     "localspec": True,
@@ -53,13 +56,27 @@ def files_of(path: Path | None) -> tuple[FileFacts, ...]:
     return tuple(file_facts(path.with_name(name)) for name in parts_of(path.name))
 
 
+def adapters_of(adapters: Sequence[Adapter]) -> list[str]:
+    """Adapters by what they say: the hash of each, and its scale.
+
+    Raises:
+        OSError: one cannot be read.
+    """
+    return [f"{file_facts(one.path).sha256}:{one.scale:g}" for one in adapters]
+
+
 def compare(
-    found: dict[str, Any], machine: Machine, target: Path, draft: Path | None
+    found: dict[str, Any],
+    machine: Machine,
+    target: Path,
+    draft: Path | None,
+    adapters: Mapping[str, Sequence[Adapter]] = MappingProxyType({}),
 ) -> list[Difference]:
     """What is the same, and what is not.
 
     Args:
         found: the JSON values of a certificate.
+        adapters: of the model and the draft model, by the names in a certificate's settings.
 
     Raises:
         UsageError: it lacks what a certificate has.
@@ -81,6 +98,11 @@ def compare(
                 )
             ),
             *(
+                one
+                for key in ("lora", "lora_draft")
+                if not (one := _adapters(key, found, adapters.get(key, ()))).same or one.here
+            ),
+            *(
                 Difference(
                     name.replace("_", " "), str(then[name]), str(getattr(machine, name)), decides
                 )
@@ -92,6 +114,12 @@ def compare(
             "The certificate lacks its facts. Name the certificate.json that 'localspec verify "
             "--out' wrote."
         ) from None
+
+
+def _adapters(key: str, found: dict[str, Any], here: Sequence[Adapter]) -> Difference:
+    what = "adapters" if key == "lora" else "adapters of the draft model"
+    certified = _joined(found["settings"].get(key, []))
+    return Difference(what, certified, _joined(adapters_of(here)), True)
 
 
 def _joined(hashes: list[str]) -> str | None:

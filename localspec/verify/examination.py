@@ -13,7 +13,7 @@ from localspec.errors import Cancelled, UsageError, describe
 from localspec.llama.options import ModelOptions
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate
-from localspec.verify.comparison import files_of
+from localspec.verify.comparison import adapters_of, files_of
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import Reference, check_greedy
 from localspec.verify.noise import Noise
@@ -50,7 +50,9 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         effort=effort.name,
         settings={**asdict(effort), "context": engine.context_length, "threads": options.threads}
-        | {"gpu_layers": options.gpu_layers, "kv_type": options.kv_type_k},
+        | {"gpu_layers": options.gpu_layers, "kv_type": options.kv_type_k}
+        | {"lora": adapters_of(options.adapters)}
+        | {"lora_draft": adapters_of(options.draft_adapters)},
         missing=CHECKS,
     )
 

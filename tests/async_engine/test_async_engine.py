@@ -34,7 +34,7 @@ PLAIN = Drafting(drafter="none")  # where texts are compared: a near-tie may fal
 PROMPT = "Once upon a time"
 OTHERS = ("The cat", "One day", "A bear", "Tom and", "It was")
 LONG = "The fox and the bird and the bear went to the river. " * 60
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from localspec.errors import LocalspecError
 
 def gone(pids: list[int]) -> bool:
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]
-    _, alive = psutil.wait_procs(processes, timeout=10)
+    _, alive = psutil.wait_procs(processes, timeout=60)
     return not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE]
 
 

@@ -18,6 +18,8 @@ from localspec.bench.report import Report, markdown
 from localspec.bench.tables import speed_table
 from localspec.bench.terminal import report_text, sweep_text
 from localspec.errors import LocalspecError
+from localspec.llama import devices
+from localspec.llama.devices import Device
 from tests.bench.samples import NASTY, a_report
 
 
@@ -180,3 +182,10 @@ def test_facts_about_files_and_the_machine(tmp_path: Path) -> None:
     assert machine.threads == 2
     assert machine.llama_cpp_python != "unknown"
     assert machine.cpu
+
+
+def test_gpus_are_those_that_llama_can_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of AMD, Intel or Apple, too, of which NVIDIA's tool knows nothing."""
+    cpu, gpu = Device("CPU", "A CPU", "CPU", 1, 1), Device("Vulkan0", "A GPU", "GPU", 1, 1)
+    monkeypatch.setattr(devices, "devices", lambda: [cpu, gpu, gpu])
+    assert this_machine(1).gpu == "A GPU, A GPU"

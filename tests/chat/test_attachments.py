@@ -1,4 +1,4 @@
-"""Text files that go along with a message."""
+"""Text files and images that go along with a message."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from localspec.chat.attachments import MOST, read_attachment
 from localspec.chat.conversation import Attachment
 from localspec.errors import UsageError
+from tests.support.images import png
 
 
 def refused(name: Path | str) -> str:
@@ -75,3 +76,23 @@ def test_what_never_ends(tmp_path: Path) -> None:
     os.mkfifo(path)
     assert "is no file" in refused(path)
     assert "is no file" in refused("/dev/zero")
+
+
+def test_an_image(tmp_path: Path) -> None:
+    path = tmp_path / "fox.PNG"
+    path.write_bytes(png(1))
+    attached = read_attachment(str(path))
+    assert (attached.name, attached.image) == ("fox.PNG", png(1))
+    path.write_text("no image")
+    with pytest.raises(UsageError, match="Give one as PNG"):
+        read_attachment(str(path))
+    with path.open("wb") as file:
+        file.truncate((16 << 20) + 1)
+    with pytest.raises(UsageError, match="larger than 16 MiB"):
+        read_attachment(str(path))
+
+
+def test_a_text_that_looks_like_an_image_is_a_text(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("data:image/*;base64,not at all!")
+    assert read_attachment(str(path)).image is None

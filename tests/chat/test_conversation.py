@@ -16,6 +16,7 @@ from localspec.chat.conversation import (
     Message,
     fence_for,
 )
+from localspec.history.export import to_markdown
 
 
 def branched() -> tuple[Conversation, dict[str, str]]:
@@ -195,3 +196,18 @@ def test_asking_for_a_long_branch_again_walks_no_tree() -> None:
     conversation.add(USER, "next")
     assert shown(conversation)[-1] == "next"
     assert Counting.looked <= 5
+
+
+def test_images_go_before_the_text_and_files_stay_text() -> None:
+    conversation = Conversation()
+    image, notes = Attachment.of_image("fox.png", b"a fox"), Attachment("notes.txt", "old")
+    conversation.add(USER, "What is this?", attachments=[notes, image])
+    conversation.add(USER, "And why?")
+    (message,) = conversation.for_model()
+    assert message["content"] == [
+        {"type": "image", "image": b"a fox"},
+        {"type": "text", "text": "## notes.txt\n\n```\nold\n```\n\nWhat is this?"},
+        {"type": "text", "text": "And why?"},
+    ]
+    assert "Attached: **fox.png**, an image" in to_markdown(conversation)
+    assert "Zm94" not in to_markdown(conversation)

@@ -135,3 +135,31 @@ def test_the_history_is_asked_again(cli: Cli) -> None:
     store.close()
     result = cli("distill", "--history", "--record-only", "-n", "4", "--json")
     assert result.json["answers"] == 2
+
+
+def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversation(
+    cli: Cli,
+) -> None:
+    from localspec.decoding.logprobs import TokenLogprob
+    from localspec.distill import chats, folders
+    from localspec.distill.trace import Header
+
+    header = Header("toy.gguf", "0" * 16, "f" * 24, 97, 1)
+    folder = folders.folder_of(Path("toy.gguf"), header.identity)
+    conversation, store = Conversation(), History()
+    store.save(conversation)
+    store.write(conversation.add(USER, "Tell me about a fox."), conversation.id)
+    store.close()
+    told = [TokenLogprob(5, -0.1, ((5, -0.1),))]
+    for number, id in enumerate((conversation.id, "b", "c")):
+        chats.keep(folder, header, id, (1, number), told)
+    (shown,) = cli("distill", "--list", "--json").json["recorded"]
+    assert (shown["answers"], shown["from_chats"]) == (3, 3)
+    assert "FROM CHATS" in cli("distill", "--list").out
+    assert cli("history", "rm", "--yes", conversation.id).code == 0
+    (shown,) = cli("distill", "--list", "--json").json["recorded"]
+    assert (shown["answers"], shown["from_chats"]) == (2, 2)
+    gone = cli("distill", "--forget", "history")
+    assert (gone.code, "2 answers that were recorded while chatting" in gone.err) == (0, True)
+    (shown,) = cli("distill", "--list", "--json").json["recorded"]
+    assert shown["answers"] == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from localspec.cli.request import read_models
-from localspec.sessions import prompt_cache
+from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile
 from localspec.settings import load_settings
 from tests.cli.conftest import Cli
@@ -104,7 +104,7 @@ def test_prompts_are_kept_by_themselves(
     for cached in (False, True):
         result = cli("run", *FIXED, "--json", "--prompt-cache", "1GB", LONG).json
         assert (result["stats"]["cached_tokens"] > 300) == cached
-    assert len(list(prompt_cache.folder().iterdir())) == 1
+    assert len(list(conversation_files.folder().iterdir())) == 1
 
 
 def test_the_size_may_be_a_setting(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from localspec import ModelOptions
-from localspec.distill import heads, losses, network, training, weights
+from localspec.distill import folders, heads, losses, network, rounds, training, weights
 from localspec.distill.distilling import distill
 from localspec.distill.learners import Batch, MedusaLearner
 from localspec.distill.losses import Wanted
@@ -24,6 +24,7 @@ from localspec.distill.request import Request
 from localspec.distill.shape import Shape
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
+from localspec.identity import content_identity
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
@@ -120,6 +121,17 @@ def test_pieces_have_the_gradient_of_the_whole(monkeypatch: pytest.MonkeyPatch) 
     assert found[0][2] == pytest.approx(found[1][2], rel=1e-5)
 
 
+def test_a_step_whose_answers_are_too_short_for_a_head_has_no_gradient_for_it() -> None:
+    matrix = torch.ones(30, 8, requires_grad=True)
+    nothing = wanted(np.zeros((1, 30)), 4)
+    nothing = Wanted(nothing.said[:0], nothing.ids[:0], nothing.log_p[:0], nothing.rest[:0])
+    gradient, measured = losses.in_pieces(torch.ones(0, 8), matrix, nothing, 0.1, backward=True)
+    assert gradient is not None
+    assert (gradient.shape, measured.tokens) == ((0, 8), 0)
+    assert matrix.grad is not None
+    assert not matrix.grad.any()
+
+
 def test_a_draft_learns_and_nothing_is_done_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -143,15 +155,49 @@ def test_a_draft_learns_and_nothing_is_done_twice(
     assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
 
 
+def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of the steps of the last epochs, and no more of what the draft itself said counts."""
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    monkeypatch.setattr(rounds, "SAID", 6)
+    target = kills.prepared(tmp_path)
+    seen: list[tuple[bool, float]] = []
+    do = training._Training._do
+
+    def watched(self: Any, step: int, records: Any, hard: float) -> Any:
+        seen.append((all(len(record.answer) <= 6 for record in records), hard))
+        return do(self, step, records, hard)
+
+    monkeypatch.setattr(training._Training, "_do", watched)
+    told: list[str] = []
+    request = Request(
+        target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
+    )
+    made = distill(request, lambda _: None, told.append)
+    assert [line[:24] for line in told] == ["On-policy round 1 of 2: ", "On-policy round 2 of 2: "]
+    each = len(seen) // 3
+    assert not any(hard == 0.0 for _, hard in seen[:each])
+    own = [is_own for is_own, hard in seen if hard == 0.0]
+    assert all(own)
+    assert abs(len(own) - each) <= 2
+    assert made.curve[-1].held_loss < made.curve[0].held_loss
+    folder = folders.folder_of(target, content_identity(target))
+    assert not list(folder.glob("run-*/round-*")), "what was said is gone with the training"
+
+
 def test_killed_and_gone_on_with_it_is_the_same_file(tmp_path: Path) -> None:
     """`python -m tools.distill_kills` does it twenty times."""
     target = kills.prepared(tmp_path)
-    whole, steps = kills.trained(tmp_path, target, tmp_path / "whole" / "d.gguf", 0, 0)
+    out = tmp_path / "whole" / "d.gguf"
+    whole, steps = kills.trained(tmp_path, target, out, 0, 0, rounds=1)
     assert steps[0] > 10
     # The folder of a finished run begins anew.
-    torn, seen = kills.trained(tmp_path, target, tmp_path / "torn" / "d.gguf", 3, 1)
-    assert len(seen) == 4
+    out = tmp_path / "torn" / "d.gguf"
+    torn, seen = kills.trained(tmp_path, target, out, 5, 1, rounds=1)
+    assert len(seen) == 6
     assert 0 <= seen[0] < seen[-2] <= seen[-1] == steps[0]
+    assert steps[0] // 2 in seen[:-1], "one was killed over the round"
     assert torn == whole
 
 
@@ -187,7 +233,11 @@ def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     target = kills.prepared(tmp_path)
     request = Request(target=target, made=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
     made = distill(request, lambda _: None, print)
-    assert made.curve[-1].held_loss < 0.8 * made.curve[0].held_loss
+    first, last = made.curve[0], made.curve[-1]
+    assert last.held_loss < 0.8 * first.held_loss
+    assert len(last.depths) == 4  # as deep as it drafts
+    assert min(last.depths) > max(first.depths)
+    assert np.mean(last.depths) == pytest.approx(last.agreement, abs=0.1)
     file = read_gguf(made.path)
     assert file.architecture == kind
     assert acceptance(read_gguf(target), file) is None  # it is none that `-d auto` could compare

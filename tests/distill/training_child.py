@@ -1,5 +1,5 @@
 """A short training in a process of its own, for killing: `python -m tests.distill.training_child
-TARGET OUT EPOCHS`. Says every step, and has a checkpoint after each."""
+TARGET OUT EPOCHS ROUNDS`. Says every step, and has a checkpoint after each."""
 
 from __future__ import annotations
 
@@ -12,17 +12,24 @@ from localspec.distill.request import Request
 from localspec.distill.training import Progress
 
 
-def main(target: Path, out: Path, epochs: int) -> None:
+def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
     training.PAUSE = training.SHARE = 0.0
     request = Request(
-        target=target, shape="32x1x64", epochs=epochs, batch=96, rate=3e-3, device="cpu", out=out
+        target=target,
+        shape="32x1x64",
+        epochs=epochs,
+        batch=96,
+        rate=3e-3,
+        device="cpu",
+        out=out,
+        rounds=rounds,
     )
 
     def say(progress: Progress) -> None:
         print(progress.step, progress.steps, flush=True)
 
-    distill(request, say, print)
+    distill(request, say, lambda told: print(told, flush=True))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4]))

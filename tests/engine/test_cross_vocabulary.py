@@ -24,7 +24,8 @@ from tests.engine.test_sampled_distribution import (
     of_the_target,
 )
 from tests.support import ggufs, retokenised
-from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support import greedy as greedily
+from tests.support.greedy import divergence, greedy
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 
 COUNT = 24
@@ -58,18 +59,20 @@ def opened(draft: Path, way: str = "auto", model: Path | None = None) -> Engine:
 class Reference:
     """Plain decoding, in a context of its own."""
 
-    def __init__(self, engine: Engine, prompts: list[str]) -> None:
+    def __init__(self, engine: Engine, prompts: list[str], noise: float) -> None:
         self.texts = prompts[::8]
         self.context = Context(engine.model, ModelOptions(context=512, threads=1))
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in self.texts]
         self.tokens = [greedy(self.context, prompt, COUNT) for prompt in self.prompts]
-        self.noise = batch_noise(self.context, self.prompts[::2])
+        self.noise = noise
 
 
 @pytest.fixture(scope="module")
-def reference(engine: Engine, prompts: list[str]) -> Iterator[Reference]:
-    yield (found := Reference(engine, prompts))
+def reference(
+    engine: Engine, prompts: list[str], plain_answers: greedily.Reference
+) -> Iterator[Reference]:
+    yield (found := Reference(engine, prompts, plain_answers.noise))
     found.context.close()
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import ctypes
 import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
+import llama_cpp
 import numpy as np
 import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError, paths
 from localspec.decoding.sampling import Rows
+from localspec.llama import library
 from localspec.llama.context import Context
+from localspec.llama.context_params import context_params
 from localspec.llama.model import Model
 from localspec.loading.same_bits import keep_same_bits, largest_equal_pass
 
@@ -153,3 +157,24 @@ def test_the_types_that_were_asked_for_stay_unless_they_round_otherwise() -> Non
     assert (OPTIONS.kv_type_k, OPTIONS.kv_type_v) == ("f16", "bf16")
     draft = OPTIONS.for_draft(1024)
     assert not draft.exact
+    assert draft.kv_type_v == "f16"
+
+
+def test_on_a_device_the_cache_is_of_one_type(
+    target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its attention has no use for two, and may not have them at all."""
+
+    def value_type(**more: Any) -> int:
+        options = ModelOptions(context=64, threads=1, exact=True, **more)
+        with Model(target_path, options) as model:
+            params = context_params(model, options, ctypes.create_string_buffer(2))
+            return int(params.type_v)
+
+    bf16 = 30
+    assert value_type(gpu_layers=0) == bf16
+    monkeypatch.setattr(library, "accelerated", lambda: True)
+    assert value_type(gpu_layers=0) == bf16
+    assert [value_type(gpu_layers=layers) for layers in (-1, 3)] == [llama_cpp.GGML_TYPE_F16] * 2
+    # What was asked for stays.
+    assert value_type(kv_type_k="bf16", kv_type_v="bf16") == bf16

@@ -6,12 +6,8 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.llama.context import Context
-from tests.support.greedy import divergence, gap_shifts, greedy
+from tests.support.greedy import COUNT, Reference, divergence
 from tests.support.sessions import make_drafts_cheap
-
-COUNT = 40
-"""Tokens generated for each prompt."""
 
 WAYS = {
     "ngram": Drafting(drafter="ngram"),
@@ -31,21 +27,9 @@ WAYS = {
 }
 
 
-class Reference:
-    """Plain decoding of every prompt, in a context of its own that the loop never touches."""
-
-    def __init__(self, engine: Engine, prompts: list[str]) -> None:
-        self.context = Context(engine.model, ModelOptions(context=1024))
-        tokenize = engine.model.vocabulary.tokenize
-        self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
-        self.tokens = [greedy(self.context, prompt, COUNT) for prompt in self.prompts]
-        self.shifts = gap_shifts(self.context, self.prompts[::4])
-        self.noise = max(self.shifts)
-
-
-@pytest.fixture(scope="module")
-def reference(engine: Engine, prompts: list[str]) -> Reference:
-    return Reference(engine, prompts)
+@pytest.fixture
+def reference(plain_answers: Reference) -> Reference:
+    return plain_answers
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
@@ -100,13 +84,13 @@ def test_drafting_with_the_target_itself_accepts_every_token(
     with localspec.load(draft=target_path, options=ModelOptions(context=1024)) as engine:
         clear = [
             prompt
-            for prompt, ids in zip(prompts, reference.prompts, strict=True)
-            if smallest_gap(reference, ids, 41) > 2 * reference.noise
+            for number, prompt in enumerate(prompts)
+            if smallest_gap(reference, number) > 2 * reference.noise
         ]
         assert len(clear) >= 3, "too few prompts without a near-tie to pin anything on"
         for prompt in clear:
             stats = (
-                engine.stream(prompt, max_tokens=41, sampling=sampling, drafting=drafting)
+                engine.stream(prompt, max_tokens=COUNT, sampling=sampling, drafting=drafting)
                 .completion()
                 .stats
             )
@@ -116,16 +100,9 @@ def test_drafting_with_the_target_itself_accepts_every_token(
             assert stats.accepted_per_position == [10, 10, 10]
 
 
-def smallest_gap(reference: Reference, prompt: list[int], count: int) -> float:
-    """Between the two best logits, along `count` greedy tokens; 0 if the answer is shorter."""
-    context = reference.context
-    context.clear()
-    row = context.extend(prompt)[-1]
-    smallest = float("inf")
-    for _ in range(count):
-        second, best = row.argsort()[-2:]
-        smallest = min(smallest, float(row[best] - row[second]))
-        if context.model.vocabulary.ends(int(best)):
-            return 0.0
-        row = context.extend([int(best)])[-1]
-    return smallest
+def smallest_gap(reference: Reference, number: int) -> float:
+    """Between the two best logits, along a greedy text; 0 if the answer is shorter."""
+    tokens = reference.tokens[number]
+    if reference.context.model.vocabulary.ends(tokens[-1]):
+        return 0.0
+    return min(reference.gaps[number])

@@ -19,12 +19,11 @@ from localspec.parallel_engine import ParallelEngine
 from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import check_every_outcome
-from tests.engine.test_greedy_equality import Reference
 from tests.engine.test_sampled_distribution import PROMPT
 from tests.planning.timed import Clock
 from tests.support import heads
 from tests.support.agreed_time import agree_on_time
-from tests.support.greedy import divergence
+from tests.support.greedy import Reference, divergence
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -49,11 +48,8 @@ def followers(texts: list[list[int]]) -> dict[int, int]:
 
 
 @pytest.fixture(scope="module")
-def reference(target_path: Path, prompts: list[str]) -> Iterator[Reference]:
-    with localspec.load(target_path, draft=None) as plain:
-        known = Reference(plain, prompts[:PROMPTS])
-        yield known
-        known.context.close()
+def reference(plain_answers: Reference) -> Reference:
+    return plain_answers.first(PROMPTS)
 
 
 @pytest.fixture(scope="module")

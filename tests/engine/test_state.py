@@ -19,7 +19,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
-from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support.greedy import Reference, divergence, greedy
 from tests.support.sessions import a_session, steps
 
 GREEDY = SamplingParams(temperature=0)
@@ -41,11 +41,11 @@ class DrafterFault(Exception):
 class Uninterrupted:
     """What plain decoding says, in a context of its own."""
 
-    def __init__(self, engine: Engine) -> None:
+    def __init__(self, engine: Engine, noise: float) -> None:
         self.context = Context(engine.model, ModelOptions(context=1024))
         self.prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
         self.tokens = greedy(self.context, self.prompt, COUNT)
-        self.noise = batch_noise(self.context, [self.prompt])
+        self.noise = noise
 
     def check(self, got: Sequence[int]) -> None:
         parted = divergence(self.context, self.prompt, self.tokens, got)
@@ -54,8 +54,8 @@ class Uninterrupted:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(engine: Engine) -> Uninterrupted:
-    return Uninterrupted(engine)
+def uninterrupted(engine: Engine, plain_answers: Reference) -> Uninterrupted:
+    return Uninterrupted(engine, plain_answers.noise)
 
 
 @pytest.fixture(params=sorted(WAYS))

@@ -38,7 +38,7 @@ from localspec.tui.session.events import (
 )
 from tests.cli.process import finished
 from tests.server.process import serving
-from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support.greedy import Reference, divergence, greedy
 from tests.support.rpc import needs_servers
 from tests.support.sessions import make_drafts_cheap
 from tools.delayed_link import DelayedLink
@@ -87,7 +87,7 @@ def whole_story(engine: Engine) -> Completion:
 
 
 def test_answers_are_those_of_this_machine(
-    pair: Engine, prompts: list[str], target_path: Path
+    pair: Engine, prompts: list[str], target_path: Path, plain_answers: Reference
 ) -> None:
     options = ModelOptions(context=512, threads=1)
     parted, accepted = [], 0
@@ -96,7 +96,6 @@ def test_answers_are_those_of_this_machine(
         tokenized = [
             model.vocabulary.tokenize(prompt, special=True, add_bos=True) for prompt in prompts[:16]
         ]
-        noise = batch_noise(here, tokenized[::4])
         for prompt, ids in zip(prompts, tokenized, strict=False):
             stream = pair.stream(prompt, max_tokens=COUNT, sampling=GREEDY)
             got = [token for chunk in stream for token in chunk.token_ids]
@@ -108,7 +107,7 @@ def test_answers_are_those_of_this_machine(
             else:
                 parted.append(found)
         here.close()
-    assert [found for found in parted if abs(found[1]) > noise] == []
+    assert [found for found in parted if abs(found[1]) > plain_answers.noise] == []
     assert len(parted) <= 4
     assert accepted > 50
 

@@ -18,7 +18,7 @@ from localspec.scheduling import rounds
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member, Request
 from localspec.scheduling.rounds import Rounds
 
-PATIENCE = 10.0
+PATIENCE = 60.0
 """Seconds until a test that hangs fails."""
 
 

@@ -18,6 +18,8 @@ from email.message import Message
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 PATIENCE = 60.0
 """Seconds, many times what any of it takes."""
 
@@ -103,6 +105,12 @@ class Running:
         """Whether no slot is taken, and nobody waits."""
         busy = any(slot["is_processing"] for slot in self.get("/slots").json)
         return not busy and self.metric("llamacpp:requests_deferred") == 0
+
+    @property
+    def processor_seconds(self) -> float:
+        """What it has computed for so far, on however busy a machine."""
+        used = psutil.Process(self.process.pid).cpu_times()
+        return float(used.user + used.system)
 
     def wait_until_idle(self) -> None:
         wait_until(lambda: self.idle, "every slot is free")

@@ -106,8 +106,9 @@ def test_names_that_somebody_points_here(server: Running, host: str) -> None:
 
 
 def test_a_name_given_twice(server: Running) -> None:
-    head = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n"
-    assert exchange(server, head.encode(), timeout=5).split()[1] in (b"400", b"403")
+    head = "GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n"
+    reply = exchange(server, f"{head}Connection: close\r\n\r\n".encode())
+    assert reply.split()[1] in (b"400", b"403")
 
 
 @pytest.mark.parametrize(
@@ -274,12 +275,12 @@ HOSTILE |= {
 
 @pytest.mark.parametrize("kind", HOSTILE)
 def test_hostile_bodies_are_refused_at_once(server: Running, kind: str) -> None:
-    started = time.monotonic()
+    before = server.processor_seconds
     reply = server.request("POST", CHAT, raw=HOSTILE[kind])
     assert 400 <= reply.status < 500, reply.body[:300]
     assert reply.json["error"]["message"]
     assert len(reply.body) < 2_000
-    assert time.monotonic() - started < 10  # it is bounded in the server; the machine may be busy
+    assert server.processor_seconds - before < 10
     assert server.process.poll() is None
 
 
@@ -339,8 +340,9 @@ def test_a_body_in_endless_chunks(server: Running) -> None:
 
 
 def test_a_head_that_is_too_long(server: Running) -> None:
-    head = f"GET /health HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 100_000}\r\n\r\n"
-    assert exchange(server, head.encode(), timeout=5).split()[1:2] in ([b"400"], [b"431"], [])
+    head = f"GET /health HTTP/1.1\r\nHost: localhost\r\nX: {'x' * 100_000}\r\n"
+    reply = exchange(server, f"{head}Connection: close\r\n\r\n".encode())
+    assert reply.split()[1:2] in ([b"400"], [b"431"], [])
     assert server.get("/health").status == 200
 
 

@@ -60,7 +60,6 @@ def test_a_server_that_was_asked_nothing_leaves_the_file(tmp_path: Path) -> None
     ("arguments", "says"),
     [
         (("--session", "a.session", "--parallel", "2"), "--session keeps what one conversation"),
-        (("--prompt-cache", "1GB", "--parallel", "2"), "--prompt-cache is for one answer"),
         (("--session", "a.session", "-m", "demo", "-m", "demo"), "A session goes with one model."),
     ],
 )

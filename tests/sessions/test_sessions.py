@@ -13,12 +13,11 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, SessionError, paths
 from localspec.drafters.composition import sources
-from localspec.llama.context import Context
-from localspec.sessions import prompt_cache
+from localspec.sessions import conversation_files
 from localspec.sessions.session_file import SessionFile, write
 from tests.sessions.test_session_file import files_of_at_most
 from tests.support import ggufs, retokenised
-from tests.support.greedy import batch_noise, divergence
+from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
@@ -66,21 +65,23 @@ def goes_on(engine: Engine, messages: list[Any], drafting: Drafting) -> localspe
     return stream
 
 
-def check_same(engine: Engine, stream: localspec.Stream, again: localspec.Stream) -> None:
-    """Equal, but where two tokens tie within what batches do to them."""
-    n = stream.stats.prompt_tokens
-    prompt, wanted, got = stream.context[:n], stream.context[n:], again.context[n:]
-    assert list(again.context[:n]) == list(prompt)
-    if list(got) != list(wanted):
-        with_none = Context(engine.model, OPTIONS)
-        parted = divergence(with_none, prompt, wanted, got)
-        assert parted is not None
-        assert abs(parted[1]) <= batch_noise(with_none, [prompt[:200]])
-        with_none.close()
+def check_same(
+    engine: Engine, stream: localspec.Stream, again: localspec.Stream, noise: float = 0.0
+) -> None:
+    """Equal, but where two tokens tie within what batches do to them: which tokens share a pass
+    depends on how long passes took."""
+    wanted, got = list(stream.context), list(again.context)
+    if got != wanted:
+        at = next(i for i, (a, b) in enumerate(zip(wanted, got, strict=False)) if a != b)
+        assert at >= stream.stats.prompt_tokens
+        row = engine.logits(wanted[:at])
+        assert abs(row[wanted[at]] - row[got[at]]) <= noise
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
-def test_it_goes_on_as_the_one_that_was_never_interrupted(tmp_path: Path, way: str) -> None:
+def test_it_goes_on_as_the_one_that_was_never_interrupted(
+    tmp_path: Path, plain_answers: Reference, way: str
+) -> None:
     path, drafting = tmp_path / "a.session", WAYS[way]
     with opened() as engine:
         messages = turns(engine, drafting, path)
@@ -92,7 +93,7 @@ def test_it_goes_on_as_the_one_that_was_never_interrupted(tmp_path: Path, way: s
         again = goes_on(engine, messages, drafting)
         assert again.stats.notices == []
         assert again.stats.cached_tokens == wanted.stats.cached_tokens > 300
-        check_same(engine, wanted, again)
+        check_same(engine, wanted, again, 0.0 if way == "plain" else plain_answers.noise)
 
 
 def test_the_draft_models_cache_comes_back_as_well(tmp_path: Path) -> None:
@@ -134,7 +135,9 @@ def test_what_was_learned_comes_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["permuted", "sentencepiece"])
-def test_a_draft_model_of_another_vocabulary(tmp_path: Path, draft_path: Path, kind: str) -> None:
+def test_a_draft_model_of_another_vocabulary(
+    tmp_path: Path, draft_path: Path, plain_answers: Reference, kind: str
+) -> None:
     draft = getattr(retokenised, kind)(tmp_path / "draft.gguf", draft_path)
     path, drafting = tmp_path / "a.session", WAYS["model"]
     with opened(draft) as engine:
@@ -145,7 +148,7 @@ def test_a_draft_model_of_another_vocabulary(tmp_path: Path, draft_path: Path, k
         assert engine.open_session(path).notices == ()
         engine._sessions.recall(engine._prompts.tokens(messages, 60, "error", wanted.stats))
         assert caches(engine) == kept
-        check_same(engine, wanted, goes_on(engine, messages, drafting))
+        check_same(engine, wanted, goes_on(engine, messages, drafting), plain_answers.noise)
 
 
 @pytest.mark.parametrize("kind", sorted(MAKERS))
@@ -330,7 +333,7 @@ def test_conversations_in_turns_are_read_once() -> None:
         for prompt in prompts:
             again = ask(engine, prompt)
             assert again.stats.cached_tokens == again.stats.prompt_tokens - 1, "and after the end"
-    assert len(list(prompt_cache.folder().iterdir())) == 3
+    assert len(list(conversation_files.folder().iterdir())) == 3
 
 
 @pytest.mark.usefixtures("home")
@@ -338,7 +341,7 @@ def test_nothing_is_kept_unless_asked_for() -> None:
     with opened() as engine:
         for prompt in stories(2):
             ask(engine, prompt)
-    assert not prompt_cache.folder().exists()
+    assert not conversation_files.folder().exists()
 
 
 @pytest.mark.usefixtures("home")
@@ -346,7 +349,7 @@ def test_short_ones_are_not_worth_a_file() -> None:
     with opened(prompt_cache=1 << 30) as engine:
         ask(engine, "Once upon a time")
         ask(engine, "The bear")
-    assert not prompt_cache.folder().exists()
+    assert not conversation_files.folder().exists()
 
 
 @pytest.mark.usefixtures("home")
@@ -355,7 +358,7 @@ def test_one_that_grew_takes_the_place_of_its_beginning() -> None:
     with opened(prompt_cache=1 << 30) as engine:
         for prompt in (first, other, first + "And then it rained.", other):
             ask(engine, prompt)
-        assert len(list(prompt_cache.folder().iterdir())) == 2
+        assert len(list(conversation_files.folder().iterdir())) == 2
         assert ask(engine, first + "And then it rained.").stats.cached_tokens > 300
 
 
@@ -365,16 +368,16 @@ def test_the_least_recently_used_one_goes() -> None:
     with opened(prompt_cache=1 << 30) as engine:
         for prompt in prompts[:2]:
             ask(engine, prompt)
-    size = max(path.stat().st_size for path in prompt_cache.folder().iterdir())
+    size = max(path.stat().st_size for path in conversation_files.folder().iterdir())
     room = size * 3 + (3 << 16)
     with opened(prompt_cache=room) as engine:
         for prompt in (prompts[2], prompts[0], prompts[3]):  # A was used, B was not
             ask(engine, prompt)
-    assert sum(path.stat().st_size for path in prompt_cache.folder().iterdir()) <= room
+    assert sum(path.stat().st_size for path in conversation_files.folder().iterdir()) <= room
     with opened() as engine:
         first = [
             b"".join(map(engine.token_bytes, SessionFile(path).part("target.tokens")[:4].tolist()))
-            for path in prompt_cache.folder().iterdir()
+            for path in conversation_files.folder().iterdir()
         ]
     assert sorted(re.findall("([A-G]) went", b"|".join(first).decode())) == ["A", "C", "D"]
 
@@ -385,7 +388,7 @@ def test_one_that_is_too_large_is_left_out(caplog: pytest.LogCaptureFixture) -> 
         for prompt in stories(2):
             assert ask(engine, prompt).stats.notices == []
     assert "are more than is kept" in caplog.text
-    assert not prompt_cache.folder().exists()
+    assert not conversation_files.folder().exists()
 
 
 @pytest.mark.usefixtures("home")
@@ -394,7 +397,7 @@ def test_a_damaged_one_is_decoded_again_and_goes() -> None:
     with opened(prompt_cache=1 << 30) as engine:
         text = ask(engine, first).text
         ask(engine, other)
-        (path,) = prompt_cache.folder().iterdir()
+        (path,) = conversation_files.folder().iterdir()
         data = bytearray(path.read_bytes())
         data[len(data) // 2] ^= 1
         path.write_bytes(data)
@@ -425,7 +428,7 @@ def test_one_that_is_longer_than_the_context_is_left_alone() -> None:
     with opened(prompt_cache=1 << 30, context=300) as engine:
         answer = ask(engine, prompt[: len(prompt) // 2])
         assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
-    assert len(list(prompt_cache.folder().iterdir())) == 1
+    assert len(list(conversation_files.folder().iterdir())) == 1
 
 
 @pytest.mark.usefixtures("home")
@@ -437,4 +440,4 @@ def test_those_of_another_model_are_left_alone(draft_path: Path) -> None:
         answer = ask(engine, prompt)
         assert (answer.stats.cached_tokens, answer.stats.notices) == (0, [])
         ask(engine, other)
-    assert len(list(prompt_cache.folder().iterdir())) == 3
+    assert len(list(conversation_files.folder().iterdir())) == 3

@@ -8,34 +8,94 @@ closer than that; how close that is gets measured, not assumed.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
+from localspec import Engine, ModelOptions
 from localspec.decoding.interfaces import PassRequest
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.target import LlamaTarget
 
+COUNT = 41
+"""Tokens generated for each prompt."""
 
-def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
+
+class Text(NamedTuple):
+    """Greedy tokens, and before each the gap between the two best logits."""
+
+    tokens: list[int]
+    gaps: list[float]
+
+
+class Reference:
+    """Plain decoding of some prompts, in a context of its own that the loop never touches.
+
+    What is said to a prompt is found out when it is first asked for.
+    """
+
+    def __init__(self, engine: Engine, prompts: Sequence[str]) -> None:
+        self.context = Context(engine.model, ModelOptions(context=1024))
+        tokenize = engine.model.vocabulary.tokenize
+        self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
+        self._said: dict[int, Text] = {}
+
+    @property
+    def tokens(self) -> list[list[int]]:
+        """What is said to each of the prompts."""
+        return [text.tokens for text in self._texts()]
+
+    @property
+    def gaps(self) -> list[list[float]]:
+        """For each prompt, between the logits of the two best tokens before each of these."""
+        return [text.gaps for text in self._texts()]
+
+    def _texts(self) -> list[Text]:
+        for n, prompt in enumerate(self.prompts):
+            if n not in self._said:
+                self._said[n] = plain_text(self.context, prompt, COUNT)
+        return [self._said[n] for n in range(len(self.prompts))]
+
+    @cached_property
+    def shifts(self) -> list[float]:
+        """How far passes over trees move gaps, at some hundreds of places where the engine has 56
+        prompts: the largest of a few would be exceeded soon."""
+        return gap_shifts(self.context, self.prompts[::4])
+
+    @property
+    def noise(self) -> float:
+        """The largest of these."""
+        return max(self.shifts)
+
+    def first(self, count: int) -> Reference:
+        """The same for the first prompts alone: nothing is found out twice, and how far rounding
+        goes is what all of them showed."""
+        _ = self.shifts
+        part = copy(self)
+        part.prompts = self.prompts[:count]
+        return part
+
+
+def plain_text(context: Context, prompt: Sequence[int], count: int) -> Text:
     """Plain decoding with nothing of localspec's loop: a pass per token, arg-max each time."""
     context.clear()
     row = context.extend(prompt)[-1]
-    tokens: list[int] = []
-    while len(tokens) < count:
-        tokens.append(int(row.argmax()))
-        if context.model.vocabulary.ends(tokens[-1]):
+    text = Text([], [])
+    while len(text.tokens) < count:
+        text.tokens.append(int(row.argmax()))
+        text.gaps.append(_top_gap(row))
+        if context.model.vocabulary.ends(text.tokens[-1]):
             break
-        row = context.extend(tokens[-1:])[-1]
-    return tokens
+        row = context.extend(text.tokens[-1:])[-1]
+    return text
 
 
-def gaps_along(context: Context, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
-    """Between the logits of the two best tokens, before each of these greedy tokens."""
-    context.clear()
-    found = [_top_gap(context.extend(prompt)[-1])]
-    found += [_top_gap(context.extend([token])[-1]) for token in tokens[:-1]]
-    return found[: len(tokens)]
+def greedy(context: Context, prompt: Sequence[int], count: int) -> list[int]:
+    """Its tokens alone."""
+    return plain_text(context, prompt, count).tokens
 
 
 def gap_shifts(context: Context, prompts: Sequence[Sequence[int]]) -> list[float]:
@@ -67,6 +127,18 @@ def gap_shifts(context: Context, prompts: Sequence[Sequence[int]]) -> list[float
             target.commit(tree, path)
             known += tokens[start : start + 4]
     return shifts
+
+
+def turned(context: Context, prompt: Sequence[int], tokens: Sequence[int]) -> list[float]:
+    """By how much the best token's logit led, at each place of a text where another was taken."""
+    context.clear()
+    row, found = context.extend(prompt)[-1], []
+    for token in tokens:
+        lead = float(row.max() - row[token])
+        if lead > 0.0:
+            found.append(lead)
+        row = context.extend([token])[-1]
+    return found
 
 
 def batch_noise(context: Context, prompts: Sequence[Sequence[int]]) -> float:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import llama_cpp
 import pytest
 
-from tools.rpc_build import FOLDER, is_built
+from tools.native_build import is_built
+from tools.rpc_build import FOLDER
 
 needs_servers = pytest.mark.skipif(
     not (llama_cpp.llama_supports_rpc() and is_built(FOLDER)),
-    reason="needs llama.cpp's RPC backend: `make rpc` builds it, in some four minutes, and runs "
+    reason="needs llama.cpp's RPC backend: `make rpc` builds it, in some minutes, and runs "
     "these tests with it",
 )

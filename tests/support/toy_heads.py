@@ -93,10 +93,10 @@ class ToyStates(BranchingToyCache):
         return self.model.logits([context[:end] for end in ends])
 
 
-def toy_head(source: str, model: ToyModel) -> Head | Medusa:
+def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> Head | Medusa:
     """A head that says what a model says; Medusa's say it of the likeliest text on the way."""
-    if source == "eagle":
-        return Head(ToyStates(model, capacity=256), LAYERS, model.size)
+    if source in ("eagle", "mtp"):
+        return Head(ToyStates(model, capacity=capacity), LAYERS, model.size, source)
     size, best = (
         model.size,
         [int(row.argmax()) for row in model.logits([[t] for t in range(model.size)])],
@@ -110,4 +110,4 @@ def toy_head(source: str, model: ToyModel) -> Head | Medusa:
     weights = MedusaWeights(
         Path("toy"), "toy", 0, [()] * len(outputs), [np.maximum(o, -20) for o in outputs], None
     )
-    return Medusa(MedusaCache(weights, size, 256), 9, size)
+    return Medusa(MedusaCache(weights, size, capacity), 9, size)

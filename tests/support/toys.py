@@ -9,6 +9,7 @@ while they are at it, and spoil rows of logits that a later pass has overwritten
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
@@ -67,6 +68,7 @@ class ToyModel:
         with np.errstate(divide="ignore"):
             logs: Rows = np.log(table / table.sum(axis=-1, keepdims=True)).astype(np.float32)
         self.rows = logs
+        self._distributions: dict[tuple[int, int], Distribution] = {}
 
     def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
         """A row after each of the contexts, float32 [len(contexts), size]."""
@@ -81,10 +83,14 @@ class ToyModel:
         return normalised
 
     def distribution(self, context: Sequence[int]) -> Distribution:
-        """The same, without the impossible tokens."""
-        probs = self.probabilities(context)
-        ids = np.flatnonzero(probs).astype(np.int32)
-        return Distribution(ids, probs[ids])
+        """The same, without the impossible tokens; made once for each end of a context."""
+        end = (context[-2] if len(context) > 1 else 0, context[-1])
+        found = self._distributions.get(end)
+        if found is None:
+            probs = self.probabilities(context)
+            ids = np.flatnonzero(probs).astype(np.int32)
+            found = self._distributions[end] = Distribution(ids, probs[ids])
+        return found
 
 
 def started(weights: npt.ArrayLike) -> ToyModel:
@@ -107,6 +113,7 @@ class Follows(ToyModel):
             table[token] = (1.0 - p) / size
             table[token, follower] += p
         self._table: Rows = np.log(table).astype(np.float32)
+        self._distributions = {}
 
     def logits(self, contexts: Sequence[Sequence[int]]) -> Rows:
         rows: Rows = self._table[[context[-1] for context in contexts]]
@@ -167,6 +174,8 @@ class ToyTarget:
         self._pending = tree
         self.passes += 1
         self.trees.append(tree)
+        if not request.hidden:
+            return PassResult(self._rows, 1.0)
         # Of each token the hidden state is the token, as one number among zeros.
         states = np.eye(self.model.size, dtype=np.float32)
         hidden = {layer: states[[context[-1], *tree.tokens]] for layer in request.hidden}
@@ -421,11 +430,12 @@ class EnumeratingSource:
         return self._take([heads, 1.0 - heads]) == 0
 
     def draw(self, distribution: Distribution) -> int:
-        assert (np.diff(distribution.ids) > 0).all(), "ids ascend and are unique"
+        ids = distribution.ids.tolist()
+        assert all(before < after for before, after in pairwise(ids)), "ids ascend and are unique"
         chances = distribution.probs.tolist()
         assert abs(sum(chances) - 1.0) < 1e-9
         assert min(chances) >= 0.0
-        return int(distribution.ids[self._take(chances)])
+        return int(ids[self._take(chances)])
 
     def next_script(self) -> list[int] | None:
         """The outcomes that lead to the next leaf of the tree of all outcomes, depth first."""

@@ -18,7 +18,7 @@ from localspec.tui.app import ChatApp
 from localspec.tui.session.events import PairReference
 from tests.tui.scripted import Scripted
 
-PATIENCE = 700
+PATIENCE = 6_000
 """Looks at a condition before a test gives up; each takes at least 10 ms."""
 
 KEYS = {" ": "space", "\n": "ctrl+j", "/": "slash", "?": "question_mark", ".": "full_stop"}

@@ -210,6 +210,7 @@ class ScriptedEngine:
         sampling: SamplingParams,
         overflow: str,
         progress: Callable[[int, int], None],
+        logprobs: int | None = None,
     ) -> Stream:
         """As `Engine.stream`."""
         script = self._script

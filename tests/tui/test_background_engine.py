@@ -9,9 +9,13 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
+import numpy as np
 import pytest
 
-from localspec import Engine, ModelOptions, SamplingParams
+from localspec import Engine, ModelOptions, SamplingParams, load
+from localspec.distill import folders
+from localspec.distill.recording import likeliest
+from localspec.distill.trace import Trace
 from localspec.errors import ContextOverflow, ModelInvalid, ModelNotFound
 from localspec.retrieval import manifest
 from localspec.tui.session import background_engine
@@ -22,7 +26,7 @@ from localspec.tui.session.events import (
     AnswerFailed,
     Event,
     Measuring,
-    NotLearned,
+    NotKept,
     NotOpened,
     Opened,
     OpeningProgress,
@@ -33,7 +37,7 @@ from localspec.tui.session.events import (
 )
 from tests.tui.scripted import Hold, Says, Scripted
 
-PATIENCE = 20.0
+PATIENCE = 60.0
 """Seconds until a test gives up."""
 E = TypeVar("E", bound=Event)
 
@@ -89,6 +93,36 @@ def test_a_pair_is_opened() -> None:
         assert opened.context_length == 512
         assert [e.fraction for e in desk.told if isinstance(e, OpeningProgress)][-1] == 1.0
     assert desk.script.closed == 1
+
+
+def test_adapters_stay_with_the_pair_they_came_with() -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    given: list[ModelOptions] = []
+    script = Scripted()
+
+    def load(*pair: str | None, options: ModelOptions, **more: Any) -> Engine:
+        given.append(options)
+        return script.load(*pair, options=options, **more)
+
+    options = ModelOptions(lora="style.gguf:0.5", lora_draft="small-style.gguf")
+    engine = BackgroundEngine(told.put, options=options, loader=load)
+    pairs = [
+        PairReference("big.gguf", "small.gguf"),
+        PairReference("big.gguf", "other.gguf"),
+        PairReference("third.gguf", "small.gguf"),
+        PairReference("big.gguf", "small.gguf"),
+    ]
+    notices = []
+    for pair in pairs:
+        engine.open(pair)
+        while not isinstance(event := told.get(timeout=PATIENCE), Opened):
+            assert not isinstance(event, NotOpened), event
+        notices.append(" ".join(event.notices))
+    engine.close(PATIENCE)
+    kept = [(len(one.adapters), len(one.draft_adapters)) for one in given]
+    assert kept == [(1, 1), (1, 0), (0, 1), (1, 1)]
+    assert ["style.gguf" in notice for notice in notices] == [False, True, True, False]
+    assert ["small-style.gguf" in notice for notice in notices] == [False, True, False, False]
 
 
 def test_an_answer() -> None:
@@ -359,7 +393,64 @@ def test_what_cannot_be_learned_is_told(home: Path) -> None:
     engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
     engine.open(PairReference(None, "none"))
     engine.learn("kept", ["The quick brown fox."])
-    while not isinstance(event := told.get(timeout=PATIENCE), NotLearned):
+    while not isinstance(event := told.get(timeout=PATIENCE), NotKept):
         pass
     engine.close(PATIENCE)
     assert "was not learned: What was learned cannot be written" in event.error
+
+
+@pytest.mark.usefixtures("home")
+def test_answers_are_recorded_until_their_conversation_is_deleted(home: Path) -> None:
+    """What is kept is the target's own distribution, whoever drafted the tokens."""
+    told: SimpleQueue[Event] = SimpleQueue()
+    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
+    engine.open(PairReference(None, "auto"))
+    engine.forget("deleted")
+    for name in (None, "kept", "deleted"):
+        question = Question(
+            message=str(name),
+            messages=[{"role": "user", "content": "Tell me a story about a fox."}],
+            sampling=SamplingParams(temperature=0),
+            max_tokens=24,
+            overflow="error",
+            keep=lambda _: None,
+            record_of=name,
+        )
+        engine.ask(question)
+        while not isinstance(told.get(timeout=PATIENCE), AnswerEnded):
+            pass
+    engine.close(PATIENCE)
+    (shown,) = folders.recorded()
+    assert (shown.answers, shown.chats) == (1, 1)
+    with Trace(shown.folder / folders.TRACE) as trace:
+        record = trace.record(0)
+    assert len(record.answer) == 24
+    assert (record.ids[:, 0] == record.answer).all()
+    with load(None, draft=None, options=ModelOptions(context=256, threads=1)) as alone:
+        for at in (0, 11, 23):
+            rows = alone.logits([*record.prompt.tolist(), *record.answer[:at].tolist()])
+            ids, log_p, rest = likeliest(rows[None], 32)
+            assert ids[0, 0] == record.ids[at, 0]
+            assert np.exp(record.log_p[at]) == pytest.approx(np.exp(log_p[0]), abs=0.03)
+            assert record.rest[at] == pytest.approx(rest[0], abs=0.03)
+
+
+@pytest.mark.usefixtures("home")
+def test_what_cannot_be_recorded_is_told_and_the_answer_stands(home: Path) -> None:
+    told: SimpleQueue[Event] = SimpleQueue()
+    engine = BackgroundEngine(told.put, options=ModelOptions(context=256, threads=1))
+    engine.open(PairReference(None, "none"))
+    while not isinstance(told.get(timeout=PATIENCE), Opened):
+        pass
+    (home / "data").write_text("in the way")
+    question = Question(
+        "m", [{"role": "user", "content": "A fox"}], SamplingParams(), 4, "error", print, "kept"
+    )
+    engine.ask(question)
+    seen: list[Event] = []
+    while not seen or not isinstance(seen[-1], NotKept):
+        seen.append(told.get(timeout=PATIENCE))
+    engine.close(PATIENCE)
+    assert any(isinstance(event, AnswerEnded) for event in seen)
+    assert isinstance(seen[-1], NotKept)
+    assert "This answer was not recorded: Nothing can be kept in" in seen[-1].error

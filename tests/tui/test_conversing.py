@@ -490,6 +490,16 @@ async def test_conversations_are_learned_if_that_was_asked_for() -> None:
     assert chat.desk.forgotten == [conversation]
 
 
+async def test_answers_are_recorded_if_that_was_asked_for() -> None:
+    chat = Chat()
+    await chat.answered("Why?", "Because.")
+    chat.it.records = True
+    await chat.answered("And?", "So.")
+    chat.it.ask_for_title()
+    asked = [question.record_of for question in chat.desk.asked]
+    assert asked == [None, chat.it.conversation.id, None], "not before, and no title"
+
+
 async def test_deleting_stops_the_answer_that_comes() -> None:
     chat = Chat()
     chat.it.learns = True

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from textual.widgets import Input, OptionList
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.history.history import Header, History
 from localspec.tui.screens.question import QuestionScreen
+from localspec.tui.session.history_access import HistoryAccess
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -66,6 +69,31 @@ async def test_search_and_open_what_was_found(stored: list[Conversation]) -> Non
         assert selected is not None
         assert selected.content == "Mostly voles and mice."
         assert shown.app.parts.prompt.has_focus
+
+
+async def test_one_that_comes_late_takes_nobody_back(
+    stored: list[Conversation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Enter twice, and elsewhere before the history has answered: the keys stay there."""
+    load, loads = HistoryAccess.load, [threading.Event(), threading.Event()]
+    waiting = iter(loads)
+
+    def slowly(history: HistoryAccess, conversation: str) -> Conversation:
+        assert next(waiting).wait(10.0)
+        return load(history, conversation)
+
+    monkeypatch.setattr(HistoryAccess, "load", slowly)
+    async with chat(size=WIDE) as shown:
+        search = shown.app.parts.sidebar.query_one(Input)
+        await shown.press("ctrl+f", "enter", "enter", "down", "enter", "ctrl+f")
+        loads[1].set()
+        await shown.until(lambda: shown.said, "the conversation")
+        loads[0].set()
+        shown.burst("bears")
+        await shown.until(lambda: shown.listed() == ["Nothing found"])
+        assert search.value == "bears"
+        assert shown.app.focused is search
+        assert shown.said == ["Where do foxes sleep", "In a den."]
 
 
 async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) -> None:

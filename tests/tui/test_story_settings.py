@@ -53,6 +53,7 @@ async def test_set_changes_the_answers_to_come() -> None:
         ("/copy", "There is no answer to copy yet."),
         ("/tokens maybe", "/tokens takes on, off, or rejected."),
         ("/learn maybe", "/learn takes on or off."),
+        ("/record maybe", "/record takes on or off."),
         ("/export md", "There is nothing to export yet."),
     ],
 )
@@ -63,20 +64,28 @@ async def test_what_cannot_be_meant_is_refused_in_a_sentence(line: str, sentence
         assert len(shown.errors()) == 1
 
 
-async def test_one_switch_has_conversations_learned() -> None:
+@pytest.mark.parametrize(
+    ("name", "does", "yes", "no"),
+    [
+        ("learn", "learns", "Conversations are learned from", "Conversations are not learned."),
+        ("record", "records", "Answers are recorded from now on", "Answers are not recorded."),
+    ],
+)
+async def test_one_switch_has_conversations_kept(name: str, does: str, yes: str, no: str) -> None:
     async with chat() as shown:
-        await shown.command("/learn")
-        await shown.hears("Conversations are not learned.", error=False)
-        await shown.command("/learn on")
-        await shown.hears("Conversations are learned from now on", error=False)
-        assert shown.app.conversing.learns
-    assert preferences.load()[0].learn, "the next time as well"
+        await shown.command(f"/{name}")
+        await shown.hears(no, error=False)
+        await shown.command(f"/{name} on")
+        await shown.hears(yes, error=False)
+        assert getattr(shown.app.conversing, does)
+        assert shown.app.conversing.learns != shown.app.conversing.records, "only that"
+    assert getattr(preferences.load()[0], name), "the next time as well"
     async with chat() as shown:
-        assert shown.app.conversing.learns
-        await shown.command("/learn off")
-        await shown.hears("Conversations are not learned.", error=False)
-        assert not shown.app.conversing.learns
-    assert not preferences.load()[0].learn
+        assert getattr(shown.app.conversing, does)
+        await shown.command(f"/{name} off")
+        await shown.hears(no, error=False)
+        assert not getattr(shown.app.conversing, does)
+    assert not getattr(preferences.load()[0], name)
 
 
 async def test_what_was_wrong_stays_to_be_corrected() -> None:

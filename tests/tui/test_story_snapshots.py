@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
+from textual.widgets import Input
 
 from localspec.hub import local
 from localspec.hub.local import LocalModel
@@ -68,6 +69,8 @@ def played(app: ChatApp, story: Story) -> Callable[[Pilot[None]], Awaitable[None
         await shown.opened()
         await story(shown)
         app.parts.prompt.cursor_blink = False
+        for field in app.screen.query(Input):
+            field.cursor_blink = False
         await shown.settle()
 
     return play
@@ -110,7 +113,7 @@ def test_model_picker(
     async def story(shown: Chat) -> None:
         await shown.press("ctrl+o")
         await shown.until(lambda: isinstance(shown.app.screen, ModelPicker))
-        await shown.until(lambda: "✓ wren-1b" in shown.text)
+        await shown.until(lambda: "wren-1b fits owl-8b." in shown.text)
 
     app = an_app()
     assert snap_compare(app, terminal_size=size, run_before=played(app, story))

@@ -11,6 +11,7 @@ from localspec.verify import effort, examination
 from localspec.verify.outcome import Outcome
 from tests.cli.conftest import Cli, _own_environment, _signals_arrive, cli
 from tests.engine.conftest import ModelFiles
+from tests.support.adapters import lora
 from tests.verify import broken
 from tests.verify.conftest import LITTLE
 
@@ -52,6 +53,10 @@ def test_a_certificate_is_written_and_compared(
     other = cli("verify", "--check", str(out / "certificate.json"), *pair[:2], "-d", "none")
     assert other.code == 1
     assert "OTHER   draft model: none" in other.out
+    adapter = str(lora(tmp_path / "style.gguf", tiny_pair.target))
+    adapted = cli("verify", "--check", str(out / "certificate.json"), *pair, "--lora", adapter)
+    assert adapted.code == 1
+    assert "OTHER   adapters: " in adapted.out
     facts = cli("verify", "--check", str(out / "certificate.json"), *pair, "--json").json
     assert facts["about_this"]
     assert all(fact["same"] for fact in facts["facts"] if fact["decides"])

@@ -9,14 +9,28 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from localspec.server.failures import ApiError
-from localspec.server.openai.chat_wire import FunctionCall, Message, ToolCall
+from localspec.server.images import data_url
+from localspec.server.openai.chat_wire import (
+    Content,
+    ContentPart,
+    FunctionCall,
+    Message,
+    ToolCall,
+)
 from localspec.server.schemas import require_bounded
 from localspec.server.tools import Tool, ToolChoice, chosen
 from localspec.server.wire import Probability, Record
 
 
+class Source(Record):
+    type: str
+    media_type: str = ""
+    data: str = ""
+
+
 class Block(Record):
     type: str
+    source: Source | None = None
     text: str | None = None
     thinking: str | None = None
     id: str | None = None
@@ -119,11 +133,26 @@ def messages_in(wanted: Conversation) -> list[Message]:
             found.append(
                 Message(
                     role=message.role,
-                    content=_text(said),
+                    content=_content(said),
                     tool_calls=calls or None,
                     reasoning_content="\n".join(thoughts) or None,
                 )
             )
+    return found
+
+
+def _content(blocks: Sequence[Block]) -> Content:
+    """Texts, or texts and images."""
+    if all(block.type != "image" for block in blocks):
+        return _text(blocks)
+    found = []
+    for block in blocks:
+        if block.type == "image":
+            source = block.source
+            url = data_url(source.media_type, source.data) if source and source.data else None
+            found.append(ContentPart(type="image_url", image_url=url))
+        else:
+            found.append(ContentPart(type="text", text=_text([block])))
     return found
 
 

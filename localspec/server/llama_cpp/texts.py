@@ -125,7 +125,7 @@ async def props(service: Service, request: Request) -> Response:
             "total_slots": service.gate.slots,
             "model_alias": service.host.name,
             "model_path": str(engine.model.path),
-            "modalities": {"vision": False, "audio": False},
+            "modalities": {"vision": engine.prompts.sees_images, "audio": False},
             "chat_template": engine.model.chat_template or "",
             "bos_token": vocabulary.special_text(vocabulary.bos),
             "eos_token": vocabulary.special_text(vocabulary.eos),

@@ -19,6 +19,7 @@ from localspec.server.ollama.wire import (
     Asking,
     ChatRequest,
     GenerateRequest,
+    OllamaMessage,
     ask_of,
     messages_in,
 )
@@ -34,11 +35,18 @@ async def chat(service: Service, request: Request) -> ASGIApp:
     engine = await service.open(wanted.model)
     if not wanted.messages:
         return _nothing(service, "message")
+    if wanted.images:
+        raise ApiError(400, "Images go with a message. Put them into one.")
     ask = ask_of(service, engine, wanted)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     if ask.json_schema is not None:
         tools = ToolChoice()
-    told = messages_of(messages_in(wanted.messages), knows_tools=engine.prompts.knows_tools)
+    prompts = engine.prompts
+    told = messages_of(
+        messages_in(wanted.messages),
+        knows_tools=prompts.knows_tools,
+        sees_images=prompts.sees_images,
+    )
     turn = await turn_of(engine, told, ask, tools, more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "message")
 
@@ -53,11 +61,15 @@ async def generate(service: Service, request: Request) -> ASGIApp:
         return _nothing(service, "response")
     ask = ask_of(service, engine, wanted)
     if wanted.raw or engine.model.chat_template is None:
+        if wanted.images:
+            raise ApiError(400, "Images need the model's chat template. Leave raw out.")
         turn = Turn(replace(ask, prompt=wanted.prompt))
     else:
-        told = [{"role": "user", "content": wanted.prompt}]
+        said = [OllamaMessage(role="user", content=wanted.prompt, images=wanted.images)]
         if wanted.system:
-            told.insert(0, {"role": "system", "content": wanted.system})
+            said.insert(0, OllamaMessage(role="system", content=wanted.system))
+        sees = engine.prompts.sees_images
+        told = messages_of(messages_in(said), knows_tools=False, sees_images=sees)
         turn = await turn_of(engine, told, ask, ToolChoice(), more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "response")
 

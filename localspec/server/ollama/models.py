@@ -49,6 +49,8 @@ async def show(service: Service, request: Request) -> Response:
     wanted = await service.read(request, ShowRequest)
     engine = await service.open(wanted.model or wanted.name)
     can = ["completion", *(["tools"] if engine.prompts.knows_tools else [])]
+    if engine.prompts.sees_images:
+        can.append("vision")
     if {"pre", "suf", "mid"} <= engine.model.vocabulary.filling().keys():
         can.append("insert")
     parameters = settings_of(service.defaults)

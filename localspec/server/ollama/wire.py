@@ -11,7 +11,8 @@ from pydantic import Field
 from localspec import Engine
 from localspec.server.answer import Ask
 from localspec.server.failures import ApiError
-from localspec.server.openai.chat_wire import FunctionTool, Message, ToolCall
+from localspec.server.images import data_url
+from localspec.server.openai.chat_wire import Content, ContentPart, FunctionTool, Message, ToolCall
 from localspec.server.schemas import require_bounded
 from localspec.server.service import Service
 from localspec.server.wire import (
@@ -85,8 +86,6 @@ def ask_of(service: Service, engine: Engine, wanted: Asking) -> Ask:
     Raises:
         ApiError: it cannot be meant.
     """
-    if wanted.images:
-        raise ApiError(400, "The model reads text only. Leave the images out.")
     options = wanted.options or Options()
     fields = SamplingFields(**options.model_dump(exclude={"stop", "num_predict", "num_keep"}))
     return Ask(
@@ -111,15 +110,9 @@ def _schema(form: str | dict[str, Any] | None) -> str | None:
 
 
 def messages_in(messages: Sequence[OllamaMessage]) -> list[Message]:
-    """The messages as OpenAI has them.
-
-    Raises:
-        ApiError: one has an image.
-    """
+    """The messages as OpenAI has them."""
     found = []
     for message in messages:
-        if message.images:
-            raise ApiError(400, "The model reads text only. Leave the images out.")
         calls = [
             ToolCall.model_validate(
                 {"function": {"name": call.function.name, "arguments": _text(call.function)}}
@@ -129,12 +122,20 @@ def messages_in(messages: Sequence[OllamaMessage]) -> list[Message]:
         found.append(
             Message(
                 role=message.role,
-                content=message.content or "",
+                content=content_of(message.content or "", message.images),
                 name=message.tool_name,
                 tool_calls=calls or None,
             )
         )
     return found
+
+
+def content_of(text: str, images: Sequence[str] | None) -> Content:
+    """A message of a text, and images before it."""
+    if not images:
+        return text
+    shown = [ContentPart(type="image_url", image_url=data_url("image/*", one)) for one in images]
+    return [*shown, ContentPart(type="text", text=text)]
 
 
 def _text(function: OllamaFunction) -> str:

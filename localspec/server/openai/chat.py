@@ -79,7 +79,10 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         shift=service.shift(wanted.n_keep, wanted.n_discard),
         reports=wanted.reports,
     )
-    messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
+    prompts = engine.prompts
+    messages = messages_of(
+        wanted.messages, knows_tools=prompts.knows_tools, sees_images=prompts.sees_images
+    )
     return await turn_of(
         engine,
         messages,
@@ -96,7 +99,10 @@ async def input_tokens(service: Service, request: Request) -> Response:
     wanted = await service.read(request, CountRequest)
     engine = await service.open(wanted.model)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
-    messages = messages_of(wanted.messages, knows_tools=engine.prompts.knows_tools)
+    prompts = engine.prompts
+    messages = messages_of(
+        wanted.messages, knows_tools=prompts.knows_tools, sees_images=prompts.sees_images
+    )
     turn = await turn_of(
         engine, messages, Ask(prompt=""), tools, more=service.variables(wanted.chat_template_kwargs)
     )

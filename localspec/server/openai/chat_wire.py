@@ -10,6 +10,7 @@ from pydantic import Field
 
 from localspec.llama.grammar_limits import require_bounded as require_bounded_grammar
 from localspec.server.failures import ApiError
+from localspec.server.images import IMAGES, image_in
 from localspec.server.schemas import require_bounded
 from localspec.server.tools import Tool
 from localspec.server.wire import MOST_CHOICES, Record, SamplingFields
@@ -32,10 +33,15 @@ class ToolCall(Record):
     function: FunctionCall
 
 
+class ImageUrl(Record):
+    url: str
+
+
 class ContentPart(Record):
     type: str
     text: str | None = None
     refusal: str | None = None
+    image_url: ImageUrl | str | None = None
 
 
 Content = str | list[ContentPart]
@@ -160,17 +166,27 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
     return between.join(part.text or part.refusal or "" for part in content)
 
 
-def messages_of(messages: Sequence[Message], *, knows_tools: bool) -> list[dict[str, Any]]:
-    """The messages as templates know them.
+def messages_of(
+    messages: Sequence[Message], *, knows_tools: bool, sees_images: bool = False
+) -> list[dict[str, Any]]:
+    """The messages as templates know them, or with images as `localspec.llama.pictures.marked`
+    takes them.
 
     Args:
         knows_tools: whether the template knows calls and their results; else they become text.
+        sees_images: whether the model does.
+
+    Raises:
+        ApiError: a part that is no text, or no image where the model sees some.
     """
     found: list[dict[str, Any]] = []
     for message in messages:
         role = "system" if message.role == "developer" else message.role
         # A beginning of the answer has its parts in paragraphs, as llama-server goes on with it.
         begun = message is messages[-1] and role == "assistant" and not message.tool_calls
+        if sees_images and role == "user" and has_images(message.content):
+            found.append({"role": role, "content": _shown(message.content)})
+            continue
         text = text_of(message.content, between="\n\n" if begun else "\n")
         one: dict[str, Any] = {"role": role, "content": text}
         if message.tool_calls:
@@ -189,6 +205,24 @@ def messages_of(messages: Sequence[Message], *, knows_tools: bool) -> list[dict[
         if message.reasoning_content:
             one["reasoning_content"] = message.reasoning_content
         found.append(one)
+    return found
+
+
+def has_images(content: Content | None) -> bool:
+    """Whether a message has any."""
+    return isinstance(content, list) and any(part.type in IMAGES for part in content)
+
+
+def _shown(content: Content | None) -> list[dict[str, Any]]:
+    """The parts of a message with images."""
+    found: list[dict[str, Any]] = []
+    for part in content if isinstance(content, list) else ():
+        if part.type in IMAGES:
+            place = part.image_url
+            url = place.url if isinstance(place, ImageUrl) else place
+            found.append({"type": "image", "image": image_in(url)})
+        else:
+            found.append({"type": "text", "text": text_of([part])})
     return found
 
 

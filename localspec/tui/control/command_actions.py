@@ -1,92 +1,30 @@
-"""What the slash commands and the keys on a message do."""
+"""What the slash commands do."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING
 
-from textual.screen import Screen
-
-from localspec.chat import words
 from localspec.chat.attachments import read_attachment
-from localspec.chat.conversation import ASSISTANT, USER, Message
-from localspec.chat.figures import Figures
+from localspec.chat.conversation import ASSISTANT, USER
 from localspec.errors import UsageError
+from localspec.tui.control import switches
+from localspec.tui.control.command_host import CommandHost
 from localspec.tui.control.conversation_display import ConversationDisplay
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.message_actions import MessageActions
 from localspec.tui.control.screen_parts import ScreenParts
-from localspec.tui.preferences import Preferences
 from localspec.tui.session import commands
 from localspec.tui.session.commands import MAX_TOKENS, Command
-from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import PairReference
 
 # What opens over the screen is imported when it does: the first paint need not wait for it.
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
     from localspec.tui.screens.settings_screen import ChosenSettings
-
-
-Result = TypeVar("Result")
-
-
-class CommandHost(Protocol):
-    """What commands do to the app as a whole."""
-
-    conversing: Conversing
-    preferences: Preferences
-
-    @property
-    def available_themes(self) -> Mapping[str, object]: ...
-
-    def attempt(self, action: Callable[[], object]) -> None: ...
-
-    def tell(self, text: str, *, error: bool = False) -> None: ...
-
-    def copy(self, text: str) -> None: ...
-
-    def save_preferences(self) -> None: ...
-
-    def open(self, pair: PairReference) -> None: ...
-
-    def show_tokens(self, tokens: bool, rejected: bool) -> None: ...
-
-    def choose_theme(self, name: str) -> None: ...
-
-    def exit(self) -> None: ...
-
-    def push_screen(
-        self, screen: Screen[Result], callback: Callable[[Result | None], Any] | None = None
-    ) -> object: ...
-
-    def action_keys(self) -> None: ...
-
-    def action_new(self) -> None: ...
-
-    def action_tokens(self) -> None: ...
-
-    def action_figures(self) -> None: ...
-
-    def action_sidebar(self) -> None: ...
-
-    def action_search(self) -> None: ...
-
-    def action_change_theme(self) -> None: ...
-
-
-LEARNING = (
-    "Conversations are learned from now on, each after its next answer: what is said in them is "
-    "kept a second time, as tokens, in localspec's data folder, and drafts are looked up there. "
-    "Answers stay what they would have been. Deleting a conversation forgets it there too; "
-    "/learn off ends it."
-)
-NOT_LEARNING = (
-    "Conversations are not learned. What was learned of earlier ones stays until they are deleted, "
-    "or until 'localspec learn --forget history'. /learn on begins it."
-)
 
 
 class CommandActions:
@@ -97,12 +35,14 @@ class CommandActions:
         host: CommandHost,
         parts: ScreenParts,
         dialogs: Dialogs,
+        message_actions: MessageActions,
         conversation_list: ConversationList,
         conversation_display: ConversationDisplay,
     ) -> None:
         self._host = host
         self._parts = parts
         self._dialogs = dialogs
+        self._message_actions = message_actions
         self._conversation_list = conversation_list
         self._conversation_display = conversation_display
         self._models: list[LocalModel] | None = None
@@ -119,27 +59,6 @@ class CommandActions:
             self._parts.prompt.focus()
         else:
             self.run(command, "")
-
-    def act(self, action: str, message: str) -> None:
-        """A key on a message.
-
-        Raises:
-            UsageError: it cannot be done with this one.
-        """
-        conversing = self._host.conversing
-        found = conversing.conversation.messages[message]
-        if action == "copy":
-            self._host.copy(found.content)
-        elif action == "copy_code":
-            self._copy_code(found)
-        elif action == "regenerate":
-            conversing.regenerate(message)
-        elif action == "edit":
-            self._begin_edit(found)
-        elif action.startswith("branch"):
-            conversing.branch(1 if action == "branch_next" else -1, message)
-        elif action == "why":
-            self._explain(found)
 
     def completers(self) -> Mapping[str, Callable[[], Iterable[str]]]:
         """For `commands.complete`."""
@@ -203,7 +122,7 @@ class CommandActions:
 
     def _attach(self, argument: str) -> None:
         if not argument:
-            raise UsageError("/attach needs the path of a text file.")
+            raise UsageError("/attach needs the path of a text file, or of an image.")
         self._parts.composer.attach(read_attachment(argument))
 
     def _detach(self, _argument: str) -> None:
@@ -217,7 +136,7 @@ class CommandActions:
         mine = next((m for m in reversed(path) if m.role == USER), None)
         if mine is None:
             raise UsageError("There is no message to edit yet. Write one.")
-        self._begin_edit(mine)
+        self._message_actions.edit(mine)
 
     def _branch(self, argument: str) -> None:
         conversing = self._host.conversing
@@ -243,7 +162,7 @@ class CommandActions:
         if answer is None:
             raise UsageError("There is no answer to copy yet.")
         if argument == "code":
-            self._copy_code(answer)
+            self._message_actions.copy_code(answer)
         elif argument in ("", "answer"):
             self._host.copy(answer.content)
         else:
@@ -282,7 +201,7 @@ class CommandActions:
         answer = next((m for m in reversed(path) if m.role == ASSISTANT and m.stats), None)
         if answer is None:
             raise UsageError("There is no answer to explain yet.")
-        self._explain(answer)
+        self._message_actions.explain(answer)
 
     def _tokens(self, argument: str) -> None:
         modes = {"on": (True, False), "off": (False, False), "rejected": (True, True)}
@@ -294,19 +213,10 @@ class CommandActions:
             raise UsageError("/tokens takes on, off, or rejected.")
 
     def _learn(self, argument: str) -> None:
-        if argument == "on":
-            from localspec.retrieval import learning
+        switches.turn(self._host, switches.LEARN, argument)
 
-            learning.require()
-        elif argument == "off":
-            pass
-        elif argument:
-            raise UsageError("/learn takes on or off.")
-        if argument:
-            learns = argument == "on"
-            self._host.preferences.learn = self._host.conversing.learns = learns
-            self._host.save_preferences()
-        self._host.tell(LEARNING if self._host.preferences.learn else NOT_LEARNING)
+    def _record(self, argument: str) -> None:
+        switches.turn(self._host, switches.RECORD, argument)
 
     def _figures(self, _argument: str) -> None:
         self._host.action_figures()
@@ -330,32 +240,6 @@ class CommandActions:
         self._host.exit()
 
     # Parts of them
-
-    def _begin_edit(self, message: Message) -> None:
-        if message.role != USER:
-            raise UsageError("Only your own messages can be edited. r answers again.")
-        self._parts.composer.begin_edit(message.id, message.content)
-
-    def _copy_code(self, message: Message) -> None:
-        from localspec.tui.rendering.markdown_lines import code_blocks
-
-        blocks = code_blocks(message.content)
-        if not blocks:
-            raise UsageError("There is no code block in this message.")
-        if len(blocks) == 1:
-            self._host.copy(blocks[0].code)
-        else:
-            self._dialogs.choose_code(blocks)
-
-    def _explain(self, message: Message) -> None:
-        if not message.stats:
-            raise UsageError("Only answers have figures. Choose one of them.")
-        from localspec.tui.screens.reading_screen import ReadingScreen
-
-        text = words.explain(
-            Figures.from_dict(message.stats), model=message.model, draft=message.draft
-        )
-        self._host.push_screen(ReadingScreen("Why this speed", text))
 
     def _pair(self) -> PairReference:
         opened = self._host.conversing.opened

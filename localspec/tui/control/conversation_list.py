@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
+from textual.widget import Widget
+
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
 from localspec.tui.control.screen_parts import ScreenParts
@@ -24,7 +26,12 @@ class ListHost(Protocol):
     @property
     def is_running(self) -> bool: ...
 
-    def show(self, conversation: Conversation, message: str | None) -> None: ...
+    @property
+    def focused(self) -> Widget | None: ...
+
+    def show(
+        self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
+    ) -> None: ...
 
     def tell(self, text: str, *, error: bool) -> None: ...
 
@@ -42,6 +49,7 @@ class ConversationList:
         self._host = host
         self._parts = parts
         self._history = history
+        self._wanted = 0
 
     def open(self, kept: Conversation | None = None) -> None:
         """Open the history; what it holds is listed then.
@@ -72,7 +80,15 @@ class ConversationList:
         self._in_thread("list", ask)
 
     def take(self, conversation: str, message: str | None) -> None:
-        """Show a conversation, and in it this message."""
+        """Show a conversation, and in it this message; the last one that was asked for."""
+        self._wanted += 1
+        wanted, focused = self._wanted, self._host.focused
+
+        def show(found: Conversation) -> None:
+            # A thread cannot be cancelled: what an earlier key asked for may come late.
+            if wanted == self._wanted:
+                # Whoever went elsewhere meanwhile is typing there.
+                self._host.show(found, message, uncover=self._host.focused is focused)
 
         def ask() -> None:
             try:
@@ -80,7 +96,7 @@ class ConversationList:
             except LocalspecError as error:
                 self._back(partial(self._host.tell, str(error), error=True))
             else:
-                self._back(partial(self._host.show, found, message))
+                self._back(partial(show, found))
 
         self._in_thread("take", ask)
 
@@ -106,7 +122,7 @@ class ConversationList:
         """Show what the history knows of it, unless something was done already."""
         conversing = self._host.conversing
         if conversing.conversation is kept and conversing.running is None:
-            self._host.show(found, None)
+            self._host.show(found)
 
     def _list(self, found: Sequence[ConversationSummary], offset: int) -> None:
         sidebar = self._parts.sidebar

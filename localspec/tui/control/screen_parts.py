@@ -15,6 +15,10 @@ from localspec.tui.widgets.transcript import Transcript
 
 W = TypeVar("W", bound=Widget)
 
+WIDTHS = [(0, "-narrow"), (96, "-middling"), (132, "-wide"), (170, "-huge")]
+HEIGHTS = [(0, "-tiny"), (9, "-low"), (16, "-high")]
+"""Columns and rows from which on the screen has a class, for `styles.tcss`."""
+
 
 class ScreenParts:
     """Finds them, also while a dialog is open over them."""

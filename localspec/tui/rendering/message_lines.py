@@ -114,7 +114,10 @@ class MessageLines:
         message, palette = self.message, showing.palette
         for attachment in message.attachments:
             lines = attachment.text.count("\n") + 1
-            text = f"+ {harmless(attachment.name)}, {lines:,} line{'' if lines == 1 else 's'}"
+            what = f"{lines:,} line{'' if lines == 1 else 's'}"
+            if attachment.image is not None:
+                what = "an image"
+            text = f"+ {harmless(attachment.name)}, {what}"
             yield from wrapped(Text(text, palette.style("accent")), width, palette)
         if message.role == "user":
             yield from wrapped(Text(harmless(message.content)), width, palette)

@@ -98,6 +98,7 @@ class Palette:
             "ngram": Mark("n-gram", Style(color=blue, underline=True), "underlined", "n"),
             "model": Mark("draft model", Style(color=orange, bold=True), "bold", "d"),
             "eagle": Mark("trained head", Style(color=pink, bold=True), "bold", "e"),
+            "mtp": Mark("MTP layer", Style(color=pink, bold=True), "bold", "p"),
             "medusa": Mark("trained heads", Style(color=pink, underline=True), "underlined", "m"),
             "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic", "c"),
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from time import monotonic
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING
 from localspec import paths
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
+from localspec.text import listed
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.events import (
     AnswerBegan,
@@ -24,7 +26,7 @@ from localspec.tui.session.events import (
     AnswerFailed,
     Event,
     Measuring,
-    NotLearned,
+    NotKept,
     NotOpened,
     Opened,
     OpeningProgress,
@@ -36,7 +38,9 @@ from localspec.tui.session.events import (
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
-    from localspec import Drafting, Engine, ModelOptions
+    from localspec import Drafting, Engine, ModelOptions, Stream
+    from localspec.decoding.logprobs import TokenLogprob
+    from localspec.distill.trace import Header
 
 logger = logging.getLogger("localspec.tui")
 
@@ -45,7 +49,9 @@ KEEP_EVERY = 0.4
 _TELL_EVERY = 0.1
 """Seconds between two reports of progress."""
 _PATIENCE = 2.0
-"""Seconds to wait for another process that learns: the next question may come."""
+"""Seconds to wait for another process that learns or records: the next question may come."""
+_RECORDED = 32
+"""Likeliest tokens that are recorded of a distribution: `localspec.distill.trace.TOP_K`."""
 _STOPPED = "Stopped while the model was loading."
 
 Loader = Callable[..., "Engine"]
@@ -75,9 +81,11 @@ class BackgroundEngine:
         self._session = session
         self._offline = offline
         self._options, self._drafting = options, drafting
+        self._adapted: PairReference | None = None  # what the adapters among the options fit
         self._loader = loader
         self._engine: Engine | None = None
         self._opened: Opened | None = None
+        self._header: Header | None = None  # of the trace of the model that is open
         self._text = ""  # of the answer that comes
         self._forgotten: set[str] = set()  # conversations
         self._thread = EngineThread("localspec-engine")
@@ -98,7 +106,7 @@ class BackgroundEngine:
         self._thread.submit(partial(self._learn, conversation, texts), failed=self._not_learned)
 
     def forget(self, conversation: str) -> None:
-        """A conversation is deleted: learn nothing of it any more."""
+        """A conversation is deleted: learn and record nothing of it any more."""
         self._forgotten.add(conversation)
 
     def stop(self) -> None:
@@ -183,18 +191,19 @@ class BackgroundEngine:
                 told = now
                 self._tell(OpeningProgress("loading the model", fraction))
 
+        options, left_out = self._options_for(pair)
         engine = (self._loader or load)(
             pair.model,
             draft=pair.draft,
             offline=self._offline,
-            options=self._options,
+            options=options,
             drafting=self._drafting,
             progress=progress,
         )
         model, draft = engine.model, engine.draft
         chosen = engine.why_draft if pair.draft == "auto" else None
-        self._engine = engine
-        notices = list(engine.notices)
+        self._engine, self._header = engine, None
+        notices = [*engine.notices, *left_out]
         if self._session is not None:
             notices += engine.open_session(self._session).notices
         self._opened = Opened(
@@ -209,6 +218,31 @@ class BackgroundEngine:
             engine.context_length,
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
         )
+
+    def _options_for(self, pair: PairReference) -> tuple[ModelOptions | None, list[str]]:
+        """The options for a pair, without adapters and a projector that are of another, and what to
+        say of that."""
+        if self._adapted is None:
+            self._adapted = pair
+        first, options = self._adapted, self._options
+        if options is None or pair == first:
+            return options, []
+        kept = replace(
+            options,
+            lora=options.lora if pair.model == first.model else (),
+            lora_draft=options.lora_draft if pair.draft == first.draft else (),
+            mmproj=options.mmproj if pair.model == first.model else None,
+        )
+        names = [
+            one.path.name
+            for one in (*options.adapters, *options.draft_adapters)
+            if one not in (*kept.adapters, *kept.draft_adapters)
+        ]
+        if options.mmproj is not None and kept.mmproj is None:
+            names.append(Path(options.mmproj).name)
+        if not names:
+            return kept, []
+        return kept, [f"Without {listed(names)}, which belongs to the model it came with."]
 
     def _memory(self, path: Path, weights: int, context: int, *, target: bool = False) -> int:
         """Bytes that a model takes here with its caches; its weights alone where that is not
@@ -258,8 +292,10 @@ class BackgroundEngine:
             max_tokens=question.max_tokens,
             sampling=question.sampling,
             overflow=question.overflow,
+            logprobs=None if question.record_of is None else _RECORDED,
             progress=progress,
         )
+        told: list[TokenLogprob] = []
         answer = Answer(
             question.message,
             stream.stats,
@@ -275,6 +311,8 @@ class BackgroundEngine:
             try:
                 for chunk in stream:
                     answer.put(chunk)
+                    if chunk.step is not None:
+                        told += chunk.step.logprobs
                     now = monotonic()
                     if now - kept >= KEEP_EVERY:
                         kept = now
@@ -283,21 +321,59 @@ class BackgroundEngine:
                 self._text = stream.text
         assert stream.finish_reason is not None
         self._tell(AnswerEnded(question.message, self._text, stream.finish_reason))
+        if question.record_of is not None and told:
+            self._record(question.record_of, stream, told)
 
     def _learn(self, conversation: str, texts: Sequence[str]) -> None:
         from localspec.retrieval.learning import forget_conversations
         from localspec.retrieval.manifest import CONVERSATION
 
-        if self._engine is None or conversation in self._forgotten:
-            return
-        # What another process keeps locked is learned with the next answer.
-        self._engine.learn({CONVERSATION + conversation: texts}, patience=_PATIENCE)
-        if conversation in self._forgotten:  # while it was being learned
-            forget_conversations([conversation])
+        engine = self._engine
+        if engine is not None:
+            # What another process keeps locked is learned with the next answer.
+            named = {CONVERSATION + conversation: texts}
+            self._keep(
+                conversation, partial(engine.learn, named, patience=_PATIENCE), forget_conversations
+            )
 
     def _not_learned(self, error: BaseException) -> None:
         if not isinstance(error, Cancelled):
-            self._tell(NotLearned(f"This conversation was not learned: {_sentence(error)}"))
+            self._tell(NotKept(f"This conversation was not learned: {_sentence(error)}"))
+
+    def _record(self, conversation: str, stream: Stream, told: Sequence[TokenLogprob]) -> None:
+        from localspec.distill import chats, folders
+
+        assert self._engine is not None
+        try:
+            model = self._engine.model
+            if self._header is None:
+                self._header = folders.header_of(model.path, model.vocabulary)
+            folder = folders.folder_of(model.path, self._header.identity)
+            keep = partial(
+                chats.keep,
+                folder,
+                self._header,
+                conversation,
+                stream.prompt,
+                told,
+                patience=_PATIENCE,
+            )
+            self._keep(conversation, keep, chats.forget)
+        except (LocalspecError, OSError) as error:
+            self._tell(NotKept(f"This answer was not recorded: {_sentence(error)}"))
+
+    def _keep(
+        self,
+        conversation: str,
+        keep: Callable[[], object],
+        forget: Callable[[Sequence[str]], object],
+    ) -> None:
+        """Keep something of a conversation, unless it was deleted."""
+        if conversation in self._forgotten:
+            return
+        keep()
+        if conversation in self._forgotten:  # while it was being kept
+            forget([conversation])
 
     def _not_answered(self, question: Question, error: BaseException) -> None:
         if isinstance(error, Cancelled):

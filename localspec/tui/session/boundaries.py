@@ -62,5 +62,5 @@ class AnsweringEngine(Protocol):
         ...
 
     def forget(self, conversation: str) -> None:
-        """A conversation is deleted: learn nothing of it any more."""
+        """A conversation is deleted: learn and record nothing of it any more."""
         ...

@@ -25,25 +25,10 @@ from localspec.tui.session import commands, events, titling
 from localspec.tui.session.answer import Answer
 from localspec.tui.session.boundaries import AnsweringEngine, ConversationStore, View
 from localspec.tui.session.events import Event, Opened, Question, event_id
+from localspec.tui.session.running import Running
+from localspec.tui.session.titling import Titling
 
 NEVER_BEGUN = "■ stopped before it was answered"
-
-
-@dataclass(slots=True)
-class Running:
-    """The answer that is wanted, or comes.
-
-    Attributes:
-        conversation, to: what it is part of, and the id of the message that it answers.
-        message, answer: once it has begun.
-        asked: whether the engine's thread knows of it.
-    """
-
-    conversation: Conversation
-    to: str
-    message: Message | None = None
-    answer: Answer | None = None
-    asked: bool = False
 
 
 @dataclass(slots=True)
@@ -58,6 +43,7 @@ class Conversing:
         latest: the last finished answer of this session.
         overfull: the conversation that outgrew the context last; another one may be shown.
         learns: whether every conversation is learned, for drafts to be looked up in it.
+        records: whether it is recorded what the model holds for likely, to train drafts on.
     """
 
     view: View
@@ -70,7 +56,8 @@ class Conversing:
     latest: Answer | None = None
     overfull: Conversation | None = None
     learns: bool = False
-    _naming: Conversation | None = None
+    records: bool = False
+    _titling: Titling = field(default_factory=Titling)
     _dropping: set[str] = field(default_factory=set)
     """Conversations whose oldest turns may be left out."""
 
@@ -196,8 +183,7 @@ class Conversing:
         conversation = self.conversation
         if not conversation.messages:
             raise UsageError("There is nothing to name yet. Write a message.")
-        self._naming = conversation
-        self.engine.ask(titling.question(conversation))
+        self.engine.ask(self._titling.question(conversation))
 
     def forget(self, conversation: str) -> None:
         """A conversation is about to be deleted."""
@@ -208,13 +194,10 @@ class Conversing:
     def leave(self) -> None:
         """The chat ends, and the thread has: what has come of an answer is kept."""
         running = self.running
-        if running is None or running.message is None or running.answer is None:
+        if running is None or running.finish(STOPPED) is None or running.message is None:
             return
-        message, answer = running.message, running.answer
-        answer.take()
-        message.content, message.state, message.finish_reason = answer.text, STOPPED, "cancelled"
-        message.spans, message.stats = answer.spans(), answer.figures().as_dict()
-        self.store.done(running.conversation.id, message)
+        running.message.finish_reason = "cancelled"
+        self.store.done(running.conversation.id, running.message)
 
     # What the engine's thread tells
 
@@ -234,10 +217,11 @@ class Conversing:
             if not event.cancelled:
                 stays = f" {event.still.model} stays open." if event.still else ""
                 self.view.tell(f"{event.error}{stays}", error=True)
-        elif isinstance(event, events.NotLearned):
+        elif isinstance(event, events.NotKept):
             self.view.tell(event.error, error=True)
         elif event_id(event) == titling.TITLE:
-            self._on_title(event)
+            if isinstance(event, events.AnswerEnded | events.AnswerFailed):
+                self._on_title(*self._titling.found(event))
         elif self.running is not None and event_id(event) == self.running.to:
             self._on_answer(self.running, event)
 
@@ -250,11 +234,8 @@ class Conversing:
         running = self.running
         if running is None or running.answer is None or running.message is None:
             return None
-        if running.answer.take():
-            running.message.content = running.answer.text
+        if running.take(spans=spans):
             self.notes.pop(running.message.id, None)
-            if spans:
-                running.message.spans = running.answer.spans()
             self.view.message_changed(running.message)
         return running.answer.figures()
 
@@ -277,7 +258,7 @@ class Conversing:
             if running.message is not None:
                 self.store.streaming(conversation.id, replace(running.message, content=text))
 
-        if self._naming is not None:
+        if self._titling.waits:
             self.engine.stop()  # a title can wait
         asked = conversation.messages[running.to]
         try:
@@ -300,6 +281,7 @@ class Conversing:
                 conversation.max_tokens,
                 "drop_oldest" if conversation.id in self._dropping else "error",
                 keep,
+                conversation.id if self.records else None,
             )
         )
 
@@ -339,11 +321,7 @@ class Conversing:
             self._over()
             self.view.tell(event.error, error=True)
 
-    def _on_title(self, event: Event) -> None:
-        if not isinstance(event, events.AnswerEnded | events.AnswerFailed):
-            return
-        conversation, self._naming = self._naming, None
-        title = titling.title(event)
+    def _on_title(self, conversation: Conversation | None, title: str | None) -> None:
         if conversation is None or title is None:
             self.view.tell("The model found no title. Name it with /title TEXT.")
             return
@@ -368,16 +346,11 @@ class Conversing:
             self.view.show_conversation()
 
     def _end_answer(self, running: Running, text: str, state: str) -> None:
-        message, answer = running.message, running.answer
-        if message is None or answer is None:
+        figures = running.finish(state, text)
+        if figures is None or running.message is None:
             return
-        answer.take()
-        self.notes.pop(message.id, None)
-        message.content, message.state = text, state
-        message.spans = answer.spans()
-        figures = answer.figures()
-        message.stats = figures.as_dict()
-        self.latest = answer
+        self.notes.pop(running.message.id, None)
+        self.latest = running.answer
         for notice in figures.notices:
             self.view.tell(notice)
 

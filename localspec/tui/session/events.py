@@ -30,6 +30,8 @@ class Question:
         message: id of the message that is answered; the events carry it.
         messages, sampling, max_tokens, overflow: as for `Engine.stream`.
         keep: called in the engine's thread with the text so far, every now and then.
+        record_of: id of the conversation under which to record what the model holds for likely;
+            None where it is not to be.
     """
 
     message: str
@@ -38,6 +40,7 @@ class Question:
     max_tokens: int | None
     overflow: str
     keep: Callable[[str], None]
+    record_of: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,8 +147,8 @@ class Overflowed:
 
 
 @dataclass(frozen=True, slots=True)
-class NotLearned:
-    """A conversation that was to be learned was not."""
+class NotKept:
+    """A conversation was to be learned, or an answer to be recorded, and was not."""
 
     error: str
 
@@ -160,7 +163,7 @@ Event = (
     | AnswerEnded
     | AnswerFailed
     | Overflowed
-    | NotLearned
+    | NotKept
 )
 
 

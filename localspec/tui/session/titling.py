@@ -16,25 +16,40 @@ WISH = (
 TOKENS = 24
 
 
-def question(conversation: Conversation) -> Question:
-    """What to ask the model.
+class Titling:
+    """What is asked of the model, and what it found.
 
-    It reads on where it is, so that the cache stays what the next message needs.
+    Attributes:
+        waits: whether a title is asked for, and has not come.
     """
-    return Question(
-        TITLE,
-        [*conversation.for_model(), {"role": "user", "content": WISH}],
-        commands.checked(temperature=0.0),
-        TOKENS,
-        "error",
-        lambda _text: None,
-    )
 
+    def __init__(self) -> None:
+        self._conversation: Conversation | None = None
 
-def title(event: AnswerEnded | AnswerFailed) -> str | None:
-    """The title that it found, None if it found none."""
-    found = title_from(event.text)
-    whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
-    if not whole or found == NEW or found.startswith("<"):
-        return None
-    return found.strip("\"'*. ")
+    @property
+    def waits(self) -> bool:
+        return self._conversation is not None
+
+    def question(self, conversation: Conversation) -> Question:
+        """What to ask the model about a conversation.
+
+        It reads on where it is, so that the cache stays what the next message needs.
+        """
+        self._conversation = conversation
+        return Question(
+            TITLE,
+            [*conversation.for_model(), {"role": "user", "content": WISH}],
+            commands.checked(temperature=0.0),
+            TOKENS,
+            "error",
+            lambda _text: None,
+        )
+
+    def found(self, event: AnswerEnded | AnswerFailed) -> tuple[Conversation | None, str | None]:
+        """The conversation that was asked about, and the title if it found one."""
+        conversation, self._conversation = self._conversation, None
+        title = title_from(event.text)
+        whole = isinstance(event, AnswerEnded) and event.finish_reason == "stop"
+        if not whole or title == NEW or title.startswith("<"):
+            return conversation, None
+        return conversation, title.strip("\"'*. ")

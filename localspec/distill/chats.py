@@ -1,0 +1,94 @@
+"""What a target held for likely while somebody chatted with it, kept in its trace: only where the
+user asked for that, and until the conversation is deleted."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from localspec.decoding.logprobs import TokenLogprob
+from localspec.distill import folders
+from localspec.distill.trace import Header, Record
+from localspec.errors import TraceError
+
+OF_CONVERSATION = 8
+"""Bytes that the keys of all answers of a conversation begin with."""
+HELD_BACK = 8
+"""Of so many conversations one is held back from training, the second at first: by count, not by
+hash, so that a few are enough to train on."""
+
+
+def keep(
+    folder: Path,
+    header: Header,
+    conversation: str,
+    prompt: Sequence[int],
+    told: Sequence[TokenLogprob],
+    *,
+    patience: float = folders.PATIENCE,
+) -> None:
+    """Add an answer to a target's trace.
+
+    Args:
+        folder: the target's.
+        conversation: its id.
+        prompt: all that the target had read.
+        told: what it held for likely at each token that it said, `header.k` tokens with each.
+        patience: seconds to wait for another process that records.
+
+    Raises:
+        TraceError, UsageError: as `folders.recording`.
+    """
+    if not told or not prompt:
+        return
+    said = np.array([each.token for each in told])
+    ids = np.array([[token for token, _ in each.top] for each in told])
+    log_p = np.array([[logprob for _, logprob in each.top] for each in told], np.float32)
+    rest = np.maximum(0.0, 1.0 - np.exp(log_p).sum(1))
+    text = np.concatenate([prompt, said]).astype("<i4").tobytes()
+    begin = _begin(conversation)
+    key = begin + hashlib.sha256(text).digest()[:OF_CONVERSATION]
+    with folders.recording(folder, header, patience=patience) as trace:
+        if key in trace.keys:
+            return
+        known = {each[:OF_CONVERSATION]: held for each, held in trace.chats.items()}
+        held_back = known.get(begin, len(known) % HELD_BACK == 1)
+        trace.append(Record(key, np.array(prompt), said, ids, log_p, rest, held_back, chat=True))
+        trace.sync()
+
+
+def forget(conversations: Collection[str] | None = None) -> int:
+    """Remove what was recorded of conversations (None: of all), from every target's trace, and
+    trainings that read it; the next one begins anew. Finished drafts stay.
+
+    Returns:
+        Answers that were removed.
+
+    Raises:
+        TraceError, UsageError: as `folders.recording`; what could be removed is gone all the same.
+    """
+    begins = None if conversations is None else {_begin(each) for each in conversations}
+    gone, problems = 0, []
+    for one in folders.recorded():
+        if one.problem is not None:
+            problems.append(one.problem)
+        if not one.chats:
+            continue
+        with folders.recording(one.folder) as trace:
+            found = [
+                key for key in trace.chats if begins is None or key[:OF_CONVERSATION] in begins
+            ]
+            if found:
+                folders.forget_runs(one.folder)
+                trace.without(found)
+        gone += len(found)
+    if problems:
+        raise TraceError(problems[0])
+    return gone
+
+
+def _begin(conversation: str) -> bytes:
+    return hashlib.sha256(conversation.encode()).digest()[:OF_CONVERSATION]

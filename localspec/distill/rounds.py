@@ -1,0 +1,125 @@
+"""On-policy rounds: the draft goes on by itself, and the target says what it holds of that.
+
+A draft that is only shown the target's answers never sees where its own first mistake leads, and
+just there it is asked for its second token (Agarwal et al. 2023, GKD; Zhou et al. 2023,
+DistillSpec, section 4.1). So it is also trained on texts of its own: beginnings of the target's
+answers, and what the draft of that moment says next. They are the same whenever the same weights
+make them, so a training that is killed over it makes them again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from localspec.distill.recording import Question, Recorder
+from localspec.distill.run import ROUND, Plan, written
+from localspec.distill.trace import Record, Trace
+from localspec.errors import TraceError
+from localspec.llama.options import ModelOptions
+
+SAID = 48
+"""Tokens that the draft says: more than it is ever asked for at once."""
+SEATS = 24
+"""Answers at once."""
+OWN = 2
+"""Of so many steps one is on the draft's own texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rounds:
+    """Makes the texts of each round, where they are not there yet.
+
+    Attributes:
+        folder: of the training.
+        plan: what it does.
+        trace: the target's answers.
+        target: its file.
+        write: writes the draft as it is at that moment.
+        tell: takes a sentence about what takes its time.
+    """
+
+    folder: Path
+    plan: Plan
+    trace: Trace
+    target: Path
+    write: Callable[[Path], None]
+    tell: Callable[[str], None]
+
+    def texts(self, epoch: int) -> Trace:
+        """The draft's texts for an epoch, each with what the target holds for likely there.
+
+        Raises:
+            TraceError: the disk refuses.
+            ModelInvalid, NativeError: see `localspec.llama.model.Model`.
+        """
+        path = self.folder / f"{ROUND}{epoch}"
+        with suppress(FileNotFoundError, TraceError):  # a damaged one is made again
+            return Trace(path)
+        self.tell(
+            f"On-policy round {epoch - self.plan.epochs + self.plan.rounds + 1} of "
+            f"{self.plan.rounds}: the draft goes on by itself, and the target reads it."
+        )
+        draft, partial = path.with_name(f"{path.name}.gguf"), path.with_name(f"{path.name}.new")
+        with written(self.folder):
+            partial.unlink(missing_ok=True)
+        self.write(draft)
+        heard = _Heard()
+        self._recorded(draft, self._beginnings(epoch), heard, 1)
+        with Trace(partial, self.trace.header) as trace:
+            self._recorded(self.target, heard.questions(), trace, trace.header.k)
+            trace.sync()
+        with written(self.folder):
+            draft.unlink()
+            partial.replace(path)
+        return Trace(path)
+
+    def _recorded(
+        self, path: Path, questions: Iterator[Question], sink: _Heard | Trace, k: int
+    ) -> None:
+        from localspec.llama.model import Model
+        from localspec.llama.shared_context import SharedContext
+
+        options = ModelOptions(parallel=SEATS, threads=self.plan.threads, context=self.plan.longest)
+        with ExitStack() as opened:
+            model = opened.enter_context(Model(path, options))
+            shared = SharedContext(model, options, cells=SEATS)
+            opened.enter_context(closing(shared))
+            Recorder(shared, k, longest=SAID, seed=self.plan.seed).record(questions, sink)
+
+    def _beginnings(self, epoch: int) -> Iterator[Question]:
+        """Answers of the target up to some place, enough for their share of an epoch's tokens."""
+        random = np.random.Generator(np.random.PCG64([self.plan.seed, epoch, 1]))
+        numbers = [n for n in self.trace.numbers(held_back=False) if n < self.plan.records]
+        wanted = sum(self.trace.lengths(n)[1] for n in numbers) / OWN
+        for number in random.permutation(numbers):
+            if wanted <= 0:
+                return
+            record = self.trace.record(int(number))
+            text = np.concatenate([record.prompt, record.answer])
+            end = int(random.integers(len(record.prompt), len(text)))
+            begin = text[max(0, end + SAID + 1 - self.plan.longest) : end]
+            if len(begin):
+                wanted -= SAID
+                yield Question(tuple(begin.tolist()), epoch)
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What the draft says."""
+
+    keys: set[bytes] = field(default_factory=set)
+    said: list[Record] = field(default_factory=list)
+
+    def append(self, record: Record) -> None:
+        self.said.append(record)
+
+    def questions(self) -> Iterator[Question]:
+        """What the target is to read; in the order of their keys, as some were answered sooner."""
+        for record in sorted(self.said, key=lambda each: each.key):
+            prompt, said = record.prompt.tolist(), record.answer.tolist()
+            yield Question(tuple(prompt), 0, tuple(said))

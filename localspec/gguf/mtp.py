@@ -1,0 +1,124 @@
+"""MTP (next-n) layers: what a file says of those it has.
+
+llama.cpp asserts most of what is checked here, which ends the process.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from localspec.errors import DraftMismatch, LocalspecError, ModelInvalid
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
+from localspec.llama.options import NEXTN_GRAPHS, ONE_NEXTN
+
+_AGAIN = "Download it again, or convert it again with llama.cpp's convert_hf_to_gguf.py."
+_FIRST = "blk.0.attn_norm.weight"
+_EXPERTS = "ffn_gate_inp.weight"
+
+
+@dataclass(frozen=True, slots=True)
+class MtpLayers:
+    """Layers that predict ahead, behind the others of a model.
+
+    Attributes:
+        architecture: of the model that they belong to.
+        before: how many layers that has without them.
+        width: of its states.
+        alone: whether the file has nothing else of the model.
+    """
+
+    path: Path
+    architecture: str
+    before: int
+    width: int
+    alone: bool
+
+    def require_fits(self, target: GGUFFile) -> None:
+        """Return if they were trained with such a target.
+
+        Raises:
+            DraftMismatch: they were not.
+        """
+        theirs = (
+            target.architecture,
+            (target.own_integer("block_count") or 0)
+            - (target.own_integer("nextn_predict_layers") or 0),
+            target.own_integer("embedding_length"),
+        )
+        own = (self.architecture, self.before, self.width)
+        if theirs != own:
+            raise DraftMismatch(
+                f"{self.path.name} has the MTP layer of another model: that is of architecture "
+                f"{own[0]}, with {own[1]} layers and states of {own[2]} numbers, and "
+                f"{target.path.name} is of {theirs[0]}, with {theirs[1]} and {theirs[2]}. Give the "
+                "one that was trained with this model, or leave it out with --draft none."
+            )
+
+
+def has_mtp(path: Path, *, alone: bool = False) -> bool:
+    """Whether a file has MTP layers that can draft here; False where they cannot, or it cannot be
+    read.
+
+    Args:
+        alone: whether it has to have nothing else, so that they are all that it can be used for.
+    """
+    try:
+        found = read_mtp(read_gguf(path))
+    except LocalspecError:
+        return False
+    return found is not None and (found.alone or not alone)
+
+
+def is_mtp_alone(file: GGUFFile) -> bool:
+    """Whether it has MTP layers, sound ones or not, and not the model before them."""
+    layers = file.own_integer("nextn_predict_layers") or 0
+    return (
+        layers > 0
+        and file.architecture in NEXTN_GRAPHS
+        and all(tensor.name != _FIRST for tensor in file.tensors)
+        and any(".nextn." in tensor.name for tensor in file.tensors)
+    )
+
+
+def read_mtp(file: GGUFFile) -> MtpLayers | None:
+    """Read and check the MTP layers of a file, None where it has none.
+
+    Raises:
+        ModelInvalid: it says that it has, and they are not what llama.cpp can compute.
+    """
+    count = file.own_integer("nextn_predict_layers") or 0
+    shapes = {tensor.name: tensor.shape for tensor in file.tensors}
+    if count < 1 or not any(".nextn." in name for name in shapes):
+        return None  # converted without them
+    name, architecture = file.path.name, file.architecture
+    layers, width = file.own_integer("block_count") or 0, file.own_integer("embedding_length") or 0
+    why = None
+    if architecture not in NEXTN_GRAPHS:
+        why = f"llama.cpp computes none of architecture {architecture}"
+    elif count > 1 and architecture in ONE_NEXTN:
+        why = f"it has {count}, and of architecture {architecture} llama.cpp computes a single one"
+    elif not 0 < count < layers or width < 1:
+        why = f"it names {count} of {layers} layers, and a width of {width}"
+    if why is None:
+        prefix = f"blk.{layers - count}."
+        needed = {
+            "nextn.eh_proj.weight": (2 * width, width),
+            "nextn.enorm.weight": (width,),
+            "nextn.hnorm.weight": (width,),
+        }
+        for tensor, shape in needed.items():
+            found = shapes.get(prefix + tensor)
+            if found is None:
+                why = f"the tensor {prefix}{tensor} is missing"
+            elif tuple(found) != shape:
+                why = f"the tensor {prefix}{tensor} is of shape {tuple(found)}, and not {shape}"
+        if architecture == "glm4moe" and prefix + _EXPERTS not in shapes:
+            why = f"the tensor {prefix}{_EXPERTS} is missing"
+    if why is not None:
+        raise ModelInvalid(
+            f"The MTP layers of {name} cannot draft: {why}. {_AGAIN} Without them it is opened "
+            "with --draft none."
+        )
+    return MtpLayers(file.path, architecture, layers - count, width, _FIRST not in shapes)

@@ -1,0 +1,93 @@
+"""LoRA adapters: which file, and how much of it."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from localspec.errors import UsageError
+from localspec.identity import file_identity
+
+_SCALED = re.compile(r"(.+\.gguf):([^/\\]*)", re.IGNORECASE | re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA adapter (a GGUF file), added to a model's weights while passes run.
+
+    Attributes:
+        path: the file.
+        scale: how much of it is added; 0 is none of it, 1 what it was trained for.
+
+    Raises:
+        UsageError: a scale that is no finite number.
+    """
+
+    path: Path
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not math.isfinite(self.scale):
+            raise UsageError(
+                f"The scale of the adapter {self.path} is {self.scale}. Give a number, such as 0.5."
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Adapter:
+        """What `FILE` or `FILE:SCALE` means.
+
+        Raises:
+            UsageError: no file, or a scale that is no number.
+        """
+        path, colon, scale = text.rpartition(":")
+        try:
+            number = float(scale)
+        except ValueError:
+            scaled = _SCALED.fullmatch(text)
+            if scaled is not None:
+                raise UsageError(
+                    f"'{scaled[2]}' is no scale of the adapter {scaled[1]}. Give a number, such as "
+                    f"{scaled[1]}:0.5, or leave out the colon."
+                ) from None
+            path, colon, number = text, "", 1.0
+        if not colon:
+            path, number = text, 1.0
+        if not path.strip():
+            raise UsageError(
+                f"'{text}' names no adapter. Give a file, and a scale behind a colon where that is "
+                "not 1, such as style.gguf:0.5."
+            )
+        return cls(Path(path).expanduser(), number)
+
+
+Said = str | os.PathLike[str] | Adapter
+"""An adapter as people name it: `FILE`, `FILE:SCALE`, or the record."""
+
+
+def adapters(said: Said | Iterable[Said]) -> tuple[Adapter, ...]:
+    """The adapters that somebody named.
+
+    Raises:
+        UsageError: see `Adapter.parse`.
+    """
+    several = (said,) if isinstance(said, str | os.PathLike | Adapter) else said
+    return tuple(
+        one if isinstance(one, Adapter) else Adapter.parse(os.fspath(one)) for one in several
+    )
+
+
+def adapted_identity(path: Path, adapted: Sequence[Adapter]) -> dict[str, Any]:
+    """By what a model is known again: its file, and those of its adapters, with their scales.
+
+    Raises:
+        OSError: a file is not there.
+    """
+    known = file_identity(path)
+    if adapted:
+        known["lora"] = [file_identity(one.path) | {"scale": one.scale} for one in adapted]
+    return known

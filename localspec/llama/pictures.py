@@ -1,0 +1,148 @@
+"""Images within prompts: how their places are marked, what is accepted, what stands there."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from localspec.errors import UsageError
+
+if TYPE_CHECKING:
+    # It imports numpy, and images are told from texts before that.
+    from localspec.decoding.sampling import Rows
+
+MOST_PIXELS = 64_000_000
+"""Of an image; the largest cameras have as many, and each takes three bytes."""
+_NONCE = secrets.token_hex(8)  # what a user writes can never be a mark
+MARK = re.compile(rf"<image {_NONCE} ([0-9a-f]{{64}})>")
+"""Stands in a text where an image is; its group is the key of that."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What a projector makes of an image, or of a part of it.
+
+    Attributes:
+        ids: for each position a number below 0, which no token has; those of other images differ.
+        rows: float32 [positions, width of the model's inputs]; computed when first asked for.
+        causal: whether each position sees only those before it; else all of the part is one pass.
+    """
+
+    ids: tuple[int, ...]
+    rows: Callable[[], Rows]
+    causal: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A part of an image at its place in a prompt.
+
+    Attributes:
+        start, end: its positions.
+    """
+
+    start: int
+    part: Part
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.part.ids)
+
+
+def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
+    """A prompt with what its pictures are told apart by, in place of what stands there for
+    drafters."""
+    if not pictures:
+        return tokens
+    found = list(tokens)
+    for picture in pictures:
+        # Another text, of an earlier answer, may end before.
+        found[picture.start : picture.end] = picture.part.ids[: max(0, len(found) - picture.start)]
+    return found
+
+
+def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """Messages with marks where images are, and the images by key.
+
+    Args:
+        messages: of which a content may be a list of `{"type": "text", "text": …}` and
+            `{"type": "image", "image": bytes}`.
+
+    Raises:
+        UsageError: an image that is none, or too large.
+    """
+    images: dict[str, bytes] = {}
+
+    def text(part: Mapping[str, Any]) -> str:
+        if part.get("type") != "image":
+            return str(part.get("text") or "")
+        image = part["image"]
+        require_image(image)
+        key = hashlib.sha256(image).hexdigest()
+        images[key] = image
+        return f"<image {_NONCE} {key}>"
+
+    found = []
+    for message in messages:
+        content = message.get("content")
+        if isinstance(content, list) and any(map(_is_image, content)):
+            message = {**message, "content": "\n".join(map(text, content))}
+        found.append(dict(message))
+    return found, images
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") == "image"
+
+
+def require_image(image: bytes) -> None:
+    """Return where bytes are an image as far as its header says: what others are, llama.cpp would
+    find out by running ffmpeg.
+
+    Raises:
+        UsageError: they are not, or too large.
+    """
+    try:
+        size = _size(image)
+    except (struct.error, IndexError):
+        size = None
+    if size is None:
+        raise UsageError("An image cannot be read. Give one as PNG, JPEG, GIF or BMP.")
+    width, height = size
+    if not 0 < width * height <= MOST_PIXELS:
+        raise UsageError(
+            f"An image has {width} x {height} pixels. Give one of {MOST_PIXELS // 1_000_000} "
+            "million at most."
+        )
+
+
+def _size(image: bytes) -> tuple[int, int] | None:
+    """Width and height in pixels; None for what is no image of a known kind."""
+    if image[:8] == b"\x89PNG\r\n\x1a\n":
+        width, height = struct.unpack_from(">II", image, 16)
+    elif image[:6] in (b"GIF87a", b"GIF89a"):
+        width, height = struct.unpack_from("<HH", image, 6)
+    elif image[:2] == b"BM":
+        width, height = map(abs, struct.unpack_from("<ii", image, 18))
+    elif image[:3] == b"\xff\xd8\xff":
+        return _jpeg_size(image)
+    else:
+        return None
+    return width, height
+
+
+def _jpeg_size(image: bytes) -> tuple[int, int] | None:
+    """Of the first frame: segments come one behind the other, each with its length."""
+    at = 2
+    while image[at] == 0xFF:
+        kind, length = image[at + 1], struct.unpack_from(">H", image, at + 2)[0]
+        if kind in range(0xC0, 0xD0) and kind not in (0xC4, 0xC8, 0xCC):
+            height, width = struct.unpack_from(">HH", image, at + 5)
+            return width, height
+        at += 2 + length
+    return None

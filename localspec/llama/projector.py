@@ -1,0 +1,196 @@
+"""Images as a model sees them: llama.cpp's multimodal library, mtmd."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import threading
+import weakref
+from collections import OrderedDict
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.errors import ModelInvalid, NativeError, UsageError
+from localspec.identity import file_identity
+from localspec.llama import compute_thread, library
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.llama.pictures import Part
+
+MOST_KEPT = 16
+"""Images of which the latest are kept as the model sees them."""
+_TEXT, _IMAGE = 0, 1  # mtmd_input_chunk_type
+_NOWHERE = b"/nonexistent"
+"""Where llama.cpp is told to look for ffmpeg, which it would run on what is no image."""
+
+
+class Projector:
+    """An open projector of a model. Any thread may call it.
+
+    Args:
+        path: a file that passed `localspec.gguf.projectors`.
+        model: whose it is; must outlive it.
+        options: where it runs.
+
+    Attributes:
+        filler: the token that stands for a position of an image where drafters look.
+
+    Raises:
+        UsageError: this build of llama-cpp-python has no mtmd; a model whose images take other
+            positions than they have tokens.
+        ModelInvalid: llama.cpp refuses it, or it is of another model.
+    """
+
+    def __init__(self, path: Path, model: Model, options: ModelOptions) -> None:
+        self._mtmd = mtmd = _library()
+        self._width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
+        self._lock = threading.Lock()
+        self._known: OrderedDict[str, list[list[int] | Part]] = OrderedDict()
+        self._identity = json.dumps(file_identity(path), sort_keys=True)
+        self.filler = max(0, model.vocabulary.bos)
+        params = mtmd.mtmd_context_params_default()
+        params.use_gpu = library.accelerated() and options.gpu_layers != 0
+        params.n_threads = options.fixed_threads or library.default_threads()
+        params.print_timings = params.warmup = False
+        library.forget_complaints()
+        self._handle: Any = mtmd.mtmd_init_from_file(str(path).encode(), model.handle, params)
+        if not self._handle:
+            cause = library.complaint().partition("\n")[0] or "llama.cpp gave no reason"
+            raise ModelInvalid(
+                f"{path} cannot be used with {model.path.name}: {cause}. Give the mmproj file that "
+                "belongs to the model."
+            )
+        if mtmd.mtmd_decode_use_mrope(self._handle):
+            self.close()
+            raise UsageError(
+                f"{model.path.name} counts positions of images in two dimensions (M-RoPE), which "
+                "localspec does not. Leave out --mmproj, or use llama.cpp's own tools."
+            )
+
+    def close(self) -> None:
+        """Free it, once nobody uses it; the model must still be there."""
+        with self._lock:
+            if self._handle is not None:
+                self._mtmd.mtmd_free(self._handle)
+                self._handle = None
+
+    def _require_open(self) -> None:
+        if self._handle is None:
+            raise UsageError("The engine is closed. Load the model again.")
+
+    def parts(self, key: str, image: bytes) -> list[list[int] | Part]:
+        """What stands in a prompt for an image: tokens that the model wants around it, and parts.
+
+        Args:
+            key: its SHA-256, hexadecimal.
+
+        Raises:
+            UsageError: it cannot be read.
+        """
+        with self._lock:
+            self._require_open()
+            found = self._known.get(key)
+            if found is None:
+                found = self._known[key] = self._read(key, image)
+                if len(self._known) > MOST_KEPT:
+                    self._known.popitem(last=False)
+            self._known.move_to_end(key)
+            return found
+
+    def _read(self, key: str, image: bytes) -> list[list[int] | Part]:
+        mtmd, marker = self._mtmd, self._mtmd.mtmd_get_marker(self._handle)
+        buffer = (ctypes.c_uint8 * len(image)).from_buffer_copy(image)
+        how = mtmd.mtmd_helper_init_opt_default()
+        how.video_params.ffmpeg_bin_dir = _NOWHERE
+        read = mtmd.mtmd_helper_bitmap_init_from_buf_wrapper(
+            self._handle, buffer, len(image), False, how
+        )
+        chunks = mtmd.mtmd_input_chunks_init()
+        try:
+            if not read.bitmap or read.video_ctx:
+                raise UsageError("An image is damaged. Give another one, as PNG, JPEG, GIF or BMP.")
+            text = mtmd.mtmd_input_text(
+                text=marker, text_len=len(marker), add_special=False, parse_special=True
+            )
+            bitmaps = (ctypes.c_void_p * 1)(read.bitmap)
+            if mtmd.mtmd_tokenize(self._handle, chunks, ctypes.byref(text), bitmaps, 1):
+                raise UsageError(f"An image cannot be used: {library.complaint() or 'no reason'}.")
+            return [
+                self._part(f"{key} {number}", mtmd.mtmd_input_chunks_get(chunks, number))
+                for number in range(mtmd.mtmd_input_chunks_size(chunks))
+            ]
+        finally:
+            mtmd.mtmd_input_chunks_free(chunks)
+            mtmd.mtmd_bitmap_free(read.bitmap)
+            if read.video_ctx:
+                mtmd.mtmd_helper_video_free(read.video_ctx)
+
+    def _part(self, name: str, chunk: Any) -> list[int] | Part:
+        mtmd = self._mtmd
+        count = int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
+        if mtmd.mtmd_input_chunk_get_type(chunk) == _TEXT:
+            tokens = mtmd.mtmd_input_chunk_get_tokens_text(chunk, ctypes.byref(ctypes.c_size_t()))
+            return [int(tokens[number]) for number in range(count)]
+        if int(mtmd.mtmd_input_chunk_get_n_pos(chunk)) != count:
+            raise UsageError("An image takes other positions than it has tokens. Leave it out.")
+        digest = hashlib.sha256(f"{self._identity} {name}".encode()).digest()
+        first = int.from_bytes(digest[:4], "little")
+        encoding = _Encoding(self._encode, mtmd.mtmd_input_chunk_copy(chunk), count)
+        weakref.finalize(encoding, mtmd.mtmd_input_chunk_free, encoding.chunk)
+        return Part(
+            tuple(-1 - (first + number & 0x7FFFFFFF) for number in range(count)),
+            encoding,
+            not mtmd.mtmd_decode_use_non_causal(self._handle, chunk),
+        )
+
+    def _encode(self, chunk: Any, count: int) -> Rows:
+        with self._lock:
+            self._require_open()
+            library.forget_complaints()
+            if compute_thread.call(self._mtmd.mtmd_encode_chunk, self._handle, chunk):
+                cause = library.complaint() or "no reason given"
+                raise NativeError(f"llama.cpp cannot encode an image: {cause}. Leave it out.")
+            rows = self._mtmd.mtmd_get_output_embd(self._handle)
+            return np.array(np.ctypeslib.as_array(rows, (count, self._width)), np.float32)
+
+
+class _Encoding:
+    """The rows of a part, computed once.
+
+    Attributes:
+        chunk: what they are computed from.
+    """
+
+    def __init__(self, encode: Callable[[Any, int], Rows], chunk: Any, count: int) -> None:
+        self.chunk = chunk
+        self._encode, self._count = encode, count
+        self._rows: Rows | None = None
+
+    def __call__(self) -> Rows:
+        if self._rows is None:
+            self._rows = self._encode(self.chunk, self._count)
+        return self._rows
+
+
+def _library() -> Any:
+    """The binding of mtmd, which loads its library when it is imported.
+
+    Raises:
+        UsageError: there is none.
+    """
+    try:
+        mtmd = import_module("llama_cpp.mtmd_cpp")
+    except (ImportError, OSError, RuntimeError, AttributeError):
+        raise UsageError(
+            "This build of llama-cpp-python has no library for images (mtmd). Reinstall it without "
+            "LLAVA_BUILD=OFF, or leave out --mmproj."
+        ) from None
+    library.take_log_of(mtmd.mtmd_helper_log_set)
+    return mtmd

@@ -1,0 +1,140 @@
+"""Files of conversations that come back, in the cache folder: found by their beginning, and removed
+where all of them together would take more than their share of the disk, those that were not used
+for longest first."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+from localspec import paths
+from localspec.errors import SessionError
+from localspec.files import remove_abandoned
+from localspec.identity import fingerprint
+from localspec.llama.native_context import CacheFull
+from localspec.sessions.cache_states import TARGET, CacheStates
+from localspec.sessions.session_file import Part, SessionFile, discard, write
+
+LEAST = 256
+"""Tokens that are worth a file: fewer are decoded as fast as a file is found."""
+
+logger = logging.getLogger("localspec.sessions")
+
+
+class ConversationFiles:
+    """The files that fit one pair, in a folder that all engines share.
+
+    Args:
+        name: of what the states in them depend on; the beginning of their names.
+        size: bytes that all files may have together.
+        recurrent: the memory cannot be cut back: only a file all of which a prompt begins with
+            serves.
+    """
+
+    def __init__(self, name: str, size: int, *, recurrent: bool) -> None:
+        self._name, self._size, self._recurrent = name, size, recurrent
+        self._known: dict[Path, Part] = {}
+
+    def best(self, prompt: Sequence[int], here: int, capacity: int) -> Path | None:
+        """The file that has most of a prompt, if that is enough more than what is `here`, and the
+        file no more tokens than the capacity."""
+        wanted = np.array(prompt, np.int32)
+        best, most = None, here + LEAST - 1
+        for path, tokens in self._entries():
+            shared = _shared(tokens, wanted)
+            if self._recurrent and shared < len(tokens):
+                continue
+            if shared > most and len(tokens) <= capacity:
+                best, most = path, shared
+        return best
+
+    def write(self, facts: dict[str, object], parts: dict[str, Part]) -> None:
+        """Keep what `CacheStates.collect` gave, in place of what it goes on from.
+
+        Raises:
+            SessionError, OSError: it cannot be written.
+        """
+        size = sum(part.nbytes for part in parts.values()) + (1 << 16)
+        if size > self._size:
+            logger.info("%d MB of one conversation are more than is kept", size >> 20)
+            return
+        tokens = parts[f"{TARGET}.tokens"]
+        # A conversation that grew takes the place of its beginning.
+        worthless = 1 if self._recurrent else LEAST
+        for path, known in self._entries():
+            if len(known) - _shared(known, tokens) < worthless:
+                discard(path)
+        self._trim(self._size - size)
+        name = fingerprint({"tokens": tokens.tolist()})[:16]
+        write(folder() / f"{self._name}-{name}.session", facts, parts)
+
+    def read(self, path: Path, states: CacheStates) -> list[str]:
+        """Put what a file has into caches. One that is damaged is removed.
+
+        Returns:
+            What the user should know, sentences.
+        """
+        try:
+            notes = states.restore(SessionFile(path))
+            os.utime(path)
+        except (FileNotFoundError, CacheFull):  # another process, or answer, was short of room
+            return []
+        except (SessionError, OSError) as error:
+            notes = [str(error)]
+        if not notes:
+            return []
+        discard(path)
+        logger.warning("a conversation that was kept is decoded again: %s", "; ".join(notes))
+        return [f"A conversation that was kept is decoded again: {'; '.join(notes)}."]
+
+    def _entries(self) -> Iterator[tuple[Path, Part]]:
+        """The files, and their tokens."""
+        for path in sorted(folder().glob(f"{self._name}-*.session")):
+            tokens = self._tokens(path)
+            if tokens is not None:
+                yield path, tokens
+
+    def _tokens(self, path: Path) -> Part | None:
+        """The tokens of a file; None, and the file is gone, where it cannot be used."""
+        try:
+            if path not in self._known:  # its name is made of them
+                self._known[path] = np.array(SessionFile(path).part(f"{TARGET}.tokens"))
+            return self._known[path]
+        except FileNotFoundError:
+            pass
+        except (SessionError, OSError) as error:
+            logger.warning("%s is removed: %s", path, error)
+            discard(path)
+        return None
+
+    def _trim(self, most: int) -> None:
+        """Remove what was not used for longest, until all have so many bytes at most."""
+        remove_abandoned(folder())
+        found = []
+        for path in folder().glob("*.session"):
+            with suppress(OSError):
+                status = path.stat()
+                found.append((status.st_mtime_ns, status.st_size, path))
+        total = sum(size for _, size, _ in found)
+        for _, size, path in sorted(found):
+            if total <= most:
+                return
+            discard(path)
+            total -= size
+
+
+def folder() -> Path:
+    """Where all the files are."""
+    return paths.cache_folder() / "conversations"
+
+
+def _shared(one: Part, other: Part) -> int:
+    """Length of the longest common beginning."""
+    length = min(len(one), len(other))
+    differing = np.flatnonzero(one[:length] != other[:length])
+    return int(differing[0]) if len(differing) else length

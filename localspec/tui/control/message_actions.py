@@ -1,0 +1,82 @@
+"""What is done with one message: by the keys on it, and by commands that mean the last one."""
+
+from __future__ import annotations
+
+from localspec.chat import words
+from localspec.chat.conversation import USER, Message
+from localspec.chat.figures import Figures
+from localspec.errors import UsageError
+from localspec.tui.control.command_host import CommandHost
+from localspec.tui.control.dialogs import Dialogs
+from localspec.tui.control.screen_parts import ScreenParts
+
+
+class MessageActions:
+    """Carries out on a message what is asked for."""
+
+    def __init__(self, host: CommandHost, parts: ScreenParts, dialogs: Dialogs) -> None:
+        self._host = host
+        self._parts = parts
+        self._dialogs = dialogs
+
+    def run(self, action: str, message: str) -> None:
+        """What a key says.
+
+        Raises:
+            UsageError: it cannot be done with this one.
+        """
+        conversing = self._host.conversing
+        found = conversing.conversation.messages[message]
+        if action == "copy":
+            self._host.copy(found.content)
+        elif action == "copy_code":
+            self.copy_code(found)
+        elif action == "regenerate":
+            conversing.regenerate(message)
+        elif action == "edit":
+            self.edit(found)
+        elif action.startswith("branch"):
+            conversing.branch(1 if action == "branch_next" else -1, message)
+        elif action == "why":
+            self.explain(found)
+
+    def edit(self, message: Message) -> None:
+        """Put it into the input, to be sent again.
+
+        Raises:
+            UsageError: the user did not write it.
+        """
+        if message.role != USER:
+            raise UsageError("Only your own messages can be edited. r answers again.")
+        self._parts.composer.begin_edit(message.id, message.content)
+
+    def copy_code(self, message: Message) -> None:
+        """Copy its code block, or have one chosen.
+
+        Raises:
+            UsageError: there is none.
+        """
+        from localspec.tui.rendering.markdown_lines import code_blocks
+
+        blocks = code_blocks(message.content)
+        if not blocks:
+            raise UsageError("There is no code block in this message.")
+        if len(blocks) == 1:
+            self._host.copy(blocks[0].code)
+        else:
+            self._dialogs.choose_code(blocks)
+
+    def explain(self, message: Message) -> None:
+        """Show why it came as fast as it did.
+
+        Raises:
+            UsageError: it is no answer.
+        """
+        if not message.stats:
+            raise UsageError("Only answers have figures. Choose one of them.")
+        from localspec.tui.screens.reading_screen import ReadingScreen
+
+        text = words.explain(
+            Figures.from_dict(message.stats), model=message.model, draft=message.draft
+        )
+        self._host.push_screen(ReadingScreen("Why this speed", text))

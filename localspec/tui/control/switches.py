@@ -1,0 +1,83 @@
+"""What is kept of conversations besides the history: nothing until the user says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from localspec.errors import UsageError
+from localspec.tui.control.command_host import CommandHost
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """One of them.
+
+    Attributes:
+        name: of the command, and of the preference that remembers it.
+        require: raises UsageError where a package that it takes is missing.
+        on, off: what the user is told.
+    """
+
+    name: str
+    require: Callable[[], object]
+    on: str
+    off: str
+
+
+def turn(host: CommandHost, switch: Switch, argument: str) -> None:
+    """Set a switch, or only tell how it is set.
+
+    Raises:
+        UsageError: neither "on", "off" nor empty; a package is missing.
+    """
+    if argument not in ("", "on", "off"):
+        raise UsageError(f"/{switch.name} takes on or off.")
+    if argument == "on":
+        switch.require()
+    if argument:
+        setattr(host.preferences, switch.name, argument == "on")
+        follow(host)
+        host.save_preferences()
+    host.tell(switch.on if getattr(host.preferences, switch.name) else switch.off)
+
+
+def follow(host: CommandHost) -> None:
+    """Have the conversation go by the preferences."""
+    host.conversing.learns = host.preferences.learn
+    host.conversing.records = host.preferences.record
+
+
+def _learning() -> None:
+    from localspec.retrieval import learning
+
+    learning.require()
+
+
+def _recording() -> None:
+    from localspec.distill import folders
+
+    folders.lock_package()
+
+
+LEARN = Switch(
+    "learn",
+    _learning,
+    "Conversations are learned from now on, each after its next answer: what is said in them is "
+    "kept a second time, as tokens, in localspec's data folder, and drafts are looked up there. "
+    "Answers stay what they would have been. Deleting a conversation forgets it there too; "
+    "/learn off ends it.",
+    "Conversations are not learned. What was learned of earlier ones stays until they are deleted, "
+    "or until 'localspec learn --forget history'. /learn on begins it.",
+)
+RECORD = Switch(
+    "record",
+    _recording,
+    "Answers are recorded from now on: prompt and answer as tokens, with the 32 tokens that the "
+    "model held for likeliest at each place, in localspec's data folder, for 'localspec distill' "
+    "to train a draft with. Answers stay what they would have been, and nothing leaves the "
+    "machine. Deleting a conversation removes what was recorded of it; 'localspec distill --list' "
+    "shows how much there is, and where; /record off ends it.",
+    "Answers are not recorded. What was recorded of earlier ones stays until their conversations "
+    "are deleted, or until 'localspec distill --forget history'. /record on begins it.",
+)

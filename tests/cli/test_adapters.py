@@ -1,0 +1,48 @@
+"""`--lora` and `--lora-draft` on the command line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Cli
+from tests.support.adapters import lora
+
+ASK = ("--temp", "0", "-n", "24", "--raw", "Once upon a time")
+
+
+def test_an_adapter_changes_the_answer_and_drafts_do_not(
+    cli: Cli, tmp_path: Path, target_path: Path
+) -> None:
+    path = str(lora(tmp_path / "style.gguf", target_path, gain=3.0))
+
+    def answer(*options: str) -> str:
+        result = cli("run", "-q", *options, *ASK)
+        assert (result.code, result.err) == (0, "")
+        return result.out
+
+    adapted = answer("--lora", path, "--drafter", "none")
+    assert adapted != answer("--drafter", "none")
+    assert answer("--lora", path) == adapted
+    assert answer("--lora", f"{path}:0.5", "--lora", f"{path}:0.5") == adapted
+
+
+@pytest.mark.parametrize(
+    ("command", "code", "why"),
+    [
+        (("run", "--lora", "none.gguf", "hi"), 3, "There is no file none.gguf"),
+        (("run", "--lora", "none.gguf:much", "hi"), 2, "'much' is no scale"),
+        (("run", "--lora-draft", "none.gguf", "hi"), 2, "Name that with -d"),
+        (("race", "--scale", "A", "--lora", "a.gguf", "hi"), 2, "--scale excludes --lora"),
+        (("bench", "--scale", "A", "--lora", "a.gguf"), 2, "Leave them out"),
+        (("bench", "--peers", "--lora", "a.gguf"), 2, "Leave them out"),
+        (("serve", "-m", "a", "-m", "b", "--lora", "a.gguf"), 2, "An adapter fits one model"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_what_cannot_be_meant(cli: Cli, command: tuple[str, ...], code: int, why: str) -> None:
+    result = cli(*command)
+    assert result.code == code
+    assert why in result.err.splitlines()[-1]
+    assert result.out == ""

@@ -1,0 +1,64 @@
+"""What ends the process from below is told all the same, and the exit status is the signal's."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import pytest
+
+from tests.cli.process import finished
+
+DIES = """
+import ctypes, os, signal, sys
+from localspec import Stream
+from localspec.cli.main import main
+
+def dies(real=Stream.__next__, left=[3]):
+    left[0] -= 1
+    if left[0]:
+        return real
+    {how}
+
+Stream.__next__ = lambda stream, real=Stream.__next__: dies(real)(stream)
+sys.exit(main(sys.argv[1:]))
+"""
+"""localspec whose third piece of an answer ends the process in the thread that computes."""
+DAMAGED = "The file of the model may be damaged: download it again, or choose another model."
+HOWS = {
+    "ctypes.string_at(0)": (signal.SIGSEGV, f"llama.cpp crashed (Segmentation fault). {DAMAGED}"),
+    "os.abort()": (signal.SIGABRT, f"llama.cpp crashed (Aborted). {DAMAGED}"),
+    "os.kill(os.getpid(), signal.SIGILL)": (signal.SIGILL, "built for another processor: reinst"),
+    "os.kill(os.getpid(), signal.SIGKILL)": (signal.SIGKILL, "no memory left: take a smaller"),
+}
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_an_end_in_native_code_is_told(how: str) -> None:
+    number, sentence = HOWS[how]
+    done = finished(
+        *("run", "hi", "-n", "20", "-q", "--drafter", "none"),
+        command=(sys.executable, "-c", DIES.format(how=how)),
+    )
+    assert done.returncode == -number
+    assert done.stdout, "what was said until then stays"
+    assert done.stderr.startswith("localspec: ")
+    assert sentence in done.stderr
+    assert done.stderr.count("\n") == 1, done.stderr
+
+
+def test_a_crash_of_a_benchmark_is_told() -> None:
+    done = finished(
+        *("bench", "--quick", "--arms", "plain", "--max-tokens", "8"),
+        command=(sys.executable, "-c", DIES.format(how="ctypes.string_at(0)")),
+    )
+    assert done.returncode == -signal.SIGSEGV
+    assert done.stderr.endswith(f"localspec: llama.cpp crashed (Segmentation fault). {DAMAGED}\n")
+
+
+def test_who_watches_for_faults_himself_is_not_told() -> None:
+    code = (sys.executable, "-X", "faulthandler", "-c", DIES.format(how="ctypes.string_at(0)"))
+    done = finished("run", "hi", "-n", "20", "-q", "--drafter", "none", command=code)
+    assert done.returncode == -signal.SIGSEGV
+    assert "Fatal Python error: Segmentation fault" in done.stderr
+    assert "localspec: " not in done.stderr

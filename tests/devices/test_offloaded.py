@@ -1,0 +1,198 @@
+"""A device computes all layers, or some: same tokens, foretold memory, a draft beside it.
+
+Few passes of the smaller embedded model: on Mesa's software driver one takes a tenth of a second.
+That driver (22.3.6) crashes in passes over several tokens where the very first one was over one
+token, so prompts come first.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import localspec
+from localspec import Cancelled, Drafting, Engine, ModelOptions, SamplingParams
+from localspec.decoding.sampling import Rows
+from localspec.gguf.dimensions import Use
+from localspec.gguf.reader import read_gguf
+from localspec.llama.context import Context
+from localspec.llama.devices import devices
+from localspec.llama.model import Model
+from localspec.pairing.memory import place
+from tests.cli.process import finished
+from tests.server.process import serving
+from tests.support.devices import needs_device
+from tests.support.greedy import batch_noise, divergence, greedy
+from tests.support.sessions import make_drafts_cheap
+from tools.accelerator import Buffers
+
+pytestmark = needs_device
+
+COUNT = 12
+MIB = 1 << 20
+GREEDY = SamplingParams(temperature=0)
+STORY = [{"role": "user", "content": "Tell me a story about a fox."}]
+PARTS = {"all": -1, "two": 2, "none": 0}
+"""`gpu_layers`, the output counted as one."""
+WAYS = {
+    "plain": Drafting(drafter="none"),
+    "model tree": Drafting(drafter="model", width=3, depth=3),
+    "overlap": Drafting(drafter="auto", overlap="on"),
+    "auto": Drafting(),
+}
+
+
+def options(layers: int = -1, **more: object) -> ModelOptions:
+    return ModelOptions(context=512, threads=1, gpu_layers=layers, **more)  # type: ignore[arg-type]
+
+
+def along(path: Path, layers: int, prompts: list[str], texts: list[list[int]]) -> list[Rows]:
+    """Logits before each token of known texts, passes over one token each."""
+    with Model(path, options(layers)) as model:
+        assert model.on_device == (layers < 0)
+        context = Context(model, options(layers))
+        found: list[Rows] = []
+        for prompt, text in zip(prompts, texts, strict=True):
+            context.clear()
+            rows = [context.extend(tokens_of(model, prompt))[-1].copy()]
+            rows += [context.extend([token])[-1].copy() for token in text[:-1]]
+            found.append(np.array(rows))
+        context.close()
+    return found
+
+
+def tokens_of(model: Model, prompt: str) -> list[int]:
+    return model.vocabulary.tokenize(prompt, special=True, add_bos=True)
+
+
+class Plain:
+    """Plain decoding with nothing of localspec's loop, and how far other passes are from it."""
+
+    def __init__(self, path: Path, layers: int, prompts: list[str]) -> None:
+        self.prompts = prompts
+        with Model(path, options(layers)) as model, closing(Context(model, options(layers))) as one:
+            ids = [tokens_of(model, prompt) for prompt in prompts]
+            self.tokens = [greedy(one, text, COUNT) for text in ids]
+            self.noise = batch_noise(one, ids[:1])
+
+
+@pytest.fixture(scope="module")
+def processor(draft_path: Path, prompts: list[str]) -> Plain:
+    return Plain(draft_path, 0, prompts[:2])
+
+
+@pytest.fixture(scope="module")
+def device(draft_path: Path, prompts: list[str]) -> Plain:
+    return Plain(draft_path, -1, prompts[:2])
+
+
+@pytest.fixture(scope="module")
+def beside(draft_path: Path) -> Iterator[Engine]:
+    """A target on the device, and itself on the processor to draft for it."""
+    with localspec.load(draft_path, draft=draft_path, options=options(draft_gpu_layers=0)) as both:
+        make_drafts_cheap(both)
+        yield both
+
+
+@pytest.mark.parametrize("layers", PARTS.values(), ids=PARTS)
+def test_logits_are_the_processors_within_rounding(
+    processor: Plain, draft_path: Path, layers: int
+) -> None:
+    """With all layers, some, or none of them on the device."""
+    here, there = (
+        along(draft_path, count, processor.prompts, processor.tokens) for count in (0, layers)
+    )
+    farthest = max(float(np.abs(a - b).max()) for a, b in zip(here, there, strict=True))
+    print(f"{layers} layers: at most {farthest:.4f} logits apart; passes: {processor.noise:.4f}")
+    assert farthest < 4 * processor.noise
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_text_is_plain_decodings_on_the_device(beside: Engine, device: Plain, way: str) -> None:
+    accepted, overlapping = 0, 0
+    texts = []
+    for prompt in device.prompts:
+        stream = beside.stream(prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way])
+        chunks = list(stream)
+        texts.append([token for chunk in chunks for token in chunk.token_ids])
+        accepted += stream.stats.accepted
+        overlapping += sum(chunk.step.plan.overlaps for chunk in chunks if chunk.step is not None)
+    context = Context(beside.model, options())
+    for prompt, expected, got in zip(device.prompts, device.tokens, texts, strict=True):
+        found = divergence(context, tokens_of(beside.model, prompt), expected, got)
+        if found is None:
+            assert got == expected
+        else:
+            assert abs(found[1]) <= device.noise
+    context.close()
+    assert (accepted > 0) == (way != "plain")
+    assert (overlapping > 0) == (way == "overlap")
+
+
+def test_a_cancelled_pass_leaves_the_cache_as_it_was(draft_path: Path) -> None:
+    """A device ends the pass it is in; the chunk behind it is not begun."""
+    short = options(batch=128)
+    with Model(draft_path, short) as model, closing(Context(model, short)) as context:
+        text = context.filler(150)
+
+        def report(done: int, total: int) -> None:
+            thread = threading.Thread(target=context.cancel)
+            thread.start()
+            thread.join()
+
+        with pytest.raises(Cancelled):
+            context.extend(text, 1, report)
+        assert context.tokens == text[:128]
+        context.resume()
+        row = context.extend(text[128:])[-1].copy()
+        context.clear()
+        # The same chunks, so the same passes.
+        assert np.array_equal(row, context.extend(text)[-1])
+
+
+@pytest.mark.parametrize("layers", [-1, 3, 1])
+def test_memory_on_the_device_is_foretold(
+    target_path: Path, caplog: pytest.LogCaptureFixture, layers: int
+) -> None:
+    said = Buffers()
+    logger = logging.getLogger("localspec.llama")
+    with caplog.at_level(logging.DEBUG, logger.name):
+        logger.addHandler(said)
+        try:
+            with Model(target_path, options(layers)) as model:
+                Context(model, options(layers)).close()
+        finally:
+            logger.removeHandler(said)
+    [name] = [device.name for device in devices() if device.takes_layers][:1]
+    told = place(read_gguf(target_path), Use.of(options(layers)), layers).device.total / MIB
+    print(f"{layers}: foretold {told:.1f} MiB, llama.cpp says {said.found[name]:.1f}")
+    assert told == pytest.approx(said.found[name], rel=0.1)
+
+
+def test_what_the_backend_says_of_itself_reaches_nobody() -> None:
+    """Drivers introduce themselves as soon as devices are asked for."""
+    ran = finished("run", "--json", "--temp", "0", "-n", "8", "--ctx", "512", "Hello")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert json.loads(ran.stdout)["text"]
+    ran = finished("doctor", "--quick", "--json", "--ctx", "512")
+    assert (ran.returncode, ran.stderr) == (0, "")
+    found = [
+        device for device in json.loads(ran.stdout)["machine"]["devices"] if device["kind"] != "CPU"
+    ]
+    assert found
+    assert all(device["total"] > 0 for device in found)
+
+
+def test_the_server_answers_from_the_device(tmp_path: Path) -> None:
+    with serving(tmp_path, "-c", "512", "-t", "1") as server:
+        reply = server.post("/v1/chat/completions", {"messages": STORY, "max_tokens": 8})
+        assert reply.status == 200
+        assert reply.json["choices"][0]["message"]["content"]
+        assert server.log.read_text().count("ggml_") == 0

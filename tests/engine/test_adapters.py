@@ -1,0 +1,311 @@
+"""LoRA adapters: what they change, that drafts change nothing about it, and what does not fit."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from gguf import GGUFWriter
+
+import localspec
+from localspec import (
+    Drafting,
+    Engine,
+    ModelInvalid,
+    ModelNotFound,
+    ModelOptions,
+    SamplingParams,
+    UsageError,
+)
+from localspec.gguf.reader import read_gguf
+from localspec.llama import library
+from localspec.llama.adapters import Adapter
+from localspec.pairing import recommendations
+from localspec.self_draft.making import _record_of
+from localspec.self_draft.recipe import Wish
+from tests.engine.test_greedy_equality import WAYS
+from tests.support.adapters import RANK, lora
+from tests.support.ggufs import tiny_llama
+from tests.support.greedy import COUNT, Reference, batch_noise, divergence
+from tests.support.heads import weights
+from tests.support.sessions import make_drafts_cheap
+from tests.support.together import together
+
+PROMPTS = 8
+STORY = "Once upon a time"
+GREEDY = SamplingParams(temperature=0)
+
+
+@pytest.fixture(scope="module")
+def adapter(tmp_path_factory: pytest.TempPathFactory, target_path: Path) -> Path:
+    return lora(tmp_path_factory.mktemp("lora") / "style.gguf", target_path)
+
+
+@pytest.fixture(scope="module")
+def adapted(adapter: Path) -> Iterator[Engine]:
+    """The embedded pair with an adapter of the target, for four answers at once."""
+    threads = library.default_threads()
+    with localspec.load(context=2048, threads=threads, parallel=4, lora=adapter) as pair:
+        make_drafts_cheap(pair)
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def alone(adapter: Path) -> Iterator[Engine]:
+    """The same for one answer at a time."""
+    with localspec.load(context=1024, threads=library.default_threads(), lora=adapter) as pair:
+        make_drafts_cheap(pair)
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def reference(alone: Engine, prompts: list[str]) -> Reference:
+    return Reference(alone, prompts[:PROMPTS])
+
+
+@pytest.fixture(scope="module")
+def noise(reference: Reference) -> float:
+    """Twice the most that rounding moves a gap on half of the prompts: they are few."""
+    return 2 * batch_noise(reference.context, reference.prompts[1::2])
+
+
+def said(engine: Engine, prompt: str, way: str) -> tuple[list[int], int]:
+    stream = engine.stream(prompt, max_tokens=COUNT, sampling=GREEDY, drafting=WAYS[way])
+    return [token for chunk in stream for token in chunk.token_ids], stream.stats.accepted
+
+
+@pytest.mark.parametrize("way", ["auto", "model tree"])
+@pytest.mark.parametrize("several", [False, True])
+def test_drafts_change_nothing(
+    alone: Engine,
+    adapted: Engine,
+    reference: Reference,
+    noise: float,
+    prompts: list[str],
+    way: str,
+    several: bool,
+) -> None:
+    engine = adapted if several else alone
+    make_drafts_cheap(engine)
+    asked = [partial(said, engine, prompt, way) for prompt in prompts[:PROMPTS]]
+    at_once = 4 if several else 1
+    found = [
+        answer
+        for first in range(0, PROMPTS, at_once)
+        for answer in together(asked[first : first + at_once])
+    ]
+    parted, accepted = [], 0
+    for ids, expected, answer in zip(reference.prompts, reference.tokens, found, strict=True):
+        assert isinstance(answer, tuple), answer
+        accepted += answer[1]
+        where = divergence(reference.context, ids, expected, answer[0])
+        if where is None:
+            assert answer[0] == expected
+        else:
+            parted.append(where)
+    assert [gap for _, gap in parted if abs(gap) > noise] == []
+    assert len(parted) <= PROMPTS // 4
+    assert accepted > 15
+
+
+def test_passes_have_the_weights_and_what_is_added(tmp_path: Path) -> None:
+    """Against a copy of the model with the sum in its file."""
+    base = tiny_llama(tmp_path / "base.gguf")
+    path = lora(tmp_path / "lora.gguf", base, alpha=2 * RANK)  # so that it counts twice
+    merged = Path(shutil.copy(base, tmp_path / "merged.gguf"))
+    matrices, added = weights(base), weights(path)
+    with merged.open("r+b") as file:
+        for tensor in read_gguf(base).tensors:
+            if f"{tensor.name}.lora_a" in added:
+                a, b = (added[f"{tensor.name}.lora_{which}"] for which in "ab")
+                file.seek(tensor.offset)
+                file.write((matrices[tensor.name] + 0.5 * 2 * b @ a).astype(np.float16).tobytes())
+
+    def row(model: Path, *adapters: str | Adapter) -> np.ndarray:
+        with localspec.load(model, draft="none", context=64, lora=adapters) as engine:
+            return engine.logits(engine.tokenize("The fox went to the river and"))
+
+    plain = row(base)
+    assert np.abs(row(base, f"{path}:0.5") - row(merged)).max() < 0.05
+    assert np.abs(row(merged) - plain).max() > 1.0
+    # A half and a half are a whole; none of it is none.
+    twice = row(base, f"{path}:0.5", Adapter(path, 0.5))
+    assert np.abs(twice - row(base, str(path))).max() < 0.01
+    assert np.array_equal(row(base, f"{path}:0"), plain)
+
+
+def test_a_draft_model_has_its_own(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
+    """And none of the target's, which would not fit."""
+    on_target, on_draft = (
+        lora(tmp_path / f"{path.stem}-lora.gguf", path, gain=3.0)
+        for path in (target_path, draft_path)
+    )
+
+    def answers(**adapters: Path) -> tuple[str, int]:
+        with localspec.load(draft=draft_path, context=512, **adapters) as engine:  # type: ignore[arg-type]
+            found = engine.generate(STORY, max_tokens=60, sampling=GREEDY, drafting=WAYS["model"])
+        return found.text, found.stats.accepted
+
+    text, accepted = answers()
+    adapted_text, _ = answers(lora=on_target)
+    assert adapted_text != text
+    # A noisy draft model is wrong more often, and what is said stays.
+    noisy_text, noisy = answers(lora_draft=on_draft)
+    assert noisy_text == text
+    assert noisy < accepted
+
+
+def test_what_is_known_of_a_model_is_kept_apart(
+    tmp_path: Path, target_path: Path, adapter: Path
+) -> None:
+    choices: list[tuple[str, ...]] = [(), (f"{adapter}",), (f"{adapter}:0.5",), (f"{adapter}",) * 2]
+    profiles, records, session = [], [], tmp_path / "story.session"
+    for number, choice in enumerate(choices):
+        options = ModelOptions(context=256, lora=choice)
+        with localspec.load(options=options) as engine:
+            profiles.append(engine._store.path)
+            if number == 1:
+                engine.generate(STORY, max_tokens=4, drafting=Drafting(drafter="none"))
+                engine.save_session(session)
+            if number == 2:
+                (why,) = engine.open_session(session).notices
+        records.append(_record_of(target_path, Wish(), options))
+    assert len(set(profiles)) == len(set(records)) == len(choices)
+    assert "had other adapters (--lora)" in why
+    with localspec.load(context=256, lora=adapter) as engine:
+        assert engine.open_session(session).notices == ()
+
+    measured = recommendations.Recommendation(
+        target=target_path, draft=None, speed_up=2, by_kind={}, acceptance={}, cost=0, when=""
+    )
+    plain, with_adapter = (ModelOptions(lora=choice) for choice in choices[:2])
+    recommendations.store(measured, with_adapter)
+    known = recommendations.of_target
+    assert (len(known(target_path, plain)), len(known(target_path, with_adapter))) == (0, 1)
+
+
+def _alpha_of_another_type(path: Path, base: Path) -> Path:
+    """An alpha that llama.cpp asserts on."""
+    raw, key = lora(path, base).read_bytes(), b"adapter.lora.alpha"
+    at = raw.index(key) + len(key)
+    path.write_bytes(raw[:at] + struct.pack("<I", 4) + raw[at + 4 :])
+    return path
+
+
+def _flat(path: Path, base: Path) -> Path:
+    """Matrices with a third dimension, which llama.cpp does not look at before it multiplies."""
+    writer = GGUFWriter(path, read_gguf(base).architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", "lora")
+    width = read_gguf(base).tensors[0].shape[0]
+    for which, shape in (("a", (3, RANK, width)), ("b", (3, width, RANK))):
+        writer.add_tensor(f"blk.0.attn_q.weight.lora_{which}", np.zeros(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _cut(path: Path, base: Path) -> Path:
+    raw = lora(path, base).read_bytes()
+    path.write_bytes(raw[: len(raw) // 2])
+    return path
+
+
+def _text(path: Path, _base: Path) -> Path:
+    path.write_text("no GGUF, and longer than a header of one")
+    return path
+
+
+def _embeddings(path: Path, base: Path) -> Path:
+    name, rows = "token_embd.weight.lora_", read_gguf(base).array("tokenizer.ggml.tokens")
+    assert rows is not None
+    more = {f"{name}a": (len(rows), RANK), f"{name}b": (read_gguf(base).tensors[0].shape[0], RANK)}
+    return lora(path, base, more=more)
+
+
+UNFIT: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
+    "a text": (_text, "is not a GGUF file"),
+    "cut short": (_cut, "is incomplete"),
+    "a model": (lambda _path, base: base, "is no LoRA adapter"),
+    "another kind": (partial(lora, kind="control_vector"), "is no LoRA adapter"),
+    "another architecture": (partial(lora, architecture="qwen2"), "of architecture qwen2"),
+    "half a pair": (partial(lora, without="lora_b"), "has one matrix of two"),
+    "nothing": (partial(lora, ending="none"), "it changes nothing"),
+    "a stranger": (
+        partial(
+            lora, more={"blk.9.attn_q.weight.lora_a": (4, 4), "blk.9.attn_q.weight.lora_b": (4, 4)}
+        ),
+        "blk.9.attn_q.weight is not in the model",
+    ),
+    "no part": (partial(lora, more={"blk.0.attn_q.weight": (4, 4)}), "is no part of one"),
+    "alpha of another type": (_alpha_of_another_type, "its alpha is no 32-bit number"),
+    "a third dimension": (_flat, "has another shape in the model"),
+    "tied embeddings": (_embeddings, "is the output as well"),
+}
+
+
+@pytest.mark.parametrize("what", sorted(UNFIT))
+def test_what_does_not_fit_is_told(tmp_path: Path, draft_path: Path, what: str) -> None:
+    make, why = UNFIT[what]
+    path = make(tmp_path / "unfit.gguf", draft_path)
+    with pytest.raises(ModelInvalid, match=why) as raised:
+        localspec.load(draft_path, draft="none", lora=f"{path}:0.5")
+    assert str(raised.value).startswith(str(path))
+    assert str(raised.value).count("\n") == 0
+
+
+def test_an_adapter_of_another_model(tmp_path: Path, target_path: Path, draft_path: Path) -> None:
+    path = lora(tmp_path / "other.gguf", target_path)
+    with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* has another shape"):
+        localspec.load(draft_path, draft="none", lora=path)
+    with pytest.raises(ModelInvalid, match=r"does not fit tale-3m.* has another shape"):
+        localspec.load(draft=draft_path, lora_draft=path)
+
+
+def test_no_such_adapter(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="There is no file"):
+        localspec.load(lora=str(tmp_path / "none.gguf:0.5"))
+
+
+@pytest.mark.parametrize("draft", ["auto", "none", None])
+def test_an_adapter_of_a_draft_model_that_nobody_named(adapter: Path, draft: str | None) -> None:
+    with pytest.raises(UsageError, match="Name that with -d"):
+        localspec.load(draft=draft, lora_draft=adapter)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("a.gguf", Adapter(Path("a.gguf"))),
+        ("a.gguf:0.25", Adapter(Path("a.gguf"), 0.25)),
+        ("a.gguf:-1", Adapter(Path("a.gguf"), -1.0)),
+        ("C:/models/a.gguf", Adapter(Path("C:/models/a.gguf"))),
+        ("a:b/c", Adapter(Path("a:b/c"))),
+        ("style:2", Adapter(Path("style"), 2.0)),
+    ],
+)
+def test_an_adapter_in_words(text: str, meant: Adapter) -> None:
+    assert ModelOptions(lora=text).adapters == (meant,)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("a.gguf:half", "'half' is no scale"),
+        ("a.gguf:", "'' is no scale"),
+        ("a.gguf:nan", "Give a number"),
+        ("a.gguf:inf", "Give a number"),
+        ("", "names no adapter"),
+        (":0.5", "names no adapter"),
+    ],
+)
+def test_an_adapter_that_cannot_be_meant(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        ModelOptions(lora=text)

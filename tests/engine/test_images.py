@@ -1,0 +1,287 @@
+"""Images behind a projector: what the model sees, and that drafts change nothing about it."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import pytest
+from llama_cpp import mtmd_cpp as mtmd
+
+import localspec
+from localspec import (
+    Drafting,
+    DraftMismatch,
+    Engine,
+    ModelInvalid,
+    ModelNotFound,
+    ModelOptions,
+    SamplingParams,
+    UsageError,
+)
+from localspec.decoding.sampling import Row
+from localspec.llama import library
+from localspec.llama import projector as projectors
+from localspec.llama.context import Context
+from localspec.llama.pictures import marked
+from tests.support.ggufs import tiny_mamba
+from tests.support.greedy import batch_noise
+from tests.support.heads import eagle
+from tests.support.images import POSITIONS, png, projector
+from tests.support.sessions import make_drafts_cheap
+
+GREEDY = SamplingParams(temperature=0)
+COUNT = 32
+WIDTH = 384
+"""Of the embedded target."""
+
+
+@pytest.fixture(scope="module")
+def eye(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return projector(tmp_path_factory.mktemp("eye") / "mmproj.gguf", WIDTH)
+
+
+@pytest.fixture(scope="module")
+def seeing(eye: Path) -> Iterator[Engine]:
+    """The embedded pair with a projector, and made-up costs of its passes."""
+    threads = library.default_threads()
+    with localspec.load(context=1024, threads=threads, mmproj=eye) as pair:
+        make_drafts_cheap(pair)
+        yield pair
+
+
+def asked(*images: bytes, text: str = "Tell me a story about that.") -> list[dict[str, Any]]:
+    parts: list[dict[str, Any]] = [{"type": "image", "image": image} for image in images]
+    return [{"role": "user", "content": [*parts, {"type": "text", "text": text}]}]
+
+
+def answer(engine: Engine, messages: list[dict[str, Any]], drafter: str, **more: Any) -> Any:
+    drafting = Drafting(drafter=drafter)
+    stream = engine.stream(
+        messages, max_tokens=COUNT, sampling=GREEDY, drafting=drafting, logprobs=0, **more
+    )
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    for chunk in stream:
+        tokens += chunk.token_ids
+        logprobs += [told.logprob for told in chunk.step.logprobs] if chunk.step else []
+    return tokens, logprobs, stream.stats
+
+
+class Native:
+    """llama.cpp's own way with images, in a context of its own: the whole prompt by its helper."""
+
+    def __init__(self, engine: Engine, eye: Path) -> None:
+        self._model = engine.model
+        params = mtmd.mtmd_context_params_default()
+        params.use_gpu = params.warmup = False
+        self._eye = mtmd.mtmd_init_from_file(str(eye).encode(), self._model.handle, params)
+        self._context = Context(self._model, ModelOptions(context=1024))
+
+    def close(self) -> None:
+        mtmd.mtmd_free(self._eye)
+        self._context.close()
+
+    def greedy(self, prompt: str, images: list[bytes]) -> tuple[list[int], list[float]]:
+        """Tokens, and the log-probability of each."""
+        context, row = self._context, self._first(prompt.encode(), images)
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        while len(tokens) < COUNT:
+            tokens.append(int(row.argmax()))
+            logprobs.append(float(row.max() - np.logaddexp.reduce(row.astype(np.float64))))
+            if self._model.vocabulary.ends(tokens[-1]):
+                break
+            row = context.extend(tokens[-1:])[-1]
+        return tokens, logprobs
+
+    def _first(self, prompt: bytes, images: list[bytes]) -> Row:
+        self._context.clear()
+        bitmaps = (ctypes.c_void_p * len(images))(
+            *(
+                mtmd.mtmd_helper_bitmap_init_from_buf(
+                    self._eye, (ctypes.c_uint8 * len(i)).from_buffer_copy(i), len(i), False
+                )
+                for i in images
+            )
+        )
+        chunks = mtmd.mtmd_input_chunks_init()
+        text = mtmd.mtmd_input_text(prompt, len(prompt), True, True)
+        assert mtmd.mtmd_tokenize(self._eye, chunks, ctypes.byref(text), bitmaps, len(images)) == 0
+        end = llama_cpp.llama_pos()
+        handle = self._context.handle
+        assert (
+            mtmd.mtmd_helper_eval_chunks(
+                self._eye, handle, chunks, 0, 0, 512, True, ctypes.byref(end)
+            )
+            == 0
+        )
+        mtmd.mtmd_input_chunks_free(chunks)
+        for bitmap in bitmaps:
+            mtmd.mtmd_bitmap_free(bitmap)
+        size = self._model.vocabulary.size
+        return np.array(np.ctypeslib.as_array(llama_cpp.llama_get_logits_ith(handle, -1), (size,)))
+
+
+@pytest.fixture(scope="module")
+def native(seeing: Engine, eye: Path) -> Iterator[Native]:
+    made = Native(seeing, eye)
+    yield made
+    made.close()
+
+
+CASES = {
+    "one": asked(png(1)),
+    "two": asked(png(1), png(2), text="What are these?"),
+    "behind a turn": [
+        {"role": "user", "content": "Hello!"},
+        {"role": "assistant", "content": "Hello, who are you?"},
+        *asked(png(3, width=90, height=20)),
+    ],
+}
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_answers_are_those_of_llama_cpp_whoever_drafts(
+    seeing: Engine, native: Native, case: str
+) -> None:
+    messages = CASES[case]
+    texts, images = marked(messages)
+    prompt = seeing.prompts.text(texts)
+    for key in images:
+        prompt = prompt.replace(next(m for m in prompt.split(">") if key in m).split("<")[-1], "!")
+    prompt = prompt.replace("<!>", mtmd.mtmd_default_marker().decode())
+    expected, logprobs = native.greedy(prompt, list(images.values()))
+    context = Context(seeing.model, ModelOptions(context=1024))
+    noise = 2 * batch_noise(context, [seeing.tokenize(prompt)])
+    context.close()
+    accepted = 0
+    for drafter in ("none", "ngram", "model", "auto"):
+        make_drafts_cheap(seeing)
+        got, told, stats = answer(seeing, messages, drafter, reuse=drafter != "none")
+        accepted += stats.accepted
+        same = next(
+            (i for i, (a, b) in enumerate(zip(got, expected, strict=False)) if a != b),
+            len(expected),
+        )
+        # Where the two part, what the one takes is as likely as what the other does.
+        shared = slice(0, same + 1)
+        assert np.abs(np.subtract(told[shared], logprobs[shared])).max() < noise, drafter
+        assert same > 4
+    assert accepted > COUNT // 4
+
+
+def test_what_was_read_serves_for_the_same_image_alone(seeing: Engine) -> None:
+    first, second = asked(png(1)), asked(png(2))
+    *_, stats = answer(seeing, first, "none", reuse=False)
+    length = stats.prompt_tokens
+    assert length > POSITIONS
+    known, told, stats = answer(seeing, first, "none")
+    assert stats.cached_tokens == length - 1
+    again, _, stats = answer(seeing, first, "model")
+    assert (again, stats.cached_tokens) == (known, length - 1)
+    _, other, stats = answer(seeing, second, "none")
+    assert stats.cached_tokens < length - POSITIONS
+    assert abs(other[0] - told[0]) > 0.01  # it does see something else
+    # And the next text, as long as that prompt, has no pictures.
+    tokens = seeing.tokenize("The fox went to the river and the bird saw it. " * 4)
+    row = seeing.logits(tokens)
+    with localspec.load(context=256, draft="none") as blind:
+        assert np.abs(blind.logits(tokens) - row).max() < 0.01
+
+
+def test_an_image_is_seen_once(seeing: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+    encoded = []
+    encode = mtmd.mtmd_encode_chunk
+
+    def counted(*said: Any) -> Any:
+        encoded.append(said)
+        return encode(*said)
+
+    monkeypatch.setattr(mtmd, "mtmd_encode_chunk", counted)
+    for _ in range(2):
+        answer(seeing, asked(png(17)), "none", reuse=False)
+    assert len(encoded) == 1
+
+
+def test_a_session_knows_images_by_what_they_are(eye: Path, tmp_path: Path) -> None:
+    path = tmp_path / "seen.session"
+    with localspec.load(context=512, mmproj=eye) as engine:
+        expected, _, stats = answer(engine, asked(png(1)), "none")
+        engine.save_session(path)
+    with localspec.load(context=512, mmproj=eye) as engine:
+        assert engine.open_session(path).notices == ()
+        got, _, again = answer(engine, asked(png(1)), "none")
+        assert (got, again.cached_tokens) == (expected, stats.prompt_tokens - 1)
+        engine.open_session(path)
+        *_, other = answer(engine, asked(png(2)), "none")
+        assert other.cached_tokens < POSITIONS
+
+
+def test_a_text_cannot_pretend_to_be_an_image(seeing: Engine) -> None:
+    texts, images = marked(asked(png(1)))
+    (key,) = images
+    said = [{"role": "user", "content": f"<image 0123456789abcdef {key}> <__media__>"}]
+    assert seeing.prompts.rendered(seeing.prompts.text(said)).pictures == ()
+    assert len(seeing.prompts.rendered(seeing.prompts.text(texts), images).pictures) == 1
+
+
+def test_a_prompt_cannot_end_with_an_image(seeing: Engine) -> None:
+    texts, images = marked(asked(png(1), text=""))
+    with pytest.raises(UsageError, match="Put some text behind it"):
+        seeing.prompts.rendered(texts[0]["content"].strip(), images)
+
+
+JPEG = bytes.fromhex("ffd8ffe000104a46494600010100000100010000ffc0001108") + b"\xff" * 20
+
+
+@pytest.mark.parametrize(
+    ("image", "why"),
+    [
+        (b"", "cannot be read"),
+        (b"no image at all", "cannot be read"),
+        (b"RIFF0000WAVEfmt ", "cannot be read"),
+        (png(0)[:20], "cannot be read"),
+        (png(0)[:60] + b"\0" * 400, "is damaged"),
+        (png(0)[:16] + b"\0\0\xff\xff\0\0\xff\xff" + png(0)[24:], "65535 x 65535 pixels"),
+        (JPEG, "65535 x 65535 pixels"),
+    ],
+)
+def test_what_is_no_image_is_told(seeing: Engine, image: bytes, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        seeing.stream(asked(image))
+
+
+def test_images_without_a_projector(engine: Engine) -> None:
+    with pytest.raises(UsageError, match="Name its projector with --mmproj"):
+        engine.stream(asked(png(1)))
+
+
+def test_files_that_are_no_projector_of_the_model(
+    tmp_path: Path, target_path: Path, eye: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(kind: type[Exception], why: str, path: Path, **more: Any) -> None:
+        with pytest.raises(kind, match=why):
+            localspec.load(**({"draft": "none", "context": 64, "mmproj": path} | more))  # type: ignore[arg-type]
+
+    refused(ModelNotFound, "There is no file", tmp_path / "none.gguf")
+    refused(ModelInvalid, "is no projector", target_path)
+    refused(ModelInvalid, "shows a model no images", projector(tmp_path / "b", 384, vision=False))
+    refused(ModelInvalid, "does not read", projector(tmp_path / "c", 384, heads_type="uint64"))
+    refused(ModelInvalid, "cannot be used with tale-13m", projector(tmp_path / "d", 192))
+    cut = tmp_path / "cut.gguf"
+    cut.write_bytes(eye.read_bytes()[:9000])
+    refused(ModelInvalid, "is incomplete", cut)
+    mamba = tiny_mamba(tmp_path / "mamba.gguf")
+    refused(UsageError, "has a recurrent memory", eye, model=mamba)
+    refused(DraftMismatch, "trained head", eye, draft=eagle(tmp_path / "head.gguf"))
+    monkeypatch.setattr(projectors, "import_module", _no_library)
+    refused(UsageError, r"no library for images \(mtmd\)", eye)
+
+
+def _no_library(name: str) -> None:
+    raise FileNotFoundError(f"Shared library with base name 'mtmd' not found ({name})")

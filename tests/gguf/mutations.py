@@ -1,0 +1,159 @@
+"""GGUF files as a broken disk, download or program leaves them."""
+
+from __future__ import annotations
+
+import random
+import struct
+from dataclasses import dataclass
+
+
+def _metadata_end(data: bytes) -> int:
+    """Where the names of the tensors begin, roughly: behind it lie weights."""
+    return data.index(b"output_norm.weight") + 2000
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    """One damaged copy."""
+    changed = bytearray(data)
+    end = _metadata_end(data)
+    kind = rng.randrange(7)
+    if kind == 0:  # flipped bytes
+        for _ in range(rng.randrange(1, 12)):
+            changed[rng.randrange(4, end)] ^= 1 << rng.randrange(8)
+    elif kind == 1:  # cut short
+        del changed[rng.randrange(len(changed)) :]
+    elif kind == 2:  # a count of the header
+        at = rng.choice((8, 16))
+        struct.pack_into("<Q", changed, at, rng.choice((0, 1, 1 << 20, 1 << 31, 1 << 63)))
+    elif kind == 3:  # a length or a count somewhere, e.g. in front of a key
+        name = rng.choice((b"general.name", b"llama.", b"tokenizer.ggml.", b"blk.", b"weight"))
+        at = rng.choice([i for i in range(24, end) if changed.startswith(name, i)][:400])
+        huge = rng.choice((0, 1 << 16, 1 << 32, 1 << 63, (1 << 64) - 1, rng.getrandbits(64)))
+        struct.pack_into("<Q", changed, at - 8, huge)
+    elif kind == 4:  # an array that holds something else, or arrays, or more
+        at = changed.index(b"tokenizer.ggml.", rng.randrange(24, end // 2))
+        at += struct.unpack_from("<Q", changed, at - 8)[0] % 64
+        struct.pack_into("<I", changed, at, 9)
+        struct.pack_into("<I", changed, at + 4, rng.choice((9, 8, 10, 0, 255)))
+        struct.pack_into("<Q", changed, at + 8, rng.choice((1, 8192, 1 << 30, 1 << 62)))
+    elif kind == 5:  # names that are no text
+        at = changed.index(rng.choice((b"general.", b"blk.", b"tokenizer.")))
+        changed[at : at + 4] = bytes(rng.randrange(128, 256) for _ in range(4))
+    else:  # noise
+        at = rng.randrange(24, end - 64)
+        changed[at : at + 64] = rng.randbytes(64)
+    return bytes(changed)
+
+
+_SIZES = {0: 1, 1: 1, 2: 2, 3: 2, 4: 4, 5: 4, 6: 4, 7: 1, 10: 8, 11: 8, 12: 8}
+"""Bytes of a number, by GGUF's types."""
+_STRING, _ARRAY = 8, 9
+_HEADER = 24
+ODD = (0, 1, 2, 3, 7, 63, 255, 4096, (1 << 31) - 1, (1 << 32) - 1, 1 << 32, (1 << 63) - 1)
+"""Values of which programs seldom think."""
+NAMES = (b"gemma", b"qwen2", b"qwen3", b"mamba", b"bloom", b"olmo2", b"rwkv6", b"rwkv7", b"mpt\0\0")
+"""Architectures whose names are as long as llama's."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where things stand in a file.
+
+    Attributes:
+        numbers: single ones and elements of arrays, as (offset, bytes).
+        texts: the same of texts; of each array's, the first.
+        kinds: offsets of the types of keys' values.
+        tensors: offsets and numbers of dimensions of tensors' shapes; their type and offset follow.
+        names: of the tensors, as (offset, bytes).
+    """
+
+    numbers: list[tuple[int, int]]
+    texts: list[tuple[int, int]]
+    kinds: list[int]
+    tensors: list[tuple[int, int]]
+    names: list[tuple[int, int]]
+
+
+def places(data: bytes) -> Places:
+    """Walk through a sound file."""
+    found = Places([], [], [], [], [])
+    at = _HEADER
+
+    def text() -> tuple[int, int]:
+        nonlocal at
+        (length,) = struct.unpack_from("<Q", data, at)
+        at += 8 + length
+        return at - length, length
+
+    tensors, keys = struct.unpack_from("<QQ", data, 8)
+    for _ in range(keys):
+        text()
+        (kind,) = struct.unpack_from("<I", data, at)
+        found.kinds.append(at)
+        at += 4
+        count = 1
+        if kind == _ARRAY:
+            kind, count = struct.unpack_from("<IQ", data, at)
+            at += 12
+        if kind == _STRING:
+            strings = [text() for _ in range(count)]
+            found.texts.extend(strings[:1])
+        else:
+            size = _SIZES[kind]
+            found.numbers.extend((at + n * size, size) for n in range(min(count, 4)))
+            at += count * size
+    for _ in range(tensors):
+        found.names.append(text())
+        (dimensions,) = struct.unpack_from("<I", data, at)
+        found.tensors.append((at + 4, dimensions))
+        at += 4 + 8 * dimensions + 4 + 8
+    return found
+
+
+def misstate(data: bytes, where: Places, rng: random.Random) -> bytes:
+    """One copy that is well formed, and says something else: what checks of the form let through.
+
+    Args:
+        where: its `places`.
+    """
+    changed = bytearray(data)
+    for _ in range(rng.choice((1, 1, 1, 2, 4))):
+        _change(changed, where, rng)
+    return bytes(changed)
+
+
+def _change(changed: bytearray, where: Places, rng: random.Random) -> None:
+    kind = rng.randrange(8)
+    if kind <= 2:  # a number
+        at, size = rng.choice(where.numbers)
+        (old,) = struct.unpack_from("<Q", bytes(changed[at : at + size]).ljust(8, b"\0"))
+        new = rng.choice((*ODD, rng.getrandbits(64), old + 1, old * 2, old // 2, old ^ 1))
+        changed[at : at + size] = struct.pack("<Q", new % (1 << 64))[:size]
+    elif kind == 3:  # letters of a text
+        at, size = rng.choice([text for text in where.texts if text[1]])
+        for _ in range(rng.randrange(1, 4)):
+            changed[at + rng.randrange(size)] = rng.choice((*b"aZ09 {}%\0\n-", 128, 255))
+    elif kind == 4:  # a tensor's shape, type or place
+        at, dimensions = rng.choice(where.tensors)
+        part = rng.randrange(dimensions + 3)
+        if part < dimensions:
+            struct.pack_into("<Q", changed, at + 8 * part, rng.choice((*ODD, 64, 128, 8192)))
+        elif part == dimensions:
+            struct.pack_into("<I", changed, at + 8 * dimensions, rng.randrange(48))
+        elif part == dimensions + 1:
+            value = rng.choice((*ODD, 32 * rng.getrandbits(16)))
+            struct.pack_into("<Q", changed, at + 8 * dimensions + 4, value)
+        else:
+            struct.pack_into("<I", changed, at - 4, rng.choice((0, 1, 2, 3, 4, 5)))
+    elif kind == 5:  # two names of tensors change places
+        one, other = rng.choice(where.names), rng.choice(where.names)
+        if one[1] == other[1]:
+            first, second = (bytes(changed[at : at + size]) for at, size in (one, other))
+            changed[one[0] : one[0] + one[1]] = second
+            changed[other[0] : other[0] + other[1]] = first
+    elif kind == 6:  # another architecture
+        end = where.names[-1][0]
+        changed[:end] = bytes(changed[:end]).replace(b"llama", rng.choice(NAMES))
+    else:  # another type of a value of the same size
+        at = rng.choice(where.kinds)
+        struct.pack_into("<I", changed, at, rng.choice((0, 4, 5, 6, 7, 8, 9, 10, 12)))

@@ -1,0 +1,142 @@
+"""Texts that have no room beside several answers go to disk, and come back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+import localspec
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.parallel_engine import ParallelEngine
+from localspec.sessions import conversation_files
+from tests.sessions.test_session_file import files_of_at_most
+from tests.sessions.test_sessions import check_same, home, stories  # noqa: F401
+from tests.support.greedy import Reference
+from tests.support.sessions import make_drafts_cheap
+from tests.support.together import together
+
+GREEDY = SamplingParams(temperature=0)
+DRAFTING = Drafting(drafter="model", depth=3)
+pytestmark = pytest.mark.usefixtures("home")
+
+
+def opened(parallel: int = 2, **options: Any) -> Engine:
+    options = {"context": 1024, "threads": 1, "prompt_cache": 1 << 30} | options
+    engine = localspec.load(options=ModelOptions(parallel=parallel, **options))
+    make_drafts_cheap(engine)
+    return engine
+
+
+def ask(engine: Engine, prompt: str, **more: Any) -> localspec.Stream:
+    stream = engine.stream(prompt, max_tokens=12, sampling=GREEDY, drafting=DRAFTING, **more)
+    stream.completion()
+    return stream
+
+
+def files() -> int:
+    return len(list(conversation_files.folder().glob("*.session")))
+
+
+def test_texts_come_back_after_the_end_of_the_engine_and_share_both_memories(
+    plain_answers: Reference,
+) -> None:
+    prompts = stories(3)
+    with opened(context=2048) as engine:
+        assert isinstance(engine, ParallelEngine)
+        wanted = [ask(engine, prompt) for prompt in prompts]
+        assert files() == 0, "there was room"
+    assert files() == 3
+    with opened(context=2048) as engine:
+        assert isinstance(engine, ParallelEngine)
+        again = together([partial(ask, engine, prompt) for prompt in prompts])
+        for before, now in zip(wanted, again, strict=True):
+            assert isinstance(now, localspec.Stream), now
+            assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
+            assert now.stats.notices == []
+            check_same(engine, before, now, plain_answers.noise)
+        drafts = [text.drafted for text in engine._seats.kept._texts]
+        assert all(len(drafted) > conversation_files.LEAST for drafted in drafts)
+    assert files() == 3, "nothing is written twice"
+
+
+def test_what_answers_push_out_is_on_disk_and_pushes_others_out_in_turn(
+    plain_answers: Reference,
+) -> None:
+    """Room for two or three texts of some 400 tokens: the fourth has the first go."""
+    prompts = stories(5)
+    with opened(context=600) as engine:
+        wanted = [ask(engine, prompt) for prompt in prompts]
+        for _ in range(2):
+            for prompt, before in zip(prompts, wanted, strict=True):
+                now = ask(engine, prompt)
+                assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
+                check_same(engine, before, now, plain_answers.noise)
+    assert files() == 5
+
+
+def test_one_answer_at_a_time_reads_what_several_left_and_the_other_way_round(
+    plain_answers: Reference,
+) -> None:
+    first, second = stories(2)
+    with opened() as engine:
+        wanted = ask(engine, first)
+    with opened(parallel=1) as engine:
+        now = ask(engine, first)
+        assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
+        check_same(engine, wanted, now, plain_answers.noise)
+        wanted = ask(engine, second)
+    with opened() as engine:
+        now = ask(engine, second)
+        assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
+        check_same(engine, wanted, now, plain_answers.noise)
+
+
+def test_where_answers_hold_the_cells_it_is_decoded_and_the_file_stays() -> None:
+    """Of 512 cells an answer holds some 200; the file has 343 tokens, the prompt 277 of them."""
+    text, other = stories(2)
+    prompt, other = text[: len(text) * 5 // 6], other[: len(other) * 6 // 10]
+    with opened() as engine:
+        ask(engine, text)
+    with opened(context=480) as engine:
+        held = engine.stream(other, max_tokens=100, sampling=GREEDY, drafting=DRAFTING)
+        next(held)
+        assert 512 - len(held.context) < len(engine.tokenize(text)) < 480
+        now = ask(engine, prompt)
+        assert (now.stats.cached_tokens, now.stats.notices) == (0, [])
+        held.close()
+        engine.clear()
+        now = ask(engine, prompt)
+        assert now.stats.cached_tokens == now.stats.prompt_tokens - 1
+
+
+def test_a_damaged_one_is_decoded_again_and_told(plain_answers: Reference) -> None:
+    prompt, _ = stories(2)
+    with opened() as engine:
+        wanted = ask(engine, prompt)
+    (path,) = conversation_files.folder().iterdir()
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+    with opened() as engine:
+        now = ask(engine, prompt)
+        (notice,) = now.stats.notices
+        assert notice.startswith("A conversation that was kept is decoded again: a part of ")
+        check_same(engine, wanted, now, plain_answers.noise)
+
+
+def test_a_full_disk_disturbs_no_answer(caplog: pytest.LogCaptureFixture) -> None:
+    with opened(context=600) as engine, files_of_at_most(100_000):
+        texts = [ask(engine, prompt).text for prompt in stories(5)]
+        assert all(texts)
+    assert "a conversation is not kept" in caplog.text
+
+
+def test_who_keeps_nothing_to_itself_leaves_nothing_on_disk() -> None:
+    prompt, other = stories(2)
+    with opened() as engine:
+        ask(engine, prompt, reuse=False)
+        ask(engine, other)
+        engine.clear()
+    assert files() == 0

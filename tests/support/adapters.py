@@ -1,0 +1,62 @@
+"""LoRA adapters that nobody trained: small random matrices for a model's tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from gguf import GGUFWriter
+
+from localspec.gguf.reader import read_gguf
+
+RANK = 4
+
+
+def lora(
+    path: Path,
+    base: Path,
+    *,
+    ending: str = "ffn_down.weight",
+    gain: float = 0.3,
+    alpha: float = RANK,
+    seed: int = 0,
+    more: Mapping[str, tuple[int, int]] | None = None,
+    without: str = "",
+    architecture: str | None = None,
+    kind: str = "lora",
+) -> Path:
+    """Write an adapter of a model and return its path.
+
+    Args:
+        base: the model's file.
+        ending: of the names of those tensors that it changes.
+        gain: how much it adds, beside matrices that pass on numbers at their size.
+        more: further matrices by name, of these (rows, columns).
+        without: ending of matrices that are left out: "lora_b".
+        architecture: the model's, unless another is said.
+        kind: `adapter.type`.
+    """
+    file = read_gguf(base)
+    random = np.random.default_rng(seed)
+    writer = GGUFWriter(path, architecture or file.architecture)
+    writer.add_type("adapter")
+    writer.add_string("adapter.type", kind)
+    writer.add_float32("adapter.lora.alpha", alpha)
+    for tensor in file.tensors:
+        if tensor.name.endswith(ending):
+            columns, rows = tensor.shape
+            matrices = {
+                f"{tensor.name}.lora_a": random.normal(0, columns**-0.5, (RANK, columns)),
+                f"{tensor.name}.lora_b": random.normal(0, gain, (rows, RANK)),
+            }
+            for name, matrix in matrices.items():
+                if not (without and name.endswith(without)):
+                    writer.add_tensor(name, matrix.astype(np.float32))
+    for name, shape in (more or {}).items():
+        writer.add_tensor(name, np.zeros(shape, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path

@@ -1,0 +1,233 @@
+"""Tiny models with an MTP layer that nobody trained: its weights do something known.
+
+Attention and feed-forward of the layer are zero, and what goes into it is one of two things. As a
+lens it passes the target's state of the place before, so that behind a token it says what the
+target said of that token. With `follows` it knows for each token which one comes next.
+
+Two architectures that llama.cpp computes MTP layers of: glm4moe, which attends, and qwen35, of
+whose layers some are recurrent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGUFWriter, LlamaFileType
+
+from tests.support import ggufs
+
+DIM, HEADS, FF, LAYERS = 64, 2, 128, 2
+HEAD = DIM // HEADS
+EXPERTS = 2
+
+_Matrix = npt.NDArray[np.float32]
+_LOGITS = 2.0
+
+
+def glm(
+    path: Path,
+    *,
+    follows: Mapping[int, int] | None = None,
+    seed: int | None = None,
+    trunk: bool = True,
+    mtp: bool = True,
+    count: int = 1,
+    dim: int = DIM,
+    layers: int = LAYERS,
+    without: str = "",
+    wide: int = 2,
+    swap_tokens: tuple[int, int] | None = None,
+) -> Path:
+    """Write a glm4moe model whose layers are dense, but for the MTP layer, which has experts.
+
+    Args:
+        follows: what comes after which token; None for a lens.
+        seed: of random weights in the MTP layer, in place of those that do something known.
+        trunk: with the layers before the MTP layer; those alone are the file of a head.
+        mtp: with the MTP layer.
+        count: as many MTP layers as the file says it has.
+        dim: width of the states.
+        layers: before the MTP layer.
+        without: a tensor that is left out.
+        wide: as many states as `eh_proj` reads at once.
+        swap_tokens: as of `ggufs.tiny_llama`.
+
+    Returns:
+        `path`.
+    """
+    keys = {
+        "expert_count": EXPERTS,
+        "expert_used_count": 1,
+        "expert_shared_count": 1,
+        "expert_feed_forward_length": FF,
+        "leading_dense_block_count": layers,
+    }
+    file = _File(path, "glm4moe", dim, layers, count, keys, without, swap_tokens, seed)
+    if trunk:
+        for layer in range(layers):
+            file.attention(layer, dim)
+            file.feed_forward(layer)
+    if mtp:
+        block = f"blk.{layers}"
+        file.nextn(follows, wide, dim)
+        file.known(f"{block}.ffn_gate_inp.weight", EXPERTS, dim)
+        file.add(f"{block}.exp_probs_b.bias", np.zeros(EXPERTS, np.float32))
+        for name, shape in (("gate", (FF, dim)), ("up", (FF, dim)), ("down", (dim, FF))):
+            file.known(f"{block}.ffn_{name}_exps.weight", EXPERTS, *shape)
+            file.known(f"{block}.ffn_{name}_shexp.weight", *shape)
+    return file.finish()
+
+
+def qwen(path: Path, *, follows: Mapping[int, int] | None = None, seed: int | None = None) -> Path:
+    """Write a qwen35 model: a linear-attention layer, one that attends, and an MTP layer."""
+    state, value_heads = 16, 2
+    keys = {
+        "ssm.conv_kernel": 4,
+        "ssm.inner_size": state * value_heads,
+        "ssm.state_size": state,
+        "ssm.time_step_rank": value_heads,
+        "ssm.group_count": 1,
+        "full_attention_interval": 2,
+    }
+    file = _File(path, "qwen35", DIM, LAYERS, 1, keys, seed=seed)
+    file.writer.add_array("qwen35.rope.dimension_sections", [HEAD // 2, 0, 0, 0])
+    inner = state * value_heads
+    draw = file.draw
+    mixed = 2 * state + inner
+    for name, tensor in {
+        "attn_norm.weight": np.ones(DIM, np.float32),
+        "post_attention_norm.weight": np.ones(DIM, np.float32),
+        "attn_qkv.weight": draw(mixed, DIM, 1.0),
+        "attn_gate.weight": draw(inner, DIM, 1.0),
+        "ssm_conv1d.weight": draw(mixed, 4, 1.0),
+        "ssm_dt.bias": np.zeros(value_heads, np.float32),
+        "ssm_a": np.full(value_heads, -0.5, np.float32),
+        "ssm_beta.weight": draw(value_heads, DIM, 1.0),
+        "ssm_alpha.weight": draw(value_heads, DIM, 1.0),
+        "ssm_norm.weight": np.ones(state, np.float32),
+        "ssm_out.weight": draw(DIM, inner, 2.0),
+    }.items():
+        file.add(f"blk.0.{name}", tensor)
+    file.feed_forward(0)
+    file.attention(1, 2 * DIM, normed=True)
+    file.feed_forward(1)
+    file.nextn(follows, 2, 2 * DIM, normed=True)
+    for name, shape in (("gate", (FF, DIM)), ("up", (FF, DIM)), ("down", (DIM, FF))):
+        file.known(f"blk.{LAYERS}.ffn_{name}.weight", *shape)
+    return file.finish()
+
+
+MAKERS: Mapping[str, Callable[..., Path]] = {"glm4moe": glm, "qwen35": qwen}
+
+
+class _File:
+    """A file in the making: what all of these models have in common."""
+
+    def __init__(
+        self,
+        path: Path,
+        architecture: str,
+        dim: int,
+        layers: int,
+        count: int,
+        keys: Mapping[str, int],
+        without: str = "",
+        swap: tuple[int, int] | None = None,
+        seed: int | None = None,
+    ) -> None:
+        self._ahead = None if seed is None else np.random.default_rng(seed)
+        self.path, self.dim, self.layers, self.without = path, dim, layers, without
+        vocabulary = ggufs._vocabulary(swap=swap)
+        name = f"tiny-{architecture}"
+        self.writer: GGUFWriter = ggufs._writer(
+            path, architecture, name, LlamaFileType.MOSTLY_F16, vocabulary
+        )
+        sizes = {
+            "context_length": 512,
+            "embedding_length": dim,
+            "block_count": layers + count,
+            "vocab_size": ggufs._embedded_vocab_size(),
+            "feed_forward_length": FF,
+            "attention.head_count": HEADS,
+            "attention.head_count_kv": HEADS,
+            "attention.key_length": dim // HEADS,
+            "attention.value_length": dim // HEADS,
+            "rope.dimension_count": dim // HEADS,
+            "nextn_predict_layers": count,
+        }
+        for key, value in (sizes | dict(keys)).items():
+            self.writer.add_uint32(f"{architecture}.{key}", value)
+        self.writer.add_float32(f"{architecture}.attention.layer_norm_rms_epsilon", 1e-5)
+        self.writer.add_float32(f"{architecture}.rope.freq_base", 10000.0)
+        self._random = np.random.default_rng(0)
+        self.embeddings = self.draw(ggufs._embedded_vocab_size(), dim, _LOGITS)
+        self.add("token_embd.weight", self.embeddings)
+        self.add("output_norm.weight", np.ones(dim, np.float32))
+
+    def draw(self, rows: int, columns: int, gain: float) -> _Matrix:
+        """A random matrix; the layers before the MTP layer are the same whatever that is."""
+        return ggufs._f32_matrix(self._random, rows, columns, gain)
+
+    def add(self, name: str, tensor: npt.NDArray[Any]) -> None:
+        if name != self.without:
+            kept = tensor.ndim == 1 or "conv1d" in name
+            self.writer.add_tensor(name, tensor if kept else tensor.astype(np.float16))
+
+    def known(self, name: str, *shape: int) -> None:
+        """A matrix of the MTP layer: zero, or random."""
+        weights = np.zeros(shape, np.float32)
+        if self._ahead is not None:
+            weights += self._ahead.standard_normal(shape, np.float32) / np.sqrt(shape[-1])
+        self.add(name, weights)
+
+    def attention(self, layer: int, query: int, *, normed: bool = False) -> None:
+        """A layer that attends, its queries of `query` numbers in all."""
+        block, dim = f"blk.{layer}", self.dim
+        self._norms(block, normed)
+        self.add(f"{block}.attn_q.weight", self.draw(query, dim, 2.0))
+        self.add(f"{block}.attn_k.weight", self.draw(dim, dim, 2.0))
+        self.add(f"{block}.attn_v.weight", self.draw(dim, dim, 1.0))
+        self.add(f"{block}.attn_output.weight", self.draw(dim, dim, 1.0))
+
+    def feed_forward(self, layer: int) -> None:
+        """A dense one."""
+        block = f"blk.{layer}"
+        self.add(f"{block}.ffn_gate.weight", self.draw(FF, self.dim, 1.0))
+        self.add(f"{block}.ffn_up.weight", self.draw(FF, self.dim, 1.0))
+        self.add(f"{block}.ffn_down.weight", self.draw(self.dim, FF, 4.0))
+
+    def nextn(
+        self, follows: Mapping[int, int] | None, wide: int, query: int, *, normed: bool = False
+    ) -> None:
+        """The MTP layer but for its feed-forward, which has to be zero."""
+        block, dim = f"blk.{self.layers}", self.dim
+        self._norms(block, normed)
+        for name, rows in (("attn_q", query), ("attn_k", dim), ("attn_v", dim)):
+            self.known(f"{block}.{name}.weight", rows, dim)
+        self.known(f"{block}.attn_output.weight", dim, dim)
+        joined = np.zeros((dim, wide * dim), np.float32)
+        if follows is None:
+            joined[:, dim : 2 * dim] = np.eye(dim)
+        else:
+            joined[:, :dim] = np.eye(dim)
+            own = np.zeros_like(self.embeddings)
+            for token, follower in follows.items():
+                own[token] = self.embeddings[follower]
+            self.add(f"{block}.nextn.embed_tokens.weight", own)
+        self.add(f"{block}.nextn.eh_proj.weight", joined)
+        for name in ("enorm", "hnorm"):
+            self.add(f"{block}.nextn.{name}.weight", np.ones(dim, np.float32))
+
+    def _norms(self, block: str, normed: bool) -> None:
+        for name in ("attn_norm", "post_attention_norm"):
+            self.add(f"{block}.{name}.weight", np.ones(self.dim, np.float32))
+        if normed:
+            for name in ("attn_q_norm", "attn_k_norm"):
+                self.add(f"{block}.{name}.weight", np.ones(self.dim // HEADS, np.float32))
+
+    def finish(self) -> Path:
+        return ggufs._finish(self.writer, self.path)

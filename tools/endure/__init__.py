@@ -1,0 +1,1 @@
+"""Endurance and faults: `python -m tools.endure`."""

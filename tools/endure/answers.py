@@ -1,0 +1,150 @@
+"""Answers by the thousand in one process: nothing is left of those that were cancelled, of those
+whose drafter failed, and of the models that were closed. Run by `tools.endure`."""
+
+from __future__ import annotations
+
+import gc
+import json
+import random
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+import localspec
+from localspec import Drafting, ModelOptions
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.parallel_engine import ParallelEngine
+from tests.support.ggufs import tiny_hybrid
+from tools.endure.faults import tell
+from tools.endure.outcome import Outcome
+from tools.parallel_soak import CANCELLED, DRAFTINGS, PROMPTS, TIE, answer, ids_held, parts
+
+TOKENS, ANSWERS = 24, 40
+"""Of an answer at most; of a model before the next is opened."""
+AT_ONCE = 4
+FAILING = 0.1
+"""Share of answers whose drafter fails."""
+WARM = 2
+"""Times that each model was open before what is held is compared."""
+MORE = 24.0
+"""MiB by which the process may be larger in its last quarter than in its second."""
+
+
+class FaultError(Exception):
+    """What the drafter raises."""
+
+
+class _Failing(DraftModelSource):
+    """Fails with half a tree proposed and its cache run ahead."""
+
+    calls = 0
+
+    def propose(self, *arguments: Any) -> None:
+        super().propose(*arguments)
+        self.calls += 1
+        if self.calls == 3:
+            raise FaultError
+
+
+def _failing(made_of: Parts) -> _Failing:
+    assert made_of.model is not None
+    return _Failing(made_of.model, name="failing")
+
+
+def answers(home: Path, seconds: float, seed: int) -> Outcome:
+    """Answer for so long, one model after another, and look at the process after each."""
+    REGISTRY["failing"] = Registration(_failing, "fails", needs_model=True)
+    tiny = tiny_hybrid(home / "tiny.gguf")
+    models = (
+        ModelOptions(context=1024, threads=1),
+        ModelOptions(context=1024, threads=1, parallel=AT_ONCE),
+        ModelOptions(context=256, threads=1),
+    )
+    outcome, seen = Outcome("answers, one model after another", unit="answers"), Counter[str]()
+    expected: dict[str, list[int]] = {}
+    process, held = psutil.Process(), []
+    end, number = time.monotonic() + seconds, 0
+    # So long that each model has been compared once, however short the time.
+    while time.monotonic() < end or number <= WARM * len(models):
+        which = number % len(models)
+        model = tiny if which == 2 else None
+        with localspec.load(model, options=models[which]) as engine:
+            _ask(engine, random.Random(f"{seed}/{number}"), expected, seen, outcome, model is None)
+            if isinstance(engine, ParallelEngine) and ids_held(engine):
+                outcome.failures.append(f"model {number}: {ids_held(engine)} sequence ids are held")
+        number += 1
+        gc.collect()
+        held.append((process.memory_info().rss / 2**20, process.num_fds(), process.num_threads()))
+    warm = WARM * len(models)
+    for n, what in ((1, "open files"), (2, "threads")):
+        before, after = max(each[n] for each in held[:warm]), max(each[n] for each in held[warm:])
+        if after > before:
+            outcome.failures.append(f"{what}: {before:.0f}, later {after:.0f}")
+    quarter = max(1, len(held) // 4)
+    second, last = (_mean(part) for part in (held[quarter : 2 * quarter], held[-quarter:]))
+    if last - second > MORE:
+        outcome.failures.append(f"memory: {second:.0f} MiB, later {last:.0f} MiB")
+    came = ", ".join(f"{many} {what}" for what, many in sorted(seen.items()))
+    outcome.seen = (
+        f"{number} models opened; {came}; "
+        f"memory {second:.0f} MiB in the second quarter, {last:.0f} in the last; "
+        f"{held[-1][1]} open files, {held[-1][2]} threads"
+    )
+    return outcome
+
+
+def _mean(held: list[tuple[float, int, int]]) -> float:
+    return sum(each[0] for each in held) / len(held)
+
+
+def _ask(
+    engine: localspec.Engine,
+    dice: random.Random,
+    expected: dict[str, list[int]],
+    seen: Counter[str],
+    outcome: Outcome,
+    compared: bool,
+) -> None:
+    """So many answers, some at once where the engine can."""
+    prompts = [json.loads(line)["prompt"] for line in PROMPTS.read_text().splitlines()][:24]
+    lock = threading.Lock()
+    for prompt in prompts if compared and not expected else ():
+        expected[prompt] = answer(engine, prompt, Drafting(drafter="none"), TOKENS)[1]
+
+    def one(throw: int) -> None:
+        own = random.Random(throw)
+        prompt, drafting = own.choice(prompts), own.choice(DRAFTINGS)
+        if compared and own.random() < FAILING:
+            drafting = Drafting(drafter="failing", depth=4)
+        cancelled_at = own.randrange(TOKENS) if own.random() < CANCELLED else -1
+        if not compared:
+            prompt, drafting = "a", Drafting()
+        try:
+            context, tokens = answer(engine, prompt, drafting, TOKENS, cancelled_at)
+        except FaultError:
+            with lock:
+                seen["with an error of the drafter"] += 1
+                outcome.count += 1
+            return
+        apart = parts(engine, context, expected[prompt], tokens) if compared else None
+        with lock:
+            outcome.count += 1
+            seen["cancelled"] += cancelled_at >= 0
+            seen["parted at a tie"] += apart is not None and apart < TIE
+            if apart is not None and apart >= TIE:
+                outcome.failures.append(f"{prompt[:40]!r} got what is not its own, {apart:.2f}")
+
+    throws = [dice.getrandbits(32) for _ in range(ANSWERS)]
+    with ThreadPoolExecutor(AT_ONCE if isinstance(engine, ParallelEngine) else 1) as clients:
+        list(clients.map(one, throws))
+
+
+if __name__ == "__main__":
+    tell(answers(Path(sys.argv[1]), 60 * int(sys.argv[2]), int(sys.argv[3])))

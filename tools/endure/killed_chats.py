@@ -1,0 +1,45 @@
+"""Chats killed at random moments: what was seen is in the history, which stays whole."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+import sys
+from contextlib import closing
+from pathlib import Path
+
+from tests.tui.kills import kills, slow_chat
+from tools.endure.faults import tell
+from tools.endure.outcome import Outcome
+
+
+def killed_chats(home: Path, count: int, seed: int) -> Outcome:
+    """Kill so many, all of one history, and look at its file in the end."""
+    outcome = Outcome("kills of the chat at random moments", unit="kills")
+    interrupted = before = shown = 0
+    rounds = kills(home, slow_chat(home), count, random.Random(seed))
+    while outcome.count < count:
+        try:
+            kill = next(rounds)
+        except Exception as error:  # a chat that does not open, a conversation that is gone
+            outcome.failures.append(f"kill {outcome.count}: {error!r}")
+            break
+        outcome.count += 1
+        interrupted += kill.interrupted
+        before += not kill.sent
+        shown += kill.shown
+        if kill.lost is not None:
+            outcome.failures.append(f"kill {outcome.count}: lost: {kill.lost}")
+    with closing(sqlite3.connect(home / "data" / "history.db")) as file:
+        (sound,) = file.execute("PRAGMA integrity_check").fetchone()
+    if sound != "ok":
+        outcome.failures.append(f"the history's file: {sound}")
+    outcome.seen = (
+        f"{interrupted} within an answer, {before} before the question was seen as sent; "
+        f"{shown:,} characters were seen of answers"
+    )
+    return outcome
+
+
+if __name__ == "__main__":
+    tell(killed_chats(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))

@@ -1,0 +1,163 @@
+"""Damaged and misstated model files through `localspec show` and `localspec run`.
+
+Each command runs in a process of its own, forked from one that has everything imported, with the
+address space and the processor time bounded. It has to end with an exit code of localspec's own
+and, where that is not 0, a sentence: never by a signal, in a traceback or not at all.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import os
+import pkgutil
+import random
+import re
+import resource
+import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from localspec.cli.main import app, main
+from tests.gguf.mutations import misstate, mutate, places
+from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
+from tools.endure.faults import tell
+from tools.endure.outcome import Outcome
+
+MEMORY = 3 << 30
+"""Bytes of addresses that a command may take beside what it begins with."""
+SECONDS = 60
+"""Of processor time; a command takes a tenth of one."""
+PATIENCE = 900
+"""Seconds of the wall's until a command that waits for nothing is ended, by a signal."""
+CODES = range(7)
+ROOMS = ("cli", "loading", "llama", "gguf", "hub", "pairing", "drafters", "planning", "engine")
+GAVE_UP = "llama.cpp gave up: "
+# fmt: off
+RUN = (
+    "-d", "none", "--drafter", "none", "--raw", "-n", "2", "-c", "64", "-t", "1",
+    "--temp", "0", "-q",
+)
+# fmt: on
+MAKERS: tuple[Callable[[Path], Path], ...] = (
+    tiny_llama,
+    lambda path: tiny_llama(path, more=True),
+    tiny_mamba,
+    tiny_hybrid,
+    tiny_bert,
+)
+
+
+def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
+    """Run them all.
+
+    Args:
+        folder: for the files, one at a time; those that a failure came of stay in `failed`.
+        count: of mutated files; each goes through both commands.
+    """
+    _import_all()
+    outcome = Outcome("mutated GGUFs through show and run", unit="files")
+    models = [maker(folder / f"sound-{n}.gguf").read_bytes() for n, maker in enumerate(MAKERS)]
+    wheres = [places(data) for data in models]
+    told: Counter[str] = Counter()
+    path = folder / "mutated.gguf"
+    for number in range(count):
+        rng = random.Random(f"{seed}/{number}")
+        which = rng.choice((0, 0, *range(len(models))))
+        whole = models[which]
+        data = misstate(whole, wheres[which], rng) if number % 4 else mutate(models[0], rng)
+        path.write_bytes(data)
+        outcome.count += 1
+        for command in (("show", str(path)), ("run", "hi", "-m", str(path), *RUN)):
+            status, said = ended(command, folder / "said")
+            told[_kind(status, said)] += 1
+            wrong = _wrong(status, said)
+            if wrong is not None:
+                outcome.failures.append(f"{seed}/{number} {command[0]}: {wrong}")
+                kept = folder / "failed" / f"{command[0]}-{number}.gguf"
+                kept.parent.mkdir(exist_ok=True)
+                kept.write_bytes(data)
+    outcome.seen = ", ".join(f"{many} {kind}" for kind, many in told.most_common())
+    return outcome
+
+
+def _import_all() -> None:
+    """Load what the commands load when they first need it, as every child would do so again."""
+    typer.main.get_command = functools.cache(typer.main.get_command)  # half of a child's time
+    typer.main.get_command(app)
+    for room in ROOMS:
+        package = importlib.import_module(f"localspec.{room}")
+        for module in pkgutil.iter_modules(
+            getattr(package, "__path__", ()), f"{package.__name__}."
+        ):
+            if not module.name.endswith("_child"):
+                importlib.import_module(module.name)
+
+
+def ended(command: tuple[str, ...], said: Path) -> tuple[int, str]:
+    """Run one command to its end: exit code, negative for a signal, and its standard error."""
+    child = os.fork()
+    if not child:
+        _child(command, said)
+    _, status = os.waitpid(child, 0)
+    code = os.waitstatus_to_exitcode(status)
+    if code < 0:
+        _wait_for_words(said)
+    return code, said.read_text(errors="replace")
+
+
+def _child(command: tuple[str, ...], said: Path) -> None:
+    code = 99
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        limit = pages * resource.getpagesize() + MEMORY
+        resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        signal.alarm(PATIENCE)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        os.dup2(nothing, 0)
+        os.dup2(nothing, 1)
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), 2)
+        code = main(command)
+    finally:
+        os._exit(code)
+
+
+def _wait_for_words(said: Path) -> None:
+    """The shell that tells of a sudden end does so a moment after it."""
+    for _ in range(200):
+        if said.read_text(errors="replace"):
+            return
+        signal.sigtimedwait((), 0.01)
+
+
+def _kind(status: int, said: str) -> str:
+    if status < 0:
+        return f"died of {signal.Signals(-status).name}"
+    if GAVE_UP in said:
+        return "given up by llama.cpp, told"
+    return "answered" if status == 0 else f"refused ({status})"
+
+
+def _wrong(status: int, said: str) -> str | None:
+    """What should not have come, if anything."""
+    lines = said.strip().splitlines()
+    last = lines[-1] if lines else ""
+    if status < 0:
+        return f"{signal.Signals(-status).name}: {last}"
+    if status not in CODES:
+        return f"exit code {status}: {last}"
+    if "Traceback" in said or "Internal error" in said:
+        return last
+    if status and not re.match(r"localspec: .+\. .+", last):
+        return f"no sentence but {last!r}"
+    return None
+
+
+if __name__ == "__main__":
+    tell(mutated_ggufs(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])))
