@@ -113,7 +113,7 @@ def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
         taken = [0, *(node + 1 for node in path)]
         found = {layer: rows[taken] for layer, rows in result.hidden.items()}
     else:
-        found = {layer: rows[:1] for layer, rows in result.hidden.items()}
+        found = {layer: rows[:1].copy() for layer, rows in result.hidden.items()}
     for layer, before in result.before.items():
         found[layer] = np.concatenate((before, found[layer]))
     return found

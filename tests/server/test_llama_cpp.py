@@ -24,7 +24,7 @@ def test_tokens_and_back(server: Running, engine: Engine) -> None:
     text = "The fox says: 媽 🤗\n"
     tokens = server.post("/tokenize", {"content": text}).json["tokens"]
     assert tokens == engine.tokenize(text)
-    assert server.post("/detokenize", {"tokens": tokens}).json == {"content": text}
+    assert server.post("/detokenize", {"tokens": tokens}).json == {"content": text, "prompt": text}
     pieces = server.post("/tokenize", {"content": text, "with_pieces": True}).json["tokens"]
     assert [one["id"] for one in pieces] == tokens
     data = b"".join(

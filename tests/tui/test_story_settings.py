@@ -222,7 +222,7 @@ async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
             await shown.command(f"/attach {tmp_path / name}")
             await shown.until(lambda s=sentence: any(s in e for e in shown.errors()), name)  # type: ignore[misc]
         await shown.command("/attach")
-        await shown.hears("/attach needs the path of a text file.")
+        await shown.hears("/attach needs the path of a text file, or of an image.")
         assert not shown.app.parts.composer.attached
 
 
