@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
+from localspec.gguf.damage import damage
 from localspec.gguf.file import GGUFFile, Skipped
 from localspec.gguf.mtp import is_mtp_alone
 from localspec.gguf.reader import read_gguf
@@ -116,26 +117,6 @@ def why_not(file: GGUFFile) -> str | None:
     else:
         return damage(file)
     return None if what is None else what + "."
-
-
-def damage(file: GGUFFile) -> str | None:
-    """What llama.cpp would not survive: it aborts the process, or reads what is not there.
-
-    A sentence, None if nothing of the kind is known.
-    """
-    tokens = file.array("tokenizer.ggml.tokens")
-    if tokens is None or not tokens.strings:
-        return None
-    for name in ("token_type", "scores"):
-        values = file.array(f"tokenizer.ggml.{name}")
-        if values is not None and len(values) < len(tokens):
-            what = "types" if name == "token_type" else "scores"
-            return (
-                f"It is damaged: it has {what} of {len(values)} tokens, and {len(tokens)} tokens."
-            )
-    if len(set(tokens.all_bytes())) < len(tokens):
-        return "It is damaged: it lists a token twice."
-    return None
 
 
 def require_undamaged(path: Path) -> None:

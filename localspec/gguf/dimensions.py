@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from localspec.gguf.architectures import HYBRID, RECURRENT
+from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
 from localspec.gguf.types import row_bytes
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
@@ -47,6 +48,7 @@ class Use:
         context: tokens, 0 for what the model was trained on, at most DEFAULT_CONTEXT.
         rewritten: types of weights that the CPU backend keeps a rewritten copy of; None guesses
             from the processor.
+        extras: what is opened beside its weights.
     """
 
     context: int = 0
@@ -56,6 +58,7 @@ class Use:
     flash_attention: bool = True
     mmap: bool = True
     rewritten: frozenset[str] | None = None
+    extras: Extras = NO_EXTRAS
 
     @classmethod
     def of(
@@ -74,6 +77,7 @@ class Use:
             flash_attention=options.flash_attention != "off",
             mmap=options.mmap,
             rewritten=rewritten,
+            extras=Extras.of(options),
         )
 
 

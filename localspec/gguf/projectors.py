@@ -1,15 +1,18 @@
-"""Whether a file is a projector for images, said before llama.cpp meets it."""
+"""Projectors for images: whether a file is one, before llama.cpp meets it, and what it takes."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from localspec.errors import ModelInvalid
+from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 
 _READ = frozenset({4, 5, 6, 7, 8, 9})
 """GGUF's value types that clip.cpp reads: whole numbers and floats of 32 bits, truth values, texts
 and arrays. It asserts on others."""
+MTMD = 8 << 20
+"""Bytes of the library and what it sets aside."""
 _VISION = "clip.has_vision_encoder"
 
 
@@ -36,3 +39,35 @@ def require_projector(path: Path) -> None:
                 f"{path} keeps {key} in a type that llama.cpp does not read. Convert it anew with "
                 "llama.cpp's convert_hf_to_gguf.py --mmproj."
             )
+
+
+def image_compute(file: GGUFFile) -> int:
+    """Bytes that a projector's pass over one image of its own size takes, and what comes of it.
+
+    The pixels, and the widest of what a layer holds beside them: the feed-forward's inner numbers,
+    or queries, keys and values; at the beginning the patches in F16. Fitted to what clip.cpp
+    reports for vision transformers with flash attention. An image that is cut into tiles takes them
+    one by one; of projectors that take any resolution it is too little.
+    """
+    side, patch, width = (
+        _own(file, key) for key in ("image_size", "patch_size", "embedding_length")
+    )
+    patches = (side // max(1, patch)) ** 2
+    gated = any(".ffn_gate." in tensor.name for tensor in file.tensors)
+    inner = _own(file, "feed_forward_length") * (2 if gated else 1)
+    widest = max(patches * max(inner + width, 9 * width // 2), _pixels(file) // 2)
+    return 4 * (_pixels(file) + widest + patches * _own(file, "projection_dim"))
+
+
+def image_besides(file: GGUFFile) -> int:
+    """Bytes of copies of an image on its way there, and of mtmd itself; measured."""
+    return MTMD + 10 * _pixels(file)
+
+
+def _pixels(file: GGUFFile) -> int:
+    """Numbers of an image."""
+    return 3 * _own(file, "image_size") ** 2
+
+
+def _own(file: GGUFFile, key: str) -> int:
+    return max(0, file.own_integer(f"vision.{key}") or 0)

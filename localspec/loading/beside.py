@@ -89,7 +89,8 @@ def _require_room(engine: Engine, options: ModelOptions) -> None:
         file = read_gguf(engine.model.path)
     except LocalspecError:
         return  # the reader knows less than llama.cpp, which has opened it
-    need = place(file, Use.of(options, context=engine.context_length), 0).host
+    alone = replace(options, lora=(), mmproj=None)  # those are open, and serve both caches
+    need = place(file, Use.of(alone, context=engine.context_length), 0).host
     wanted, free = need.kv + need.compute, available()[0]
     if wanted > free:
         raise NativeError(

@@ -36,7 +36,11 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
+    from localspec.drafters.trained_head import TrainedHead
+    from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
+    from localspec.llama.shared_context import SharedContext
+    from localspec.scheduling.seats import Seats
 
 Reference = str | os.PathLike[str]
 """A model as people name it: a path, `user/repo:quant`, a name in the catalogue, "demo" for the
@@ -85,7 +89,7 @@ def load(
             `localspec.errors`.
     """
     from localspec.llama.shared_context import SharedContext
-    from localspec.parallel_engine import ParallelEngine, seats_over
+    from localspec.parallel_engine import ParallelEngine
 
     options, drafting = with_keywords(options, drafting, keywords, OWN)
     others = OtherProcesses()  # watches the machine from now on
@@ -156,7 +160,7 @@ def load(
         if options.exact:
             assert not isinstance(target, SharedContext)
             keep_same_bits(target, cost_identity([target_model], options))
-        draft_context = vocabulary_map = seats = None
+        draft_context = vocabulary_map = None
         head: OpenHead | OpenMedusa | None = None
         if own_mtp:
             head = opened.enter_context(closing(open_own_mtp(target, options)))
@@ -170,29 +174,30 @@ def load(
             head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
         elif draft_path is not None:
             try:
-                draft_context, vocabulary_map = open_draft(draft_path, target, options, reports[1])
+                open_one = open_draft(draft_path, target, options, reports[1], others)
+                draft_context, vocabulary_map = open_one.cache, open_one.vocabulary_map
+                notices += open_one.notices
                 opened.callback(draft_context.model.close)
                 opened.callback(draft_context.close)
             except _NO_DRAFT as error:
                 # Where nobody asked for this draft model, the target alone is as good.
                 if not automatic:
                     raise
-                why = str(error).rstrip(".")
-                why_no_draft = f"the n-gram drafts alone: {draft_path.name} fails: {why}"
+                why_no_draft = _alone(f"{draft_path.name} fails", error)
                 why_draft = draft_path = None
+        try:
+            seated = _seated(target, draft_context, vocabulary_map, options, head)
+        except NativeError as error:
+            if not (own_mtp and automatic):
+                raise
+            assert head is not None
+            head.close()  # for some answers there may have been room
+            seated = _seated(target, None, None, options, None)
+            why_no_draft = _alone(f"the MTP layers of {path.name} fail", error)
+            why_draft = draft_path = head = None
+        caches, seats, one_head = seated
         drafts = draft_context if head is None else head
         models = [target_model, None if drafts is None else drafts.model]
-        caches: tuple[Context, Context | None]
-        if isinstance(target, SharedContext):
-            assert draft_context is None or isinstance(draft_context, SharedContext)
-            make_head = None if head is None else head.make
-            seats = seats_over(target, draft_context, vocabulary_map, options, make_head)
-            one_head = seats.all[0].parts.head
-            caches = seats.all[0].cache, seats.all[0].draft_cache
-        else:
-            assert not isinstance(draft_context, SharedContext)
-            caches = target, draft_context
-            one_head = None if head is None else head.make()
         controller, fixed_threads = thread_choice(options, target_model, others)
         engine = (Engine if seats is None else ParallelEngine)(
             *caches,
@@ -220,6 +225,37 @@ def load(
             engine.serve(seats)
         opened.pop_all()
     return engine
+
+
+def _seated(
+    target: Context | SharedContext,
+    draft: Context | SharedContext | None,
+    vocabulary_map: VocabularyMap | None,
+    options: ModelOptions,
+    head: OpenHead | OpenMedusa | None,
+) -> tuple[tuple[Context, Context | None], Seats | None, TrainedHead | None]:
+    """An answer's caches, of the target and of the draft model, and its head; where several are
+    generated at once, their seats, and what the first of these has.
+
+    Raises:
+        NativeError: there is no room for a head's cache.
+    """
+    from localspec.llama.shared_context import SharedContext
+    from localspec.parallel_engine import seats_over
+
+    if isinstance(target, SharedContext):
+        assert draft is None or isinstance(draft, SharedContext)
+        make_head = None if head is None else head.make
+        seats = seats_over(target, draft, vocabulary_map, options, make_head)
+        first = seats.all[0]
+        return (first.cache, first.draft_cache), seats, first.parts.head
+    assert not isinstance(draft, SharedContext)
+    return (target, draft), None, None if head is None else head.make()
+
+
+def _alone(what: str, error: Exception) -> str:
+    """Why nothing but the n-gram drafts, where a draft that nobody asked for fails."""
+    return f"the n-gram drafts alone: {what}: {str(error).rstrip('.')}"
 
 
 def _shares(

@@ -9,6 +9,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
+from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import Difference, VocabularyFacts, compare, shared_text
@@ -102,6 +103,7 @@ def judge_files(
     through_text: bool | None = None,
     device_free: int = 0,
     remote: bool = False,
+    extras: Extras = NO_EXTRAS,
 ) -> PairVerdict:
     """The same for files that have been read.
 
@@ -109,6 +111,7 @@ def judge_files(
         device_free: bytes of memory that devices have left of their own, and may be used.
         through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
         remote: whether the target's layers are on other machines.
+        extras: adapters and a projector that are opened with them.
     """
     through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
     for what, file in (("target", target), ("draft", draft)):
@@ -118,7 +121,7 @@ def judge_files(
     return PairVerdict(
         (
             *_checks(target, draft, context, through_text),
-            _memory(target, draft, context, kv_type, device_free, remote=remote),
+            _memory(target, draft, context, kv_type, device_free, remote=remote, extras=extras),
         )
     )
 
@@ -340,10 +343,13 @@ def _memory(
     device_free: int,
     *,
     remote: bool,
+    extras: Extras,
 ) -> Check:
     """In main memory, beside what devices hold."""
     rule = "memory"
-    mine, other = memory_of_pair(target, draft, context, kv_type, device_free, remote=remote)
+    mine, other = memory_of_pair(
+        target, draft, context, kv_type, device_free, remote=remote, extras=extras
+    )
     tokens = default_context(target, context or 0)
     free, whole = available()
     evidence = (

@@ -25,6 +25,7 @@ import typer
 from localspec.cli.main import app, main
 from tests.gguf.mutations import misstate, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
+from tests.support.mtp import glm, qwen
 from tools.endure.faults import tell
 from tools.endure.outcome import Outcome
 
@@ -49,6 +50,8 @@ MAKERS: tuple[Callable[[Path], Path], ...] = (
     tiny_mamba,
     tiny_hybrid,
     tiny_bert,
+    glm,
+    qwen,
 )
 
 
@@ -64,6 +67,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
     models = [maker(folder / f"sound-{n}.gguf").read_bytes() for n, maker in enumerate(MAKERS)]
     wheres = [places(data) for data in models]
     told: Counter[str] = Counter()
+    over: Counter[str] = Counter()
     path = folder / "mutated.gguf"
     for number in range(count):
         rng = random.Random(f"{seed}/{number}")
@@ -75,20 +79,25 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
         for command in (("show", str(path)), ("run", "hi", "-m", str(path), *RUN)):
             status, said = ended(command, folder / "said")
             told[_kind(status, said)] += 1
+            over[_gave_up_over(said)] += 1
             wrong = _wrong(status, said)
             if wrong is not None:
                 outcome.failures.append(f"{seed}/{number} {command[0]}: {wrong}")
                 kept = folder / "failed" / f"{command[0]}-{number}.gguf"
                 kept.parent.mkdir(exist_ok=True)
                 kept.write_bytes(data)
+    del over[""]
     outcome.seen = ", ".join(f"{many} {kind}" for kind, many in told.most_common())
+    if over:  # a check is wanting: see `localspec.gguf.damage`
+        outcome.seen += " over " + ", ".join(f"{words} ({many})" for words, many in over.items())
     return outcome
 
 
 def _import_all() -> None:
     """Load what the commands load when they first need it, as every child would do so again."""
-    typer.main.get_command = functools.cache(typer.main.get_command)  # half of a child's time
-    typer.main.get_command(app)
+    # Verbs are built when they are asked for, once for each group.
+    typer.main.get_command = functools.cache(typer.main.get_command)
+    _ = [*typer.main.get_command(app).commands.values()]  # type: ignore[attr-defined]
     for room in ROOMS:
         package = importlib.import_module(f"localspec.{room}")
         for module in pkgutil.iter_modules(
@@ -142,6 +151,11 @@ def _kind(status: int, said: str) -> str:
     if GAVE_UP in said:
         return "given up by llama.cpp, told"
     return "answered" if status == 0 else f"refused ({status})"
+
+
+def _gave_up_over(said: str) -> str:
+    """What llama.cpp gave up over, in its words; empty where it did not."""
+    return said.partition(GAVE_UP)[2].partition(". The file")[0]
 
 
 def _wrong(status: int, said: str) -> str | None:

@@ -1,0 +1,153 @@
+"""What a file says that llama.cpp would not survive: it aborts the process, or reads what is not
+there.
+
+Each check stands for an assertion of the llama.cpp that is bound, on something that a file says and
+no loader compares: `llama_model_base::load_hparams` and `load_arch_tensors` (llama-model.cpp,
+src/models), `llama_vocab::impl::load` (llama-vocab.cpp), and kernels of ggml (ops.cpp). What
+llama.cpp refuses by itself, such as a tensor of another shape than the numbers say, is left to it.
+"""
+
+from __future__ import annotations
+
+from localspec.gguf.architectures import ALIKE, KNOWN
+from localspec.gguf.file import Array, GGUFFile
+from localspec.text import printable
+
+MOST_LAYERS, MOST_EXPERTS = 512, 1024
+"""LLAMA_MAX_LAYERS and LLAMA_MAX_EXPERTS of llama-hparams.h."""
+
+_EPSILONS = (
+    "attention.layer_norm_rms_epsilon",
+    "attention.layer_norm_epsilon",
+    "attention.group_norm_epsilon",
+)
+_ROPE_SCALING = ("none", "linear", "yarn", "longrope")
+_EXPERT_MODELS = frozenset(["bailingmoe2", "glm4moe", "grovemoe", "llada-moe", "smallthinker"])
+"""Architectures that assert that they have experts."""
+_LONE_EXPERT = frozenset(["hunyuan-dense", "hunyuan_vl"])
+"""Of these llama.cpp takes one expert, or none, for a dense model."""
+_DOUBLE = frozenset(["jamba", "granitehybrid"])
+"""Architectures whose recurrent layers have to be twice as wide as the model."""
+
+_DELTA = frozenset(["qwen3next", "qwen35", "qwen35moe"])
+"""Architectures whose recurrent layers have as many numbers as their heads have together."""
+
+_ROTATING = ALIKE | {"gemma", "gemma2", "gemma3", "glm4moe", "qwen35", "qwen35moe", "qwen3next"}
+"""Architectures whose attention rotates in every layer that has any."""
+
+_SECTIONED = frozenset(["qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"])
+"""Architectures whose positions always have several parts (M-RoPE)."""
+
+
+def damage(file: GGUFFile) -> str | None:
+    """What is wrong with it, a sentence; None if nothing of the kind is known."""
+    found = _tokens(file)
+    if found is None and file.architecture in KNOWN - {"clip"}:
+        found = _numbers(file) or _experts(file)
+    return None if found is None else f"It is damaged: {found}."
+
+
+def _tokens(file: GGUFFile) -> str | None:
+    tokens = file.array("tokenizer.ggml.tokens")
+    if tokens is None or not tokens.strings:
+        return None
+    for name in ("token_type", "scores"):
+        values = file.array(f"tokenizer.ggml.{name}")
+        if values is not None and len(values) < len(tokens):
+            what = "types" if name == "token_type" else "scores"
+            return f"it has {what} of {len(values)} tokens, and {len(tokens)} tokens"
+    # llama.cpp reads texts up to a NUL, and gives those that are empty a name with their number.
+    texts = [text.partition(b"\0")[0] for text in tokens.all_bytes()]
+    empty = texts.count(b"")
+    if len(set(texts)) - bool(empty) < len(texts) - empty:
+        return "it lists a token twice"
+    return None
+
+
+def _numbers(file: GGUFFile) -> str | None:
+    layers = file.own_integer("block_count")
+    if layers is not None:
+        if not 1 <= layers <= MOST_LAYERS:
+            return f"it claims {layers} layers, and llama.cpp takes 1 to {MOST_LAYERS}"
+        ahead = file.own_integer("nextn_predict_layers") or 0
+        if ahead > layers:
+            return f"it claims that {ahead} of its {layers} layers predict ahead"
+    for key in _EPSILONS:
+        epsilon = file.own(key)
+        if isinstance(epsilon, float) and not epsilon >= 0.0:  # NaN is not
+            return f"its {key} is {epsilon:g}"
+    scaling = file.own("rope.scaling.type")
+    if isinstance(scaling, str) and scaling.partition("\0")[0] not in _ROPE_SCALING:
+        return f"its rope.scaling.type is {printable(repr(scaling), 40)}"
+    return _rotations(file) or _recurrent(file)
+
+
+def _rotations(file: GGUFFile) -> str | None:
+    """More numbers of a head are rotated than it has, an odd number, or none, which the kernel
+    would go on with for ever (`ggml_compute_forward_rope_flt`)."""
+    heads, width = _first(file, "attention.head_count"), file.own_integer("embedding_length")
+    for which in ("", "_swa"):
+        rotated = file.own_integer(f"rope.dimension_count{which}")
+        size = file.own_integer(f"attention.key_length{which}")
+        if size is None:
+            size = file.own_integer("attention.key_length")
+        if size is None and heads and width is not None:
+            size = width // heads
+        if not heads or rotated is None or size is None:
+            continue
+        endless = not rotated and file.architecture in _ROTATING
+        if rotated > size or rotated % 2 or endless:
+            return f"it rotates {rotated} numbers of heads that have {size}"
+    sections = file.own("rope.dimension_sections")
+    if file.architecture in _SECTIONED and isinstance(sections, Array):
+        said = [one for one in sections[:3] if isinstance(one, int)]
+        if said and max(said) <= 0:
+            return "it rotates by none of its positions (rope.dimension_sections)"
+    return None
+
+
+def _recurrent(file: GGUFFile) -> str | None:
+    inner, width = file.own_integer("ssm.inner_size"), file.own_integer("embedding_length")
+    if inner is None:
+        return None
+    if file.architecture in _DOUBLE and inner != 2 * (width or 0):
+        return f"its recurrent layers are {inner} wide, and not twice {width}"
+    if file.architecture in _DELTA:
+        state, heads = (file.own_integer(f"ssm.{key}") for key in ("state_size", "time_step_rank"))
+        if inner != (state or 0) * (heads or 0):
+            return f"its recurrent layers are {inner} wide, and not {heads} times {state}"
+    return None
+
+
+def _experts(file: GGUFFile) -> str | None:
+    count = file.own_integer("expert_count") or 0
+    used = _most(file, "expert_used_count")
+    groups = file.own_integer("expert_group_count") or 0
+    chosen = file.own_integer("expert_group_used_count") or 0
+    if count <= 1 and file.architecture in _LONE_EXPERT:
+        count = used = 0
+    needed = bool(count) or file.architecture in _EXPERT_MODELS
+    if count > MOST_EXPERTS or used > count or (needed and not used):
+        return f"it uses {used} of {count} experts"
+    if groups > 1 and (count % groups or not 0 < chosen < groups):
+        return f"it uses {chosen} of {groups} groups of {count} experts"
+    if groups >= max(1, count):
+        return f"it has {groups} groups of {count} experts"
+    return None
+
+
+def _first(file: GGUFFile, key: str) -> int:
+    """A number that may be given by layer: that of the first one."""
+    value = file.own(key)
+    if isinstance(value, Array):
+        value = value[0] if len(value) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _most(file: GGUFFile, key: str) -> int:
+    """A number that may be given by layer: the largest one."""
+    value = file.own(key)
+    if isinstance(value, Array):
+        layers = file.own_integer("block_count") or 0
+        return max((one for one in value[:layers] if isinstance(one, int)), default=0)
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0

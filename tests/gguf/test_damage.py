@@ -1,0 +1,188 @@
+"""Files that llama.cpp would abort over are refused; that it does is seen, in processes of its own.
+
+Each file is a sound model in which some numbers or texts say something else.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.errors import ModelInvalid
+from localspec.gguf.damage import damage
+from localspec.gguf.description import require_undamaged
+from localspec.gguf.file import Array
+from localspec.gguf.reader import read_gguf
+from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
+from tests.support import mtp
+from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
+
+NAN = float("nan")
+ABORTED = -6
+I32 = 5  # GGUF's type
+_EPSILON = "attention.layer_norm_rms_epsilon"
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a file says instead.
+
+    Attributes:
+        make: writes a sound one.
+        changes: values by key of the architecture's section, None where that is taken away.
+        told: what is said about it.
+    """
+
+    make: Callable[[Path], Path]
+    changes: dict[str, float | int | str | list[int] | None]
+    told: str
+
+
+def tiny_jamba(path: Path) -> Path:
+    """Mamba's numbers under another name; no further than them llama.cpp reads."""
+    path.write_bytes(tiny_mamba(path).read_bytes().replace(b"mamba", b"jamba"))
+    return path
+
+
+CASES = {
+    "no layers": Said(tiny_llama, {"block_count": 0}, "0 layers, and llama.cpp takes 1 to 512"),
+    "many layers": Said(tiny_mamba, {"block_count": 513}, "513 layers"),
+    "nextn": Said(mtp.glm, {"nextn_predict_layers": 4}, "4 of its 3 layers predict ahead"),
+    "epsilon": Said(tiny_llama, {_EPSILON: -1e-5}, "epsilon is -1e-05"),
+    "epsilon NaN": Said(tiny_hybrid, {_EPSILON: NAN}, "epsilon is nan"),
+    "rope scaling": Said(tiny_llama, {"rope.scaling.type": "yam"}, "rope.scaling.type is 'yam'"),
+    "rotations": Said(mtp.qwen, {"rope.dimension_count": 34}, "34 numbers of heads that have 32"),
+    "odd rotations": Said(mtp.qwen, {"rope.dimension_count": 31}, "31 numbers of heads"),
+    "heads' width": Said(
+        mtp.qwen, {"rope.dimension_count": 66, "attention.key_length": None}, "heads that have 32"
+    ),
+    "sections": Said(
+        mtp.qwen, {"rope.dimension_sections": [0, -1, 0, 16]}, "by none of its positions"
+    ),
+    "delta": Said(mtp.qwen, {"ssm.inner_size": 33}, "33 wide, and not 2 times 16"),
+    "double": Said(tiny_jamba, {"ssm.inner_size": 64}, "64 wide, and not twice 64"),
+    "many experts": Said(mtp.glm, {"expert_count": 1025}, "uses 1 of 1025 experts"),
+    "no experts": Said(mtp.glm, {"expert_count": 0, "expert_used_count": 0}, "0 of 0 experts"),
+    "none of them": Said(mtp.glm, {"expert_used_count": 0}, "uses 0 of 2 experts"),
+    "more of them": Said(mtp.glm, {"expert_used_count": 3}, "uses 3 of 2 experts"),
+    "in a dense one": Said(tiny_llama, {"expert_used_count": 1}, "uses 1 of 0 experts"),
+    "groups": Said(mtp.glm, {"expert_group_count": 2}, "2 groups of 2 experts"),
+    "groups in a dense one": Said(tiny_llama, {"expert_group_count": 1}, "1 groups of 0 experts"),
+    "odd groups": Said(
+        mtp.glm,
+        {"expert_count": 5, "expert_group_count": 2, "expert_group_used_count": 1},
+        "1 of 2 groups of 5 experts",
+    ),
+    "no group": Said(mtp.glm, {"expert_count": 4, "expert_group_count": 2}, "0 of 2 groups"),
+}
+
+
+def _entry(name: str, value: Any) -> bytes:
+    if isinstance(value, list):
+        return key(name, ARRAY, array(I32, value))
+    kind = {str: STRING, float: F32, int: U32}[type(value)]
+    return key(name, kind, scalar(kind, value))
+
+
+def misstated(path: Path, said: Said) -> Path:
+    """A sound file with other values."""
+    architecture = read_gguf(said.make(path)).architecture
+    data = path.read_bytes()
+    length, (count,) = len(data), struct.unpack_from("<Q", data, 16)
+    added = b""
+    for name, value in said.changes.items():
+        full = f"{architecture}.{name}"
+        old = read_gguf(path).metadata.get(full)
+        if old is not None:
+            entry = _entry(full, [*old] if isinstance(old, Array) else old)
+            assert data.count(entry) == 1
+            data, count = data.replace(entry, b""), count - 1
+        if value is not None:
+            added, count = added + _entry(full, value), count + 1
+    # The weights stay where they are, counted in steps of 32 bytes.
+    filled = key("test.filled", STRING, text(b""))
+    filled = key("test.filled", STRING, text(bytes((length - len(data + added + filled)) % 32)))
+    head = data[:16] + struct.pack("<Q", count + 1)
+    path.write_bytes(head + added + filled + data[24:])
+    return path
+
+
+def status(path: Path) -> int:
+    """How a process ends that opens the file and decodes a token; 3 where it is refused there."""
+    command = [sys.executable, "-m", "localspec.llama.crash_test_child", str(path)]
+    environment = os.environ | {"GGML_NO_BACKTRACE": "1"}  # else ggml calls a debugger
+    return subprocess.run(command, capture_output=True, env=environment, check=False).returncode
+
+
+@pytest.mark.parametrize("what", sorted(CASES))
+def test_what_llama_cpp_would_abort_over_is_refused(what: str, tmp_path: Path) -> None:
+    path = misstated(tmp_path / "a.gguf", CASES[what])
+    with pytest.raises(ModelInvalid, match=r"it is damaged: .* Download it again") as refused:
+        require_undamaged(path)
+    assert CASES[what].told in str(refused.value)
+    assert status(path) == ABORTED
+
+
+def test_a_pass_that_would_never_end_is_refused(tmp_path: Path) -> None:
+    """ggml steps over as many numbers as are rotated, and over none for ever: no process is asked
+    to show it."""
+    path = misstated(tmp_path / "a.gguf", Said(mtp.glm, {"rope.dimension_count": 0}, ""))
+    with pytest.raises(ModelInvalid, match="rotates 0 numbers of heads that have 32"):
+        require_undamaged(path)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        tiny_llama,
+        partial(tiny_llama, more=True),
+        tiny_mamba,
+        tiny_hybrid,
+        tiny_bert,
+        mtp.glm,
+        mtp.qwen,
+        lambda path: misstated(path, Said(tiny_llama, {"rope.scaling.type": "yarn"}, "")),
+        lambda path: misstated(path, Said(tiny_mamba, {"rope.dimension_count": 0}, "")),
+        lambda path: misstated(path, Said(mtp.glm, {"expert_group_count": 1}, "")),
+    ],
+)
+def test_sound_files_are_not(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = make(tmp_path / "a.gguf")
+    assert damage(read_gguf(path)) is None
+
+
+def test_empty_tokens_are_no_repetition(tmp_path: Path) -> None:
+    """llama.cpp names them by their numbers. What is behind a NUL it does not read."""
+    path = tiny_llama(tmp_path / "a.gguf")
+    tokens = [*(read_gguf(path).array("tokenizer.ggml.tokens") or ())]
+    entry = array(STRING, tokens)
+    data = path.read_bytes()
+    assert data.count(entry) == 1
+
+    def told(one: str, other: str) -> tuple[str | None, int]:
+        """Of two tokens of four letters in place of which others stand."""
+        places = [i for i, token in enumerate(tokens) if len(str(token).encode()) == 4][-2:]
+        changed = [*tokens]
+        changed[places[0]], changed[places[1]] = one, other
+        added = array(STRING, changed)
+        path.write_bytes(data.replace(entry, added))
+        if len(added) < len(entry):  # and another text is longer by so much
+            name = key("general.name", STRING, text(b"llama-64x2"))
+            assert data.count(name) == 1
+            longer = key(
+                "general.name", STRING, text(b"llama-64x2" + b"x" * (len(entry) - len(added)))
+            )
+            path.write_bytes(data.replace(entry, added).replace(name, longer))
+        return damage(read_gguf(path)), status(path)
+
+    assert told("", "") == (None, 0)
+    assert told("ab\0c", "ab\0d") == ("It is damaged: it lists a token twice.", ABORTED)
