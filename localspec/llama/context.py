@@ -10,7 +10,7 @@ from typing import Any
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama import sequence_state
-from localspec.llama.batch import Batch, ImageBatch
+from localspec.llama.batch import Batch, RowBatch
 from localspec.llama.context_params import (
     MAX_LEAVES,
     MAX_SNAPSHOT_DRAFT,
@@ -19,7 +19,7 @@ from localspec.llama.context_params import (
 )
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.native_context import NativeContext
+from localspec.llama.native_context import NativeContext, OverNative
 from localspec.llama.options import ModelOptions
 from localspec.llama.pictures import Part
 from localspec.llama.saved_states import SavedStates
@@ -28,7 +28,7 @@ from localspec.llama.sequences import GrownTree, Sequences
 from localspec.llama.tree_passes import TreePasses
 
 
-class Context(TreePasses):
+class Context(OverNative, TreePasses):
     """The cache of one sequence of tokens, and of a tree that is tried behind them.
 
     Attributes:
@@ -93,11 +93,6 @@ class Context(TreePasses):
         self._gives_hidden = False  # whether it was ever asked to
         self._last_pass = 0  # tokens
 
-    @property
-    def handle(self) -> Any:
-        """The llama_context."""
-        return self._native.handle
-
     def told(self) -> list[str]:
         """What befell its passes since this was asked last, sentences for the user."""
         return []
@@ -106,22 +101,6 @@ class Context(TreePasses):
         """So many tokens whose passes cost what any do. The first ones of a vocabulary, which may
         be special, are left out."""
         return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
-
-    def close(self) -> None:
-        """Free the cache."""
-        self._native.close()
-
-    def cancel(self) -> None:
-        """Make the pass that runs, or the next one, raise Cancelled. From any thread."""
-        self._native.cancel()
-
-    def resume(self) -> None:
-        """Take a cancellation back."""
-        self._native.resume()
-
-    def set_threads(self, count: int) -> None:
-        """Have the passes from now on run on so many threads, prompts' chunks as well."""
-        self._native.set_threads(count)
 
     def want_hidden(self, layers: tuple[int, ...]) -> None:
         """Have the passes from now on make hidden states, for `hidden`. Costs a new reservation of
@@ -173,7 +152,7 @@ class Context(TreePasses):
                 f"An image has {len(ids)} positions, which the model sees in one pass, and a pass "
                 f"has {most} at most. Leave it out."
             )
-        batch = ImageBatch(part.rows())
+        batch = RowBatch(part.rows())
         if not part.causal:
             self._native.see_all(all_of_a_pass=True)
         try:

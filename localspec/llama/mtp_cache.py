@@ -36,7 +36,5 @@ class MtpCache(EagleCache):
         params.n_seq_max = MAX_LEAVES
         params.n_rs_seq = 0
 
-    def _encode(self, inputs: Rows) -> None:
-        end = self._made + len(inputs)
-        self._states[self._made : end] = inputs
-        self._made = end
+    def _take(self, inputs: Rows) -> None:
+        self._states[self._made : self._made + len(inputs)] = inputs

@@ -144,3 +144,31 @@ class NativeContext:
             rows = np.empty((0, self._size), np.float32)
         self._views[address, outputs] = rows
         return rows
+
+
+class OverNative:
+    """What a cache hands on to the llama_context below it."""
+
+    _native: NativeContext
+
+    @property
+    def handle(self) -> Any:
+        """The llama_context."""
+        return self._native.handle
+
+    def close(self) -> None:
+        """Free the cache."""
+        self._native.close()
+
+    def cancel(self) -> None:
+        """Make the pass that runs, or the next one, raise Cancelled. From any thread; of a
+        cache for several answers, those of all of them."""
+        self._native.cancel()
+
+    def resume(self) -> None:
+        """Take a cancellation back."""
+        self._native.resume()
+
+    def set_threads(self, count: int) -> None:
+        """Have the passes from now on run on so many threads, prompts' chunks as well."""
+        self._native.set_threads(count)

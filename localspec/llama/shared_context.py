@@ -15,7 +15,7 @@ from localspec.llama import compute_thread
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
-from localspec.llama.native_context import NativeContext
+from localspec.llama.native_context import NativeContext, OverNative
 from localspec.llama.options import ModelOptions
 from localspec.llama.sequences import Sequences, quick, sequence_remove
 
@@ -57,7 +57,7 @@ class Part(NamedTuple):
     inputs: dict[int, Rows] | None = None
 
 
-class SharedContext:
+class SharedContext(OverNative):
     """A native context over the weights of a model, for several answers.
 
     Sequence ids are given out in lots: each answer has one for its committed tokens and further
@@ -103,27 +103,6 @@ class SharedContext:
         self._padding = ids - 1
         self._taps = HiddenStates(model, self._native.handle)
         self._tapped: set[int] = set()
-
-    @property
-    def handle(self) -> Any:
-        """The llama_context."""
-        return self._native.handle
-
-    def close(self) -> None:
-        """Free the cache."""
-        self._native.close()
-
-    def cancel(self) -> None:
-        """As `NativeContext.cancel`: of all answers."""
-        self._native.cancel()
-
-    def resume(self) -> None:
-        """Take a cancellation back."""
-        self._native.resume()
-
-    def set_threads(self, count: int) -> None:
-        """Have the passes from now on run on so many threads."""
-        self._native.set_threads(count)
 
     def want_inputs(self, layers: Iterable[int]) -> None:
         """Have passes from now on give what goes into these layers, and into those that anybody

@@ -14,6 +14,7 @@ from localspec import ModelInvalid, ModelNotFound, ModelOptions
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from tests.gguf.raw import write_model
 from tests.support import ggufs
 
 OPTIONS = ModelOptions(context=64)
@@ -85,6 +86,20 @@ def test_unknown_architecture_gives_llama_cpps_reason(tmp_path: Path, draft_path
     assert data[at : at + 5] == b"llama"
     path.write_bytes(data[:at] + b"alien" + data[at + 5 :])
     refused(path, ModelInvalid, "alien")
+
+
+def test_what_llama_cpp_says_is_one_printable_line(tmp_path: Path) -> None:
+    """It may quote from the file, and names its functions."""
+    path = write_model(tmp_path / "odd.gguf", architecture="one\ntwo\x1b[31m" + 2000 * "x")
+    with pytest.raises(ModelInvalid) as caught:
+        Model(path, OPTIONS)
+    said = library.complaint()
+    assert said.startswith("unknown model architecture: 'one two")
+    assert said.isprintable()
+    assert said in str(caught.value)
+    assert len(said) <= 1000
+    library.forget_complaints()
+    assert library.complaint() == ""
 
 
 def test_facts_of_the_embedded_target(target_path: Path) -> None:

@@ -13,7 +13,7 @@ from localspec.decoding.interfaces import NEXTN
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT
 from localspec.llama.context import Context
-from localspec.llama.eagle_cache import PIECE
+from localspec.llama.fed_cache import PIECE
 from localspec.llama.model import Model
 from localspec.llama.mtp_cache import MtpCache
 from tests.support import mtp

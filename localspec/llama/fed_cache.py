@@ -1,0 +1,225 @@
+"""The KV cache of a trained head, which is fed hidden states of the target beside or before tokens.
+
+What is shared by all of them: the native context, the text whose states are known, and the states
+that wait to be taken in.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from localspec.decoding.interfaces import HIDDEN_BEFORE
+from localspec.decoding.sampling import Rows
+from localspec.errors import Cancelled, NativeError
+from localspec.llama.context_params import MAX_LEAVES, context_params
+from localspec.llama.model import Model
+from localspec.llama.native_context import NativeContext, OverNative
+from localspec.llama.options import ModelOptions
+from localspec.llama.sequences import Sequences
+from localspec.llama.tree_passes import PassWatch
+
+PIECE = 72
+"""Most tokens of a pass. llama.cpp makes room for a row of logits for each of them."""
+
+
+class FedCache(OverNative, ABC):
+    """What a head has read of a text.
+
+    `tokens` are those of the text that are read, from its beginning on. Where states of a part of
+    the text are lacking (the target had read it before), the head begins behind that part: it sees
+    less of the text then.
+
+    Args:
+        model: the head; it must outlive the cache.
+        target: the llama_context of the target, whose embeddings and output matrix are used where
+            the head has none. It must outlive the cache.
+        options: of the cache.
+
+    Attributes:
+        tokens: what the cache holds.
+        capacity: tokens that it holds.
+        native_seconds: seconds in native passes so far.
+        watch: told about every pass; None for nobody.
+        beside: caches of the same head for other answers, whose threads are as many.
+    """
+
+    recurrent = False
+    max_leaves = MAX_LEAVES
+    sequences = MAX_LEAVES
+    """Ids that cells may be in."""
+    behind = 0
+    """The first token that can be read is so many behind the first whose state is known."""
+
+    def __init__(self, model: Model, target: Any, options: ModelOptions) -> None:
+        self.model = model
+        self.tokens: list[int] = []
+        self.native_seconds = 0.0
+        self.watch: PassWatch | None = None
+        self.beside: Sequence[FedCache] = ()
+        stop = ctypes.create_string_buffer(2)
+        params = context_params(model, options, stop, sequences=self.sequences)
+        params.n_batch = params.n_ubatch = PIECE
+        self._configure(params, target)
+        wanted = f"{options.context or 'default'} tokens"
+        self._native = NativeContext(model, params, stop, wanted)
+        self.capacity = min(self._native.cells, options.context or self._native.cells)
+        try:
+            self._sequences = Sequences(self._native.memory, self.sequences)
+            self._queue: list[Rows] = []  # layers' inputs that are not taken in yet
+            self._set_up()
+            self._forget()
+        except BaseException:
+            self.close()
+            raise
+
+    def _configure(self, params: Any, target: Any) -> None:
+        """What the native context is asked for with, beside what any is."""
+        params.ctx_other = target
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """All that follows from the native context."""
+
+    def _forget(self) -> None:
+        self._text: list[int] = []  # whose states are known, but for those before `_start`
+        self._start = 0  # the first place whose state is known
+        self._made = 0  # the first whose state is not taken in yet
+        self._base = 0  # the token that is at position 0 of the native cache
+        self._queue.clear()
+
+    def set_threads(self, count: int) -> None:
+        """Have the passes from now on run on so many threads."""
+        super().set_threads(count)
+        for cache in self.beside:
+            cache.set_threads(count)
+
+    def filler(self, count: int) -> list[int]:
+        """So many tokens to be measured with."""
+        return [i % self.model.vocabulary.size for i in range(32, 32 + count)]
+
+    def checkpoint(self) -> None:
+        """Nothing: attention can be cut anywhere."""
+
+    # The target's states.
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Another text: states of what the two begin with stay."""
+        text, agreed = self._text, 0
+        most = min(len(text), len(prompt))
+        while agreed < most and text[agreed] == prompt[agreed]:
+            agreed += 1
+        if agreed == len(text):
+            return
+        if agreed <= self._start:
+            self.clear()
+            return
+        self._take_in()
+        self._go_back(agreed)
+
+    @abstractmethod
+    def _go_back(self, length: int) -> None:
+        """Forget the text from a length on, all of which was taken in."""
+
+    def feed(self, context: Sequence[int], inputs: Rows) -> None:
+        """Take what went into the layers, behind the tokens of a text before its last one.
+
+        Args:
+            context: begins with the text of `begin`.
+            inputs: float32 [n, layers × width of the target].
+        """
+        end = len(context) - 1
+        first, known = end - len(inputs), len(self._text)
+        if first > known or not known:
+            self._begin_at(context, first)
+        elif first < known:
+            inputs = inputs[known - first :]
+        self._queue.append(inputs)
+        self._text += context[len(self._text) : end]
+        # What nobody asked for is not kept for ever.
+        late = end - self._made - HIDDEN_BEFORE
+        if late > 0:
+            left = np.concatenate(self._queue)[late:]
+            self._begin_at(context, end - HIDDEN_BEFORE)
+            self._queue.append(left)
+
+    def known_from(self) -> int:
+        """The first place whose state is known."""
+        return self._start
+
+    def _begin_at(self, context: Sequence[int], place: int) -> None:
+        """Nothing before a place is known."""
+        self._empty()
+        self._forget()
+        self._start = self._made = place
+        self._base = place + self.behind
+        self.tokens[:] = context[: self._base]
+        self._text = list(context[: len(context) - 1])
+
+    def _empty(self) -> None:
+        """Drop what the native cache holds."""
+        self._native.clear()
+        self._sequences.forget(0)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._empty()
+        self.tokens.clear()
+        self._forget()
+
+    def _take_in(self) -> None:
+        """All layers' inputs that wait for it.
+
+        Raises:
+            Cancelled, NativeError: those that were not taken in wait on.
+        """
+        if not self._queue:
+            return
+        inputs = np.ascontiguousarray(np.concatenate(self._queue), np.float32)
+        self._queue.clear()
+        started = perf_counter()
+        try:
+            for first in range(0, len(inputs), PIECE):
+                piece = inputs[first : first + PIECE]
+                try:
+                    self._take(piece)
+                except (Cancelled, NativeError):
+                    self._queue.append(inputs[first:])
+                    raise
+                self._made += len(piece)
+        finally:
+            self.native_seconds += perf_counter() - started
+
+    @abstractmethod
+    def _take(self, inputs: Rows) -> None:
+        """What the target gave at the next places, PIECE of them at most.
+
+        Raises:
+            Cancelled, NativeError: nothing of it stays.
+        """
+
+    # Passes.
+
+    def _decode(self, batch: Any, outputs: int) -> Rows:
+        """As `Context._decode`; nothing of a pass that fails stays."""
+        started = perf_counter()
+        try:
+            address = self._native.decode(batch)
+        except (Cancelled, NativeError):
+            self.native_seconds += perf_counter() - started
+            self._dropped()
+            raise
+        seconds = perf_counter() - started
+        self.native_seconds += seconds
+        if self.watch is not None:
+            self.watch.passed(int(batch.n_tokens), len(self.tokens), seconds)
+        return self._native.rows(address, outputs)
+
+    def _dropped(self) -> None:
+        """A pass failed."""
+        self._sequences.cut(max(0, len(self.tokens) - self._base))
