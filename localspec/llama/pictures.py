@@ -67,7 +67,8 @@ def seen(tokens: Sequence[int], pictures: Sequence[Picture]) -> Sequence[int]:
 
 
 def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
-    """Messages with marks where images are, and the images by key.
+    """Messages whose contents are texts, with marks where images are, and the images by key: most
+    templates know no lists.
 
     Args:
         messages: of which a content may be a list of `{"type": "text", "text": …}` and
@@ -90,14 +91,14 @@ def marked(messages: Sequence[Mapping[str, Any]]) -> tuple[list[dict[str, Any]],
     found = []
     for message in messages:
         content = message.get("content")
-        if isinstance(content, list) and any(map(_is_image, content)):
+        if isinstance(content, list) and content and all(map(_is_read, content)):
             message = {**message, "content": "\n".join(map(text, content))}
         found.append(dict(message))
     return found, images
 
 
-def _is_image(part: object) -> bool:
-    return isinstance(part, Mapping) and part.get("type") == "image"
+def _is_read(part: object) -> bool:
+    return isinstance(part, Mapping) and part.get("type") in ("text", "image")
 
 
 def require_image(image: bytes) -> None:

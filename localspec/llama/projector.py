@@ -62,7 +62,7 @@ class Projector:
         library.forget_complaints()
         self._handle: Any = mtmd.mtmd_init_from_file(str(path).encode(), model.handle, params)
         if not self._handle:
-            cause = library.complaint().partition("\n")[0] or "llama.cpp gave no reason"
+            cause = library.complaint() or "llama.cpp gave no reason"
             raise ModelInvalid(
                 f"{path} cannot be used with {model.path.name}: {cause}. Give the mmproj file that "
                 "belongs to the model."

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
+import localspec
+from localspec import SamplingParams
 from tests.cli.conftest import Cli
+from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
 
 
@@ -22,6 +25,33 @@ def test_an_image_goes_before_the_prompt(cli: Cli, tmp_path: Path) -> None:
     assert drafted["stats"]["accepted"] > 0
     tokens = [found["stats"]["prompt_tokens"] for found in (text, plain, drafted)]
     assert tokens[1] == tokens[2] >= tokens[0] + POSITIONS
+
+
+def test_images_keep_their_order(cli: Cli, tmp_path: Path) -> None:
+    """They are told apart by their order, which the engine keeps as well."""
+    model = tiny_llama(tmp_path / "model.gguf")  # whose weights are random: all changes its text
+    eye = projector(tmp_path / "mmproj.gguf", 64)
+    files = [tmp_path / f"{number}.png" for number in (1, 2)]
+    for number, file in enumerate(files, 1):
+        file.write_bytes(png(number))
+    said = ("run", "-m", str(model), "-d", "none", "--temp", "0", "-n", "16", "--drafter", "none")
+
+    def shown(*images: Path) -> str:
+        named = [word for image in images for word in ("--image", str(image))]
+        return str(
+            cli(*said, "--json", "--mmproj", str(eye), *named, "Tell me a story.").json["text"]
+        )
+
+    content = [{"type": "image", "image": file.read_bytes()} for file in files]
+    content.append({"type": "text", "text": "Tell me a story."})
+    with localspec.load(model, draft="none", mmproj=eye) as engine:
+        expected = engine.chat(
+            [{"role": "user", "content": content}],
+            max_tokens=16,
+            sampling=SamplingParams(temperature=0),
+        )
+    assert shown(*files) == expected.text
+    assert shown(*reversed(files)) != expected.text
 
 
 @pytest.mark.parametrize(

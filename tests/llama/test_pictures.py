@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ from localspec.decoding.sampling import Row
 from localspec.errors import NativeError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.pictures import Part, Picture, seen
+from localspec.llama.pictures import MARK, Part, Picture, marked, seen
 from tests.support.ggufs import tiny_llama
+from tests.support.images import png
 
 LONG = 300
 
@@ -67,3 +69,37 @@ def test_a_prompt_as_the_cache_has_it() -> None:
     # Another text, which ends before or within a picture.
     assert seen([4, 5], pictures) == [4, -7]
     assert seen([1], pictures) == [1]
+
+
+def test_a_list_of_texts_is_a_text() -> None:
+    """Most templates know no lists, and say that the roles are wrong; what has no images has
+    none."""
+    texts = [{"type": "text", "text": "Look:"}, {"type": "text", "text": "a cat."}]
+    told, images = marked([{"role": "user", "content": texts}, {"role": "user", "content": []}])
+    assert [message["content"] for message in told] == ["Look:\na cat.", []]
+    assert images == {}
+    strange = [{"type": "text", "text": "Listen:"}, {"type": "sound", "sound": b""}]
+    assert marked([{"role": "user", "content": strange}])[0][0]["content"] == strange
+
+
+def test_parts_of_a_message_are_on_lines_of_their_own() -> None:
+    """As llama.cpp's server puts them; messages without images stay what they are."""
+    said: list[dict[str, Any]] = [
+        {"role": "system", "content": "x"},
+        {
+            "role": "user",
+            "content": [
+                {"type": "text", "text": "Before"},
+                {"type": "image", "image": png(1)},
+                {"type": "image", "image": png(2)},
+                {"type": "text", "text": "behind"},
+            ],
+        },
+    ]
+    told, images = marked(said)
+    assert told[0] == said[0]
+    before, *marks, behind = told[1]["content"].split("\n")
+    assert (before, behind) == ("Before", "behind")
+    found = [MARK.fullmatch(mark) for mark in marks]
+    assert [images[one[1]] for one in found if one] == [png(1), png(2)]
+    assert isinstance(said[1]["content"], list), "what was given is not changed"

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 import localspec
-from localspec import SamplingParams
+from localspec import Engine, SamplingParams
 from tests.server.process import Running, serving
+from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
 
 TEXT = "Tell me a story about that."
@@ -32,13 +33,61 @@ def seeing(tmp_path_factory: pytest.TempPathFactory, eye: Path) -> Iterator[Runn
 
 
 @pytest.fixture(scope="module")
-def expected(eye: Path) -> tuple[str, int]:
-    """What the engine says without drafts, and how long the prompt is."""
-    image = {"type": "image", "image": png(1)}
-    messages = [{"role": "user", "content": [image, {"type": "text", "text": TEXT}]}]
-    with localspec.load(context=512, threads=1, draft="none", mmproj=eye) as engine:
-        found = engine.chat(messages, max_tokens=COUNT, sampling=SamplingParams(temperature=0))
+def engine(eye: Path) -> Iterator[Engine]:
+    """Without drafts."""
+    with localspec.load(context=512, threads=1, draft="none", mmproj=eye) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def chaos(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """A model of random weights and its projector: whatever is in the prompt changes the text."""
+    folder = tmp_path_factory.mktemp("chaos")
+    return tiny_llama(folder / "model.gguf"), projector(folder / "mmproj.gguf", 64)
+
+
+@pytest.fixture(scope="module")
+def chaotic(
+    tmp_path_factory: pytest.TempPathFactory, chaos: tuple[Path, Path]
+) -> Iterator[Running]:
+    model, eye = map(str, chaos)
+    said = ("-m", model, "-d", "none", "-c", "512", "-t", "1", "--temp", "0", "--mmproj", eye)
+    with serving(tmp_path_factory.mktemp("chaotic"), *said, "--drafter", "none") as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def reference(chaos: tuple[Path, Path]) -> Iterator[Engine]:
+    model, eye = chaos
+    with localspec.load(model, context=512, threads=1, draft="none", mmproj=eye) as opened:
+        yield opened
+
+
+def said_by(engine: Engine, *messages: dict[str, Any]) -> tuple[str, int]:
+    """What it says, and how long the prompt is; bytes in a content are images."""
+    told = [
+        message
+        if isinstance(message["content"], str)
+        else {**message, "content": [part_of(part) for part in message["content"]]}
+        for message in messages
+    ]
+    found = engine.chat(told, max_tokens=COUNT, sampling=SamplingParams(temperature=0))
     return found.text, found.stats.prompt_tokens
+
+
+def part_of(part: bytes | str) -> dict[str, Any]:
+    if isinstance(part, bytes):
+        return {"type": "image", "image": part}
+    return {"type": "text", "text": part}
+
+
+def user(*content: bytes | str) -> dict[str, Any]:
+    return {"role": "user", "content": content}
+
+
+@pytest.fixture(scope="module")
+def expected(engine: Engine) -> tuple[str, int]:
+    return said_by(engine, user(png(1), TEXT))
 
 
 def asked(server: Running, path: str, body: dict[str, Any]) -> Any:
@@ -109,3 +158,117 @@ def test_a_server_without_a_projector_says_so(server: Running) -> None:
     reply = server.request("POST", "/v1/chat/completions", openai(url))
     assert reply.status == 400
     assert "reads text only" in reply.json["error"]["message"]
+
+
+MIXED = ("Once there was", png(1), "who met", png(2), TEXT)
+
+
+@pytest.fixture(scope="module")
+def mixed(reference: Engine) -> tuple[str, int]:
+    """What is said of two images between texts, which is another thing in another order."""
+    first = said_by(reference, user(*MIXED))
+    for other in ((0, 3, 2, 1, 4), (1, 3, 0, 2, 4), (0, 2, 4, 1, 3)):
+        assert said_by(reference, user(*(MIXED[place] for place in other)))[0] != first[0]
+    return first
+
+
+def encoded(image: bytes) -> str:
+    return base64.b64encode(image).decode()
+
+
+def test_parts_keep_their_places(chaotic: Running, mixed: tuple[str, int]) -> None:
+    def parts(image: str, text: str) -> list[dict[str, Any]]:
+        return [
+            {"type": text, "text": part}
+            if isinstance(part, str)
+            else {"type": image, "image_url": f"data:image/png;base64,{encoded(part)}"}
+            for part in MIXED
+        ]
+
+    body = {"messages": [{"role": "user", "content": parts("image_url", "text")}]}
+    reply = asked(chaotic, "/v1/chat/completions", {**body, "max_tokens": COUNT})
+    assert reply["choices"][0]["message"]["content"] == mixed[0]
+    assert reply["usage"]["prompt_tokens"] == mixed[1]
+    body = {"input": [{"role": "user", "content": parts("input_image", "input_text")}]}
+    reply = asked(chaotic, "/v1/responses", {**body, "max_output_tokens": COUNT})
+    assert reply["output"][-1]["content"][0]["text"] == mixed[0]
+    content = [
+        {"type": "text", "text": part}
+        if isinstance(part, str)
+        else {
+            "type": "image",
+            "source": {"type": "base64", "media_type": "image/png", "data": encoded(part)},
+        }
+        for part in MIXED
+    ]
+    body = {"messages": [{"role": "user", "content": content}]}
+    reply = asked(chaotic, "/v1/messages", {**body, "max_tokens": COUNT})
+    assert reply["content"][0]["text"] == mixed[0]
+    count = asked(chaotic, "/v1/messages/count_tokens", body)
+    assert count["input_tokens"] == mixed[1]
+
+
+def test_ollamas_images_come_first_and_in_order(chaotic: Running, reference: Engine) -> None:
+    system = {"role": "system", "content": "You tell stories."}
+    first = said_by(reference, system, user(png(1), png(2), TEXT))
+    assert said_by(reference, system, user(png(2), png(1), TEXT))[0] != first[0]
+    assert said_by(reference, user(png(1), png(2), TEXT))[0] != first[0]
+    images = [encoded(png(1)), encoded(png(2))]
+    more = {"stream": False, "options": {"num_predict": COUNT}}
+    messages = [
+        {"role": "system", "content": "You tell stories."},
+        {"role": "user", "content": TEXT, "images": images},
+    ]
+    reply = asked(chaotic, "/api/chat", {"messages": messages, **more})
+    assert (reply["message"]["content"], reply["prompt_eval_count"]) == first
+    body = {"prompt": TEXT, "system": "You tell stories.", "images": images, **more}
+    reply = asked(chaotic, "/api/generate", body)
+    assert (reply["response"], reply["prompt_eval_count"]) == first
+
+
+@pytest.mark.parametrize(
+    "before", ["DATA:image/png;BASE64,", "data:;base64,", "data:image/png;charset=utf-8;base64,"]
+)
+def test_data_urls_are_written_in_many_ways(
+    seeing: Running, expected: tuple[str, int], before: str
+) -> None:
+    reply = asked(seeing, "/v1/chat/completions", openai(before + IMAGE))
+    assert reply["choices"][0]["message"]["content"] == expected[0]
+
+
+def _anthropic(source: dict[str, str] | None) -> dict[str, Any]:
+    content = [{"type": "image", "source": source}, {"type": "text", "text": TEXT}]
+    return {"messages": [{"role": "user", "content": content}], "max_tokens": COUNT}
+
+
+_ANYWHERE = {"type": "url", "url": "https://example.com/fox.png"}
+_BROKEN = {"type": "base64", "media_type": "image/png", "data": "%%%"}
+_SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "why"),
+    [
+        ("/v1/messages", _anthropic(_ANYWHERE), "The server fetches nothing"),
+        ("/v1/messages", _anthropic(None), "The server fetches nothing"),
+        ("/v1/messages", _anthropic(_BROKEN), "no valid base64"),
+        ("/api/generate", {"prompt": TEXT, "images": ["%%%"]}, "no valid base64"),
+        ("/api/generate", {"prompt": TEXT, "images": [IMAGE], "raw": True}, "Leave raw out"),
+        (
+            "/api/chat",
+            {"messages": [{"role": "user", "content": TEXT}], "images": [IMAGE]},
+            "Images go with a message",
+        ),
+        (
+            "/v1/chat/completions",
+            {"messages": [{"role": "system", "content": _SHOWN}, {"role": "user", "content": "x"}]},
+            "text only",
+        ),
+    ],
+    ids=["url", "no source", "base64", "ollama base64", "raw", "beside messages", "not a user's"],
+)
+def test_what_no_protocol_takes(seeing: Running, path: str, body: dict[str, Any], why: str) -> None:
+    reply = seeing.request("POST", path, body)
+    assert reply.status == 400, reply.body
+    error = reply.json["error"]
+    assert why in (error if isinstance(error, str) else error["message"])

@@ -29,17 +29,28 @@ def png(seed: int, width: int = 40, height: int = 30) -> bytes:
 
 
 def projector(
-    path: Path, width: int, *, gain: float = 1.0, vision: bool = True, heads_type: str = "uint32"
+    path: Path,
+    width: int,
+    *,
+    dim: int = 32,
+    hidden: int = 64,
+    side: int = SIDE,
+    patch: int = PATCH,
+    gain: float = 1.0,
+    vision: bool = True,
+    heads_type: str = "uint32",
 ) -> Path:
     """Write a projector and return its path.
 
     Args:
         width: of the model's hidden states.
+        dim, hidden: width of its own layers, and of their feed-forward's inner part.
+        side, patch: pixels of an image and of its patches.
         gain: the size of what it makes of images, beside 1.
         vision: whether it says that it has a vision encoder.
         heads_type: GGUF's type of the count of attention heads.
     """
-    random, dim, hidden = np.random.default_rng(0), 32, 64
+    random = np.random.default_rng(0)
     writer = GGUFWriter(path, "clip")
     writer.add_type("mmproj")
     writer.add_bool("clip.has_vision_encoder", vision)
@@ -50,8 +61,8 @@ def projector(
         ("feed_forward_length", hidden),
         ("block_count", 2),
         ("projection_dim", width),
-        ("image_size", SIDE),
-        ("patch_size", PATCH),
+        ("image_size", side),
+        ("patch_size", patch),
     ):
         writer.add_uint32(f"clip.vision.{key}", value)
     getattr(writer, f"add_{heads_type}")("clip.vision.attention.head_count", 2)
@@ -67,8 +78,8 @@ def projector(
         writer.add_tensor(f"{name}.weight", np.ones(dim, np.float32))
         writer.add_tensor(f"{name}.bias", np.zeros(dim, np.float32))
 
-    matrix("v.patch_embd", dim, 3, PATCH, PATCH)
-    matrix("v.position_embd", POSITIONS, dim)
+    matrix("v.patch_embd", dim, 3, patch, patch)
+    matrix("v.position_embd", (side // patch) ** 2, dim)
     for layer in range(2):
         for name in ("attn_k", "attn_q", "attn_v", "attn_out"):
             matrix(f"v.blk.{layer}.{name}", dim, dim)
