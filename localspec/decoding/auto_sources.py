@@ -94,7 +94,11 @@ class ModelSource(AutoSource, Protocol):
     def passes(self) -> Any: ...
 
     def unread(self, session: Session) -> int:
-        """Committed tokens that the model has not read."""
+        """Tokens that the model has to read before it can propose."""
+        ...
+
+    def held(self, session: Session) -> int:
+        """Tokens that its passes look back at: the committed ones, or those of them it reads."""
         ...
 
     def room(self, session: Session) -> int:

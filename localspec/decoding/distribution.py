@@ -69,10 +69,13 @@ class Distribution:
         return weights, float(np.add.reduce(weights))
 
     def residual(self, other: Distribution, scale: float = 1.0) -> Distribution:
-        """norm((scale · self − other)+), Leviathan et al. 2023, section 2.3.
+        """norm((scale · self − other)+), Leviathan et al. 2023, section 2.3."""
+        return self.left_over(*self.excess(other, scale))
+
+    def left_over(self, weights: Probabilities, total: float) -> Distribution:
+        """What `excess` gave, normalised.
 
         Where rounding leaves no mass at all (the two are equal up to the last bits, so that the
         rejection which leads here had no probability either) the answer is `self`.
         """
-        weights, total = self.excess(other, scale)
         return Distribution(self.ids, weights / total) if total > 0.0 else self

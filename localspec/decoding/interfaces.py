@@ -14,6 +14,7 @@ from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.decoding.records import record
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
@@ -52,7 +53,7 @@ class Plan:
 PROMPT = Plan(None, reason="the first token comes with the prompt's own pass")
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Expectation:
     """What a draft was expected to bring when it was chosen.
 
@@ -67,7 +68,7 @@ class Expectation:
     chances: Mapping[int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Draft:
     """What a drafter made of a plan.
 
@@ -135,7 +136,7 @@ class Commit(NamedTuple):
     path: Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Step:
     """What one pass of the target brought; everything a user sees is made from these.
 

@@ -26,7 +26,7 @@ from localspec.decoding.interfaces import (
     Step,
 )
 from localspec.decoding.logprobs import TokenLogprob, told_along, told_as_sampled
-from localspec.decoding.sampling import Rows
+from localspec.decoding.sampling import Constraint, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 
@@ -75,23 +75,22 @@ def speculate(
             # Accept, and pick the target's own token behind what was accepted.
             verification = Verification(result.rows, tree, session)
             verdict = rule.accept(verification, session.random)
-            path = verdict.path
-            behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
-            # As penalties and grammar see it before the text is longer.
-            sampled = session.logprobs is not None and session.as_sampled
-            targets = [verification.p(node) for node in (ROOT, *path)] if sampled else ()
-            tokens = session.extend([*[tree.tokens[n] for n in path], verdict.token], behind)
+            path, behind = verdict.path, session.constraint
+            if behind is not None:
+                behind = verification.constraint_after(path[-1] if path else ROOT, verdict.token)
+            said = [*map(tree.tokens.__getitem__, path), verdict.token]
             told: tuple[TokenLogprob, ...] = ()
-            if session.logprobs is not None and session.as_sampled:
-                told = told_as_sampled(targets, tokens, session.logprobs)
-            elif session.logprobs is not None:
-                told = told_along(result.rows, path, tokens, session.logprobs)
+            if session.logprobs is None:
+                tokens = session.extend(said, behind)
+            else:
+                tokens, told = _told(session, said, behind, verification, path)
 
             undecided = verification.undecided([ROOT, *path][: len(tokens)]) if watches else 0
 
             # The last committed token stays out of the caches: the next pass starts with it.
-            yield Commit(tree, path[: len(tokens) - 1])
-            hidden = _along(path[: len(tokens) - 1], result) if result.hidden else NO_ROWS
+            kept = path[: len(tokens) - 1]
+            yield Commit(tree, kept)
+            hidden = _along(kept, result) if result.hidden else NO_ROWS
             drafter.committed(session.context, hidden)
 
             seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
@@ -105,6 +104,25 @@ def speculate(
 
 
 NOTHING = Draft(TokenTree())
+
+
+def _told(
+    session: Session,
+    said: list[int],
+    behind: Constraint | None,
+    verification: Verification,
+    path: list[int],
+) -> tuple[list[int], tuple[TokenLogprob, ...]]:
+    """As `Session.extend`, and how likely the target found the tokens that were committed."""
+    count = session.logprobs
+    assert count is not None, "they were asked for"
+    if not session.as_sampled:
+        tokens = session.extend(said, behind)
+        return tokens, told_along(verification.rows, path, tokens, count)
+    # As penalties and grammar see it before the text is longer.
+    targets = [verification.p(node) for node in (ROOT, *path)]
+    tokens = session.extend(said, behind)
+    return tokens, told_as_sampled(targets, tokens, count)
 
 
 def _along(path: list[int], result: PassResult) -> Mapping[int, Rows]:
@@ -134,21 +152,20 @@ def _step(
     if len(tokens) <= len(path):  # the answer ended inside the accepted path
         path = path[: len(tokens)]
         tests = [node for node in tests if tree.depths[node] <= len(tokens)]
-    sources = [tree.sources[node] for node in path]
+    sources = [*map(tree.sources.__getitem__, path)]
     if path and path[-1] >= tree.proposed:  # nobody proposed what merely filled a slot
         sources = [TARGET if source == PADDING else source for source in sources]
     sources += [TARGET] * (len(tokens) - len(path))
+    before = len(session.context) - len(tokens)
     return Step(
-        tokens=tokens,
-        sources=sources,
-        plan=plan,
-        draft=draft,
-        path=path,
-        tests=tests,
-        context_length=len(session.context) - len(tokens),
-        seconds=seconds[0],
-        target_seconds=seconds[1],
-        draft_seconds=seconds[2],
+        tokens,
+        sources,
+        plan,
+        draft,
+        path,
+        tests,
+        before,
+        *seconds,
         logprobs=told,
         undecided=undecided,
     )

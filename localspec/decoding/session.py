@@ -123,15 +123,16 @@ class Session:
             tokens: accepted drafts and the target's own token after them, at least one.
             constraint: the grammar behind the last of them (unused when they are cut short).
         """
-        kept = tokens[: self.room]
+        room, ends = self.limit - len(self.context), self.ends
+        kept = tokens if len(tokens) <= room else tokens[:room]
         for i, token in enumerate(kept):
-            if self.ends(token):
+            if ends(token):
                 kept = kept[: i + 1]
                 self.finish = "stop"
                 break
         self.context += kept
         self.constraint = constraint
-        if self.finish is None and self.room <= 0:
+        if len(kept) >= room and self.finish is None:
             self.finish = "length"
         return kept
 

@@ -62,7 +62,8 @@ class CascadeSource:
         node = tree.tip()
         path = tree.path_tokens(node)
         sampler = DraftSampler(session, path, greedy=self._greedy)
-        unread = [*session.context[len(model.cache.tokens) :], *path]
+        context = model.to_read(session.context)
+        unread = [*context[len(model.cache.tokens) :], *path]
         left = min(plan.depth, model.room(session.context) - len(path))
         likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
         while left > 0 and sampler.open:
@@ -85,8 +86,8 @@ class CascadeSource:
                     break
             held = len(model.cache.tokens)
             unread = [path[-1]]
-            if held < len(session.context) + len(path) - 1:  # a recurrent memory lost more
-                unread = [*session.context, *path][held:]
+            if held < len(context) + len(path) - 1:  # a recurrent memory lost more
+                unread = [*context, *path][held:]
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         self._index.sync(context)

@@ -59,8 +59,8 @@ class ChainPasses:
 
     def read(self, growing: Growing, nodes: Sequence[int]) -> None:
         (node,) = nodes
-        model, context, path = self._model, growing.session.context, growing.path(node)
-        cache = model.cache
+        model, path = self._model, growing.path(node)
+        context, cache = model.to_read(growing.session.context), model.cache
         cache.truncate(min(len(cache.tokens), len(context) + len(path) - 1))
         held = len(cache.tokens)
         unread = [*context[held:], *path[max(0, held - len(context)) :]]
@@ -114,7 +114,7 @@ class TreePasses:
         model, context = self._model, growing.session.context
         self._rows, self._primed = {}, {}  # they stood where this pass writes
         if nodes[0] == ROOT:
-            pending = context[len(model.cache.tokens) :]
+            pending = model.to_read(context)[len(model.cache.tokens) :]
             primes = _primes(model, growing, ROOT, len(pending), 0)
             rows = model.grow(primes, range(ROOT, len(primes) - 1), pending)
             growing.read(len(pending) + len(primes))

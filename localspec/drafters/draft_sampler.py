@@ -10,7 +10,7 @@ import numpy as np
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.occurrences import NONE, Occurrences
-from localspec.decoding.sampling import Constraint, Row, confidence, top_few
+from localspec.decoding.sampling import NEVER, Constraint, Row, confidence, top_few
 from localspec.decoding.session import Session
 
 
@@ -27,8 +27,6 @@ class DraftSampler:
         self.greedy = greedy or session.sampler.greedy
         # Whether the best token of a row is that of its logits as they are.
         self._raw = session.constraint is None and not session.sampler.adjusts
-        self.plain = self._raw and self.greedy
-        """Whether the arg-max of each row is chosen, and nothing else is looked at."""
         self._path: list[int] = []
         self.open = True
         """False once a grammar does not allow the path: nothing can follow it."""
@@ -70,7 +68,9 @@ class DraftSampler:
             best: the arg-max of the row.
         """
         if self._raw:
-            return top_few(row, most, best)
+            if row.item(best) == NEVER:
+                return []
+            return [best] if most == 1 else top_few(row.copy(), most, best)
         if most == 1:
             return [self.best(row)]
         return self._sampler.top(row, self._recent(), most, self._constraint)
@@ -130,15 +130,17 @@ class DraftLogits:
         weights = np.exp(shifted)
         whole = float(np.add.reduce(weights))
         self._weights, self._whole = weights, whole
-        # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there. Few have,
-        # and to look takes a sixth of the time of bounding them.
-        if shifted[shifted.argmin()] < -80.0:
+        with np.errstate(invalid="ignore"):
+            inner = float(np.dot(weights, shifted))
+        if math.isnan(inner):
+            # A row with -inf in it (a banned token, a padded vocabulary) has 0 · -inf there. Few
+            # have, and to look for them takes as long.
             np.maximum(shifted, -80.0, out=shifted)
-        inner = float(np.dot(weights, shifted))
+            inner = float(np.dot(weights, shifted))
         self.entropy = math.log(whole) - inner / whole
         self.tokens = sampler.top(row, most, best)
-        self.probs = [float(weights[token]) / whole for token in self.tokens]
+        self.probs = [weights.item(token) / whole for token in self.tokens]
 
     def prob(self, token: int) -> float:
         """Probability of any token."""
-        return float(self._weights[token]) / self._whole
+        return float(self._weights.item(token)) / self._whole

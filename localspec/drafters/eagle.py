@@ -8,51 +8,21 @@ accepted tokens are read again with those in place of its own guesses at them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
-
-import numpy as np
+from collections.abc import Sequence
+from typing import Protocol
 
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
-from localspec.drafters.draft_model import BranchingCache, DraftModel
-from localspec.drafters.model import DraftModelSource
+from localspec.drafters.draft_model import BranchingCache
+from localspec.drafters.trained_head import FedCache, FedHead, TrainedHeadSource
 
 
-class StateCache(BranchingCache, Protocol):
+class StateCache(FedCache, BranchingCache, Protocol):
     """The cache of a head: `localspec.llama.eagle_cache.EagleCache`, and for MTP layers
-    `localspec.llama.mtp_cache.MtpCache`.
-
-    Attributes:
-        watch, beside: see there.
-    """
-
-    watch: Any
-    beside: Sequence[Any]
-
-    @property
-    def model(self) -> Any:
-        """The weights, to be closed behind it."""
-        ...
-
-    def close(self) -> None:
-        """Free it."""
-        ...
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Another text: what is known of the target's states in what both begin with stays."""
-        ...
-
-    def feed(self, context: Sequence[int], inputs: Rows) -> None:
-        """Take what the target made of the latest tokens of a text before its last one."""
-        ...
+    `localspec.llama.mtp_cache.MtpCache`."""
 
     def look(self, context: Sequence[int], count: int) -> Rows:
         """Logits after so many tokens before the last one of a text; nothing of it stays."""
-        ...
-
-    def known_from(self) -> int:
-        """The first token whose state is known."""
         ...
 
     def drop_drafted(self) -> None:
@@ -60,34 +30,15 @@ class StateCache(BranchingCache, Protocol):
         ...
 
 
-class Head(DraftModel):
-    """A head's cache, kept in step with a session.
+class Head(FedHead):
+    """A head's cache, kept in step with a session; see `FedHead`."""
 
-    Args:
-        cache: of the head.
-        layers: of the target, whose inputs it reads.
-        vocabulary: tokens of the target.
-        source: the name of what it serves.
-    """
-
-    # The state of a token that it did not propose is known when the one before was read.
-    reads_along = False
+    cache: StateCache
 
     def __init__(
         self, cache: StateCache, layers: Sequence[int], vocabulary: int, source: str = "eagle"
     ) -> None:
-        super().__init__(cache, vocabulary)
-        self.source = source
-        self.cache: StateCache = cache
-        self.layers = tuple(layers)
-        self._at_prompt = False
-
-    def begin(self, prompt: Sequence[int]) -> None:
-        """Only what it has of another text is dropped: it reads a prompt once the target has."""
-        self._agreed = 0
-        self.cache.begin(prompt)
-        self.sync(prompt)
-        self._at_prompt = True
+        super().__init__(cache, layers, vocabulary, source)
 
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
@@ -97,22 +48,10 @@ class Head(DraftModel):
         self.cache.drop_drafted()
         super().sync(context, beyond, whole=whole)
 
-    def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Hidden rows of the latest tokens, see `localspec.decoding.interfaces.Source.committed`;
-        a prompt is read at once."""
-        held = len(self.cache.tokens)
-        rows = [hidden[i] for i in self.layers]
-        self.cache.feed(context, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1))
-        if len(self.cache.tokens) != held:
-            self._agreed = 0
+    def catch_up(self, context: Sequence[int]) -> None:
         missing = context[len(self.cache.tokens) : -1]
-        if self._at_prompt and missing and len(context) <= self.cache.capacity:
+        if missing:
             self.cache.extend(missing, 0)
-        self._at_prompt = False
-
-    def forget(self) -> None:
-        super().forget()
-        self.cache.begin(())
 
     def look(self, context: Sequence[int], most: int) -> Rows | None:
         """Logits after up to so many tokens before the last one; None where states are lacking, or
@@ -123,23 +62,17 @@ class Head(DraftModel):
         return self.cache.look(context, count) if count > 0 else None
 
 
-class HeadSource(DraftModelSource):
+class HeadSource(TrainedHeadSource):
     """Implements `localspec.decoding.auto_sources.ModelSource`.
 
     Args:
-        head: its cache, shared.
-        greedy: as of `DraftModelSource`.
+        head, greedy: see `TrainedHeadSource`.
     """
 
-    def __init__(self, head: Head, *, greedy: bool = False) -> None:
-        super().__init__(head, name=head.source, greedy=greedy)
-        self._head = head
-        self.hidden = tuple(sorted(head.layers))
+    _head: Head
 
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        super().committed(context, hidden)
-        if hidden:
-            self._head.take(context, hidden)
+    def __init__(self, head: Head, *, greedy: bool = False) -> None:
+        super().__init__(head, greedy=greedy)
 
     def _latest(self, session: Session, most: int) -> Rows | None:
         return self._head.look(session.context, most)

@@ -65,7 +65,7 @@ class HeterogeneousDraftModel(DraftModel):
         *,
         way: str = "auto",
     ) -> None:
-        super().__init__(cache, vocabulary)
+        super().__init__(cache, vocabulary, window=None)
         self.mapped = cache
         self._way = way
         self._lacks = 1.0 - cache.mapping.shared_part(cache.mapping.sample)

@@ -15,15 +15,8 @@ from time import perf_counter
 import numpy as np
 import numpy.typing as npt
 
-from localspec.decoding.auto_sources import Growing
-from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Row, Rows
-from localspec.decoding.session import Session
-from localspec.decoding.tree import TokenTree
-from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.model import DraftModelSource
-
-MAX_LEAVES = 16
+from localspec.drafters.by_depth import MAX_LEAVES, DepthHead
 
 Matrix = npt.NDArray[np.float32]
 
@@ -148,7 +141,7 @@ class MedusaCache:
         """numpy has its own."""
 
 
-class Medusa(DraftModel):
+class Medusa(DepthHead):
     """The heads, kept in step with a session.
 
     Args:
@@ -156,12 +149,11 @@ class Medusa(DraftModel):
     """
 
     source = "medusa"
-    reads_along = False
 
     def __init__(self, cache: MedusaCache, layers: int, vocabulary: int) -> None:
-        super().__init__(cache, vocabulary)
+        super().__init__(cache, vocabulary, window=None)
         self.heads = cache
-        self.layer = layers
+        self.layers = (layers,)
 
     def begin(self, prompt: Sequence[int]) -> None:
         self.heads.clear()
@@ -175,9 +167,6 @@ class Medusa(DraftModel):
     def forget(self) -> None:
         self.heads.clear()
 
-    def unread(self, session: Session) -> int:
-        return 1
-
     def room(self, context: Sequence[int]) -> int:
         """As many tokens as heads, where the state is known."""
         known = self.heads.place == len(context)
@@ -185,63 +174,13 @@ class Medusa(DraftModel):
             min(len(self.heads.model.outputs), self.heads.capacity - len(context)) if known else 0
         )
 
-    @property
-    def branches(self) -> int:
-        return MAX_LEAVES
-
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        """Hidden rows of the latest tokens, as of `Source.committed`."""
-        self.heads.know(len(context), hidden[self.layer][-1])
+        """The last one of them is what it reads."""
+        self.heads.know(len(context), hidden[self.layers[0]][-1])
 
+    def knows(self, depth: int) -> bool:
+        return self.heads.knows(depth)
 
-class MedusaSource(DraftModelSource):
-    """Implements `localspec.decoding.auto_sources.ModelSource`."""
-
-    def __init__(self, heads: Medusa, *, greedy: bool = False) -> None:
-        super().__init__(heads, name="medusa", greedy=greedy)
-        self._heads = heads
-        self.hidden = (heads.layer,)
-
-    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
-        super().committed(context, hidden)
-        if hidden:
-            self._heads.take(context, hidden)
-
-    def start(self, growing: Growing) -> None:
-        super().start(growing)
-        self._passes = _Depths(self._heads)
-
-    def propose(self, session: Session, plan: Plan, tree: TokenTree) -> None:
-        """Of the heads for what follows the tip; they say nothing of what it has come to be."""
-        self._depth = tree.depths[tree.tip()] if tree.tokens else 0
-        super().propose(session, plan, tree)
-
-    def _next_row(self, unread: Sequence[int]) -> Row:
-        row = self._heads.heads.row(self._depth)
-        self._depth += 1
-        return row
-
-    def _latest(self, session: Session, most: int) -> Rows | None:
-        return None  # the states of the latest tokens are gone
-
-
-class _Depths:
-    """Rows of candidates, by how far behind the text they are; a `draft_passes.DraftPasses`."""
-
-    def __init__(self, heads: Medusa) -> None:
-        self._heads = heads
-        self._depths: dict[int, int] = {}
-
-    def knows(self, growing: Growing, node: int) -> bool:
-        depth = self._depths[node] = len(growing.path(node))
-        return self._heads.heads.knows(depth)
-
-    def read(self, growing: Growing, nodes: Sequence[int]) -> None:
-        for node in nodes:
-            depth = self._depths[node] = len(growing.path(node))
-            if depth < self._heads.room(growing.session.context) and not self.knows(growing, node):
-                self._heads.heads.row(depth)
-                growing.read(1)
-
-    def row(self, node: int) -> Row:
-        return self._heads.heads.row(self._depths[node])
+    def row(self, depth: int, above: int) -> Row:
+        """Whatever the token above has come to be."""
+        return self.heads.row(depth)

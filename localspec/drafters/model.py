@@ -101,15 +101,17 @@ class DraftModelSource:
         With `plan.width` above 1 every place gets that many candidates, drawn without replacement;
         the first one is followed, the others cost no pass of the draft model.
         """
-        model = self._model
+        model, context = self._model, session.context
+        unread, credit = model.to_read(context)[len(model.cache.tokens) :], self.credit
+        thresholds = plan.min_confidence or plan.min_likelihood
+        if not (tree.tokens or thresholds or plan.width > 1) and self._chooses(session):
+            self._choose(session, tree, unread, min(plan.depth, model.room(context)))
+            return
         node = tree.tip()
         path = tree.path_tokens(node)
         sampler = DraftSampler(session, path, greedy=self._greedy)
-        unread = [*session.context[len(model.cache.tokens) :], *path]
-        credit = self.credit
-        likelihood, thresholds = 1.0, plan.min_confidence or plan.min_likelihood
-        plain = sampler.plain and plan.width == 1
-        for _ in range(min(plan.depth, model.room(session.context) - len(path))):
+        unread, likelihood = [*unread, *path], 1.0
+        for _ in range(min(plan.depth, model.room(context) - len(path))):
             if not sampler.open:
                 break
             row = self._next_row(unread)
@@ -117,18 +119,31 @@ class DraftModelSource:
                 confident, likelihood = sampler.confident(row, plan, likelihood)
                 if not confident:
                     break
-            if plain:
-                token = int(row.argmax())
-                node = tree.add(token, node, credit)
-            else:
-                drawn = sampler.candidates(row, plan.width)
-                token, q = drawn[0]
-                followed = tree.add(token, node, credit, q)
-                for sibling, q_sibling in drawn[1:]:
-                    tree.add(sibling, node, credit, q_sibling)
-                node = followed
-            unread = [token]
+            drawn = sampler.candidates(row, plan.width)
+            token, q = drawn[0]
+            followed = tree.add(token, node, credit, q)
+            for sibling, q_sibling in drawn[1:]:
+                tree.add(sibling, node, credit, q_sibling)
+            node, unread = followed, [token]
             sampler.advance(token)
+
+    def _chooses(self, session: Session) -> bool:
+        """Whether the arg-max of each row is drafted, and nothing else is looked at."""
+        sampler = session.sampler
+        choice = self._greedy or sampler.greedy
+        return choice and session.constraint is None and not sampler.adjusts
+
+    def _choose(self, session: Session, tree: TokenTree, unread: Sequence[int], most: int) -> None:
+        """A chain of those: `propose` without what few of its calls need, as each function that is
+        called first behind a pass has to be fetched from memory."""
+        next_row, ends = self._next_row, session.ends
+        node, credit = ROOT, self.credit
+        for _ in range(most):
+            token = int(next_row(unread).argmax())
+            node = tree.add(token, node, credit)
+            if ends(token):
+                break
+            unread = (token,)
 
     def _next_row(self, unread: Sequence[int]) -> Row:
         """What follows the last of these tokens, which are read for it."""
@@ -145,6 +160,9 @@ class DraftModelSource:
 
     def unread(self, session: Session) -> int:
         return self._model.unread(session)
+
+    def held(self, session: Session) -> int:
+        return self._model.length(session.context)
 
     def room(self, session: Session) -> int:
         return self._model.room(session.context)
@@ -202,8 +220,8 @@ class DraftModelSource:
 
     def _latest(self, session: Session, most: int) -> Rows | None:
         """Rows before the latest tokens, up to so many, for `review`; None for none."""
-        model, context = self._model, session.context
-        held = len(model.cache.tokens)
+        model = self._model
+        context, held = model.text(session.context), len(model.cache.tokens)
         n = min(most, len(context) - held - 1, model.cache.capacity - held)
         if n < 1:
             return None

@@ -75,16 +75,18 @@ class ParallelReader:
 
     def _read(self, context: Sequence[int]) -> RowsAhead | None:
         model, cache = self._model, self._model.cache
-        before, known = cache.native_seconds, len(context)
+        before = cache.native_seconds
         text = list(self._draft)
         rows: list[Row] = []
         try:
             model.sync(context, text)
+            of = model.to_read(context)
+            known = len(of)
             while len(rows) < FARTHEST and not (rows and self._enough.is_set()):
                 if model.room(context) < len(text) + 1:
                     break
                 held = len(cache.tokens)
-                unread = [*context[held:], *text[max(0, held - known) :]]
+                unread = [*of[held:], *text[max(0, held - known) :]]
                 row = model.read(unread)[0].copy()
                 rows.append(row)
                 text.append(int(row.argmax()))

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, cast
 
 if TYPE_CHECKING:
     from localspec.decoding.interfaces import Source
+    from localspec.drafters.by_depth import DepthHead
     from localspec.drafters.draft_model import DraftModel
     from localspec.drafters.eagle import Head
-    from localspec.drafters.medusa import Medusa
     from localspec.drafters.ngram import NgramIndex
     from localspec.drafters.parallel import ParallelReader
+    from localspec.drafters.trained_head import TrainedHead
     from localspec.planning.explore_then_commit import ExploreThenCommit
     from localspec.retrieval.datastore import Datastore
 
@@ -55,7 +56,7 @@ class Parts:
     reader: ParallelReader | None = None
     overlap: ExploreThenCommit = field(default_factory=_trial)
     datastore: Datastore | None = None
-    head: Head | Medusa | None = None
+    head: TrainedHead | None = None
 
     @property
     def head_source(self) -> str:
@@ -138,12 +139,12 @@ def _head(parts: Parts) -> Source:
     return HeadSource(cast("Head", parts.head), greedy=parts.greedy)
 
 
-def _medusa(parts: Parts) -> Source:
-    from localspec.drafters.medusa import MedusaSource
+def _by_depth(parts: Parts) -> Source:
+    from localspec.drafters.by_depth import DepthSource
 
     assert parts.head is not None
-    assert parts.head.source == "medusa"
-    return MedusaSource(cast("Medusa", parts.head), greedy=parts.greedy)
+    assert parts.head.source in ("medusa", "dflash", "dspark")
+    return DepthSource(cast("DepthHead", parts.head), greedy=parts.greedy)
 
 
 def _cascade(parts: Parts) -> Source:
@@ -185,7 +186,19 @@ REGISTRY: dict[str, Registration] = {
         _head, "asks the layer that the model was trained with to predict ahead", needs_head="mtp"
     ),
     "medusa": Registration(
-        _medusa, "asks trained heads, one for each of the next tokens", needs_head="medusa"
+        _by_depth, "asks trained heads, one for each of the next tokens", needs_head="medusa"
+    ),
+    "dflash": Registration(
+        _by_depth,
+        "asks a head that says a block of tokens in one pass",
+        needs_head="dflash",
+        depth=7,
+    ),
+    "dspark": Registration(
+        _by_depth,
+        "asks a head that says a block of tokens in one pass, each in view of the one before",
+        needs_head="dspark",
+        depth=7,
     ),
     "cascade": Registration(_cascade, "the n-gram drafts for the draft model", needs_model=True),
     "model+ngram": Registration(

@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.decoding.interfaces import NEXTN
-from localspec.drafters.eagle import Head
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.errors import DraftMismatch, UsageError
-from localspec.gguf.heads import EAGLE3, MEDUSA, MTP, NOT_READ, head_kind, not_read, read_eagle
+from localspec.gguf.block_heads import BlockHeadFile, read_block_head
+from localspec.gguf.heads import (
+    EAGLE3,
+    MEDUSA,
+    MTP,
+    NOT_READ,
+    TappingHead,
+    head_kind,
+    not_read,
+    read_eagle,
+)
 from localspec.gguf.medusa import read_medusa
 from localspec.gguf.mtp import read_mtp
 from localspec.gguf.reader import read_gguf
 from localspec.llama.options import ModelOptions
 
 if TYPE_CHECKING:
+    from localspec.drafters.trained_head import FedHead
     from localspec.llama.context import Context
     from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
@@ -26,32 +36,22 @@ class OpenHead:
     """A head's weights, and the caches over them.
 
     Args:
-        layers: of the target, whose inputs it reads; empty for MTP layers.
+        build: makes the head of one answer, and its cache.
 
     Attributes:
         model: the weights; the target's own where it has MTP layers itself.
     """
 
     def __init__(
-        self,
-        model: Model,
-        layers: Sequence[int],
-        target: Context | SharedContext,
-        room: ModelOptions,
+        self, model: Model, target: Context | SharedContext, build: Callable[[Model], FedHead]
     ) -> None:
         self.model = model
-        self._layers, self._target, self._room = layers, target, room
-        self._made: list[Head] = []
+        self._target, self._build = target, build
+        self._made: list[FedHead] = []
 
-    def make(self) -> Head:
+    def make(self) -> FedHead:
         """The head, with a cache for one answer."""
-        from localspec.llama.eagle_cache import EagleCache
-        from localspec.llama.mtp_cache import MtpCache
-
-        kind, source = (EagleCache, "eagle") if self._layers else (MtpCache, "mtp")
-        cache = kind(self.model, self._target.handle, self._room)
-        size = self._target.model.vocabulary.size
-        head = Head(cache, self._layers or (NEXTN,), size, source)
+        head = self._build(self.model)
         self._made.append(head)
         return head
 
@@ -114,30 +114,35 @@ def open_head(
         )
     if kind == MEDUSA:
         return _open_medusa(path, target, options)
-    layers: tuple[int, ...] = ()
-    own_output = True
+    room = options.for_draft(target.capacity)
+    borrows = False
+    build: Callable[[Model], FedHead]
     if kind == MTP:
         mtp = read_mtp(read_gguf(path))
         assert mtp is not None, "it was seen to have them"
         mtp.require_fits(read_gguf(target.model.path))
         require_nextn(target.model)
+        build = _mtp(target, room)
     else:
-        head = read_eagle(path)
+        head = read_eagle(path) if kind == EAGLE3 else read_block_head(path)
         require_taps(target.model)
         head.require_fits(target.model)
-        layers, own_output = head.layers, head.output
-    options = options.for_draft(target.capacity)
-    model = Model(path, options, progress=progress, head=True, mtp=kind == MTP)
+        borrows = not head.output
+        if isinstance(head, BlockHeadFile):
+            build = _block(head, target, room)
+        else:
+            build = _eagle(head, target, room)
+    model = Model(path, room, progress=progress, head=True, mtp=kind == MTP)
     try:
         vocabulary = target.model.vocabulary
         vocabulary.require_shared_with(model.vocabulary)
-        if not own_output and vocabulary.size != model.vocabulary.size:
+        if borrows and vocabulary.size != model.vocabulary.size:
             raise DraftMismatch(
                 f"{path.name} is the head of another model: it has a vocabulary of "
                 f"{model.vocabulary.size} tokens, and {target.model.path.name} one of "
                 f"{vocabulary.size}. Give the head that was trained for this model."
             )
-        return OpenHead(model, layers, target, options)
+        return OpenHead(model, target, build)
     except BaseException:
         model.close()
         raise
@@ -145,7 +150,39 @@ def open_head(
 
 def open_own_mtp(target: Context | SharedContext, options: ModelOptions) -> OpenHead:
     """The MTP layers of a target that was opened with them."""
-    return OpenHead(target.model, (), target, options.for_draft(target.capacity))
+    room = options.for_draft(target.capacity)
+    return OpenHead(target.model, target, _mtp(target, room))
+
+
+def _eagle(
+    file: TappingHead, target: Context | SharedContext, room: ModelOptions
+) -> Callable[[Model], FedHead]:
+    from localspec.drafters.eagle import Head
+    from localspec.llama.eagle_cache import EagleCache
+
+    size = target.model.vocabulary.size
+    return lambda model: Head(EagleCache(model, target.handle, room), file.layers, size)
+
+
+def _mtp(target: Context | SharedContext, room: ModelOptions) -> Callable[[Model], FedHead]:
+    from localspec.drafters.eagle import Head
+    from localspec.llama.mtp_cache import MtpCache
+
+    size = target.model.vocabulary.size
+    return lambda model: Head(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
+
+
+def _block(
+    file: BlockHeadFile, target: Context | SharedContext, room: ModelOptions
+) -> Callable[[Model], FedHead]:
+    from localspec.drafters.block import BlockHead
+    from localspec.llama.block_cache import BlockCache, BlockShape
+
+    size = target.model.vocabulary.size
+    shape = BlockShape(file.block, file.mask, file.anchored, file.causal)
+    return lambda model: BlockHead(
+        BlockCache(model, target.handle, room, shape), file.layers, size, file.source
+    )
 
 
 def _open_medusa(path: Path, target: Context | SharedContext, options: ModelOptions) -> OpenMedusa:

@@ -105,6 +105,16 @@ class ForgetsTheBudget(BlockVerification):
         q = tree.proposals[accepted] or Distribution.certain(tree.tokens[accepted])
         return Verdict(path, random.draw(last.residual(q)), path)
 
+    @staticmethod
+    def _chance(target: Verification, node: int, p: Distribution, ratio: float) -> float:
+        """As the rule's own."""
+        tree = target.tree
+        if node + 1 == len(tree):
+            return ratio
+        q = tree.proposals[node + 1] or Distribution.certain(tree.tokens[node + 1])
+        _, surplus = p.excess(q, ratio)
+        return surplus / (surplus + (1.0 - ratio)) if surplus > 0.0 else 0.0
+
 
 def drops_poor_tokens(draft: ToyModel) -> ToySource:
     """Leaves a drawn token out because it turned out improbable."""

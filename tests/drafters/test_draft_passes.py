@@ -323,3 +323,21 @@ def test_branch_that_goes_on_needs_no_further_one() -> None:
     below = [growing.put(0, level[0]), growing.put(0, level[1]), growing.put(1, level[1])]
     passes.read(growing, below)
     assert [passes.knows(growing, node) for node in below] == [True, True, False]
+
+
+@pytest.mark.parametrize("kind", [ChainPasses, TreePasses])
+def test_of_a_long_text_its_beginning_and_end_are_read(
+    kind: type[ChainPasses] | type[TreePasses],
+) -> None:
+    cache, growing = BranchingToyCache(LIVELY, capacity=200), Sketch()
+    text = [*TEXT * 30, 1, 0, 0, 2]
+    growing.session = session_of(text)
+    passes: DraftPasses = kind(DraftModel(cache, START + 1, window=8))
+    passes.read(growing, [ROOT])
+    assert growing.sizes == [4 + 8]
+    assert cache.tokens == [*text[:4], *text[-8:]]
+    assert passes.row(ROOT).tolist() == rows_behind(text)[0]
+    node = growing.put(1)
+    passes.read(growing, [node])
+    assert growing.sizes == [4 + 8, 1]
+    assert passes.row(node).tolist() == rows_behind([*text, 1])[0]

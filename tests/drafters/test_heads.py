@@ -12,6 +12,7 @@ from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
+from localspec.drafters.block import BlockHead
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.eagle import Head
 from localspec.drafters.medusa import Medusa, MedusaWeights
@@ -25,6 +26,7 @@ from tests.support.toys import (
     GREEDY,
     START,
     EnumeratingSource,
+    ToyModel,
     ToyTarget,
     enumerate_outcomes,
     session_of,
@@ -34,8 +36,10 @@ from tests.support.toys import (
 TEXT = (0, 1, START)
 MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
 DRAFT = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
+CIRCLE = started([[0.1, 0.8, 0.1], [0.1, 0.1, 0.8], [0.8, 0.1, 0.1]])
+"""0 1 2 0 1 2 …"""
 LIKE = started([[0.6, 0.3, 0.1], [0.2, 0.5, 0.3], [0.3, 0.1, 0.6]])
-SOURCES = ["eagle", "medusa"]
+SOURCES = ["eagle", "medusa", "dflash"]
 
 
 def priced(parts: Parts, price: float = 0.05) -> PairProfile:
@@ -82,14 +86,20 @@ def test_sampled_text_is_the_targets(name: str, drafting: dict[str, object], dra
 
 
 def steps_of(
-    parts: Parts, drafting: Drafting, prompt: Sequence[int], *, count: int = 30, price: float = 0.05
+    parts: Parts,
+    drafting: Drafting,
+    prompt: Sequence[int],
+    *,
+    count: int = 30,
+    price: float = 0.05,
+    model: ToyModel = MODEL,
 ) -> list[Step]:
     """Of a greedy answer."""
-    profile, target = priced(parts, price), ToyTarget(MODEL, capacity=256)
+    profile, target = priced(parts, price), ToyTarget(model, capacity=256)
     planner, drafter = compose(
         drafting, parts, profile, target.limits, greedy=True, trees=True, cannot=None
     )
-    session = session_of(prompt, size=MODEL.size, params=GREEDY, count=count)
+    session = session_of(prompt, size=model.size, params=GREEDY, count=count)
     drafter.begin(prompt)
     requests = speculate(session, drafter, Clockless(planner, profile), BestLossless())
     return list(drive(session, requests, target))
@@ -143,3 +153,19 @@ def test_medusa_says_nothing_of_a_place_whose_state_it_has_not() -> None:
     assert medusa.room([0, 1, 2, 0]) == 0
     medusa.begin([0, 1, 2])
     assert medusa.room([0, 1, 2]) == 0
+
+
+def test_a_block_is_of_the_text_that_is_there() -> None:
+    """A head that says what the target does is right about all of every block."""
+    head = toy_head("dflash", CIRCLE)
+    assert isinstance(head, BlockHead)
+    steps = steps_of(Parts(head=head), Drafting(drafter="dflash", depth=3), TEXT, model=CIRCLE)
+    drafted = [step for step in steps if step.drafted]
+    assert len(drafted) > 4
+    assert all(step.accepted == step.drafted for step in drafted)
+    text = [*TEXT, *(token for step in steps for token in step.tokens)]
+    assert head.room(text) == 8
+    assert head.room([*text, 0]) == 0, "the state of the last but one is not known"
+    assert head.room(text[:-1]) == 0
+    head.forget()
+    assert head.room(text) == 0

@@ -21,7 +21,7 @@ from localspec.drafters.model import DraftModelSource
 from localspec.drafters.parallel import FARTHEST, ParallelReader
 from localspec.drafters.rows_ahead import RowsAhead
 from localspec.errors import Cancelled
-from localspec.planning.adaptive import LEADING
+from localspec.planning.reasons import LEADING
 from tests.decoding.exact import EXACT, gap, texts
 from tests.planning.builders import Pair, distribution_of
 from tests.planning.test_builder_greedy import by_hand, generated, random_prompt, some_models

@@ -43,7 +43,7 @@ CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
 """0 1 2 0 1 2 …"""
 LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
 PROMPT = [0, 1, 2, 0, 1]
-DRAWS = {"model", "cascade", "eagle", "medusa", "mtp"}
+DRAWS = {"model", "cascade", "eagle", "medusa", "mtp", "dflash", "dspark"}
 """Whose tokens are drawn from the distribution of a draft model, or of a trained head."""
 
 for_all = pytest.mark.parametrize("name", REGISTRY)

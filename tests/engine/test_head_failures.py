@@ -29,7 +29,7 @@ OPTIONS = ModelOptions(context=256, threads=1)
         ({"target_hidden_size": 0}, ModelInvalid, "lacks eagle3.target_hidden_size"),
         ({"d2t": (5, 9_000)}, ModelInvalid, "d2t names tokens"),
         ({"attention.head_count_kv": 4}, ModelInvalid, "6 attention heads and 4"),
-        ({"rope.dimension_count": 66}, ModelInvalid, "sizes of its attention"),
+        ({"rope.dimension_count": 66}, ModelInvalid, "rotates 66 numbers of heads"),
         ({"feed_forward_length": 128}, ModelInvalid, "cannot be opened"),
     ],
 )

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import llama_cpp
 import pytest
 from gguf import LlamaFileType
 
@@ -18,6 +19,7 @@ from localspec import (
     Engine,
     LocalspecError,
     ModelInvalid,
+    NativeError,
     SamplingParams,
     UsageError,
 )
@@ -250,6 +252,33 @@ def test_auto_leaves_out_layers_that_are_damaged(
         assert [t for c in glm.asked(engine, glm.prompts[0]) for t in c.token_ids] == glm.answers[0]
 
 
+@pytest.mark.parametrize("parallel", [1, 3])
+@pytest.mark.parametrize("draft", ["auto", "self"])
+def test_auto_leaves_out_layers_whose_cache_finds_no_memory(
+    monkeypatch: pytest.MonkeyPatch, alive: Alive, glm: Told, parallel: int, draft: str
+) -> None:
+    """Whoever asked for them is told; of several answers' caches the last one finds none."""
+    real, asked = llama_cpp.llama_init_from_model, 0
+
+    def last_fails(*arguments: Any) -> Any:
+        nonlocal asked
+        asked += 1
+        return real(*arguments) if asked <= parallel else None  # the target's is the first
+
+    monkeypatch.setattr(llama_cpp, "llama_init_from_model", last_fails)
+    options = replace(TINY_OPTIONS, parallel=parallel)
+    if draft == "self":
+        with pytest.raises(NativeError, match="shorter one with --ctx"):
+            localspec.load(glm.path, draft=draft, options=options)
+        return
+    with localspec.load(glm.path, draft=draft, options=options) as engine:
+        assert asked == parallel + 1
+        assert engine.head_source == ""
+        assert engine.draft_path is None
+        assert "the MTP layers of with.gguf fail: No context" in (engine.why_no_draft or "")
+        assert [t for c in glm.asked(engine, glm.prompts[0]) for t in c.token_ids] == glm.answers[0]
+
+
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9, 0.999])
 def test_a_truncated_layer_is_refused(
     tmp_path: Path, alive: Alive, glm: Told, share: float
@@ -271,7 +300,7 @@ def test_a_layer_is_no_draft_for_another_architecture(
         localspec.load(path, options=TINY_OPTIONS)
 
 
-@pytest.mark.parametrize("architecture", ["dflash", "gemma4-assistant"])
+@pytest.mark.parametrize("architecture", ["gemma4-assistant"])
 def test_heads_of_other_kinds_are_known_and_refused(
     tmp_path: Path, alive: Alive, architecture: str
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGUFReader, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
 from gguf.quants import dequantize
 
 from localspec import paths
@@ -29,7 +29,12 @@ _Matrix = npt.NDArray[np.float32]
 
 def weights(path: Path) -> dict[str, _Matrix]:
     """Of a whole model, as floats."""
-    return {t.name: dequantize(t.data, t.tensor_type) for t in GGUFReader(path).tensors}
+    return {
+        t.name: t.data.astype(np.float32)
+        if t.tensor_type == GGMLQuantizationType.I64
+        else dequantize(t.data, t.tensor_type)
+        for t in GGUFReader(path).tensors
+    }
 
 
 def eagle(

@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 
 from localspec.decoding.sampling import Rows
+from localspec.drafters.block import BlockHead
 from localspec.drafters.eagle import Head
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
+from localspec.drafters.trained_head import TrainedHead
 from tests.support.toys import BranchingToyCache, ToyModel
 
 LAYERS = (4, 1, 6)
@@ -93,8 +95,38 @@ class ToyStates(BranchingToyCache):
         return self.model.logits([context[:end] for end in ends])
 
 
-def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> Head | Medusa:
-    """A head that says what a model says; Medusa's say it of the likeliest text on the way."""
+class ToyBlocks(ToyStates):
+    """A `localspec.drafters.block.BlockRows` that insists on being told the right states."""
+
+    most = 8
+
+    @property
+    def place(self) -> int:
+        return len(self._text) + 1 if len(self._text) > self._start else 0
+
+    def feed(self, context: Sequence[int], inputs: Rows) -> None:
+        super().feed(context, inputs)
+        self.tokens[:] = self._text
+        self._true = len(self.tokens)
+
+    def read(self) -> None:
+        """It was when it was told."""
+
+    def draft(self, last: int, count: int) -> Rows:
+        """Of the likeliest text."""
+        self.native_seconds += 1.0
+        text, rows = [*self._text, last], []
+        for _ in range(min(count, self.most)):
+            rows.append(self.model.logits([text])[0])
+            text.append(int(rows[-1].argmax()))
+        return np.stack(rows)
+
+
+def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> TrainedHead:
+    """A head that says what a model says; Medusa's and blocks say it of the likeliest text on the
+    way."""
+    if source in ("dflash", "dspark"):
+        return BlockHead(ToyBlocks(model, capacity=capacity), LAYERS, model.size, source)
     if source in ("eagle", "mtp"):
         return Head(ToyStates(model, capacity=capacity), LAYERS, model.size, source)
     size, best = (

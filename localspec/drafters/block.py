@@ -1,0 +1,87 @@
+"""Block diffusion heads as sources: DFlash and DSpark say several tokens in one pass.
+
+What a head says at a place of its block was computed before anything is drawn, so tokens are drawn
+from its rows as from a draft model's, and the acceptance rules keep the text the target's. A DSpark
+head biases each row by the token that it thinks likeliest at the place before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from localspec.decoding.sampling import Row, Rows
+from localspec.drafters.by_depth import DepthHead
+from localspec.drafters.trained_head import FedCache, FedHead
+
+
+class BlockRows(FedCache, Protocol):
+    """The cache of such a head: `localspec.llama.block_cache.BlockCache`."""
+
+    @property
+    def most(self) -> int:
+        """Tokens of a draft at most."""
+        ...
+
+    @property
+    def place(self) -> int:
+        """Tokens of the text behind which it can draft; 0 where no state is known."""
+        ...
+
+    def read(self) -> None:
+        """Take in the states that wait."""
+        ...
+
+    def draft(self, last: int, count: int) -> Rows:
+        """Logits of up to so many tokens behind the text, which ends with `last`; valid until the
+        next draft."""
+        ...
+
+
+class BlockHead(FedHead, DepthHead):
+    """A head's cache, kept in step with a session; see `FedHead`."""
+
+    cache: BlockRows
+
+    def __init__(
+        self, cache: BlockRows, layers: Sequence[int], vocabulary: int, source: str
+    ) -> None:
+        super().__init__(cache, layers, vocabulary, source)
+        self._rows: Rows | None = None  # of the draft behind the present text
+        self._last, self._most = 0, 0
+
+    def sync(
+        self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
+    ) -> None:
+        self._rows = None
+        super().sync(context, beyond, whole=whole)
+
+    def catch_up(self, context: Sequence[int]) -> None:
+        self.cache.read()
+
+    def forget(self) -> None:
+        self._rows = None
+        super().forget()
+
+    def room(self, context: Sequence[int]) -> int:
+        """A block, where the states of the text are known."""
+        if self.cache.place != len(context):
+            return 0
+        return min(self.cache.most, self.cache.capacity - len(context))
+
+    def open(self, context: Sequence[int], most: int) -> None:
+        """A shorter draft takes a shorter block."""
+        most = min(most, self.room(context))
+        if self._rows is not None and len(self._rows) < most:
+            self._rows = None
+        self._last, self._most = context[-1], most
+
+    def knows(self, depth: int) -> bool:
+        return self._rows is not None and depth < len(self._rows)
+
+    def row(self, depth: int, above: int) -> Row:
+        """Whatever the token above has come to be."""
+        if self._rows is None:
+            self._rows = self._cut(self.cache.draft(self._last, self._most))
+        row: Row = self._rows[depth]
+        return row

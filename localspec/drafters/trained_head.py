@@ -1,0 +1,131 @@
+"""What trained heads have in common as sources: they draft from hidden states of the target."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.drafters.draft_model import Cache, DraftModel
+from localspec.drafters.model import DraftModelSource
+
+
+class FedCache(Cache, Protocol):
+    """The cache of a head that is fed the target's states of the whole text:
+    `localspec.llama.fed_cache.FedCache`.
+
+    Attributes:
+        watch, beside: see there.
+    """
+
+    watch: Any
+    beside: Sequence[Any]
+
+    @property
+    def model(self) -> Any:
+        """The weights, to be closed behind it."""
+        ...
+
+    def close(self) -> None:
+        """Free it."""
+        ...
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Another text: what is known of the target's states in what both begin with stays."""
+        ...
+
+    def feed(self, context: Sequence[int], inputs: Rows) -> None:
+        """Take what the target made of the latest tokens of a text before its last one."""
+        ...
+
+    def known_from(self) -> int:
+        """The first token whose state is known."""
+        ...
+
+
+class TrainedHead(DraftModel, ABC):
+    """A head, kept in step with a session.
+
+    Attributes:
+        source: the name of what it serves.
+        layers: of the target, whose hidden states it reads, in its order.
+    """
+
+    # What it says rests on states that only the target's passes bring.
+    reads_along = False
+    source: str
+    layers: tuple[int, ...]
+
+    @abstractmethod
+    def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """Hidden rows of the latest tokens, see
+        `localspec.decoding.interfaces.Source.committed`."""
+
+
+class FedHead(TrainedHead):
+    """One whose cache is fed the states of all the text.
+
+    Args:
+        cache: of the head.
+        layers: of the target, whose inputs it reads.
+        vocabulary: tokens of the target.
+        source: the name of what it serves.
+    """
+
+    cache: FedCache
+
+    def __init__(
+        self, cache: FedCache, layers: Sequence[int], vocabulary: int, source: str
+    ) -> None:
+        super().__init__(cache, vocabulary, window=None)
+        self.source = source
+        self.layers = tuple(layers)
+        self._at_prompt = False
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        """Only what it has of another text is dropped: it reads a prompt once the target has."""
+        self._agreed = 0
+        self.cache.begin(prompt)
+        self.sync(prompt)
+        self._at_prompt = True
+
+    def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        """A prompt is read at once."""
+        held = len(self.cache.tokens)
+        rows = [hidden[i] for i in self.layers]
+        self.cache.feed(context, rows[0] if len(rows) == 1 else np.concatenate(rows, axis=1))
+        if len(self.cache.tokens) != held:
+            self._agreed = 0
+        if self._at_prompt and len(context) <= self.cache.capacity:
+            self.catch_up(context)
+        self._at_prompt = False
+
+    @abstractmethod
+    def catch_up(self, context: Sequence[int]) -> None:
+        """Read what of a text can be read, all but its last token at most."""
+
+    def forget(self) -> None:
+        super().forget()
+        self.cache.begin(())
+
+
+class TrainedHeadSource(DraftModelSource):
+    """A head as a `localspec.decoding.auto_sources.ModelSource`.
+
+    Args:
+        head: its cache, shared.
+        greedy: as of `DraftModelSource`.
+    """
+
+    def __init__(self, head: TrainedHead, *, greedy: bool = False) -> None:
+        super().__init__(head, name=head.source, greedy=greedy)
+        self._head = head
+        self.hidden = tuple(sorted(set(head.layers)))
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        super().committed(context, hidden)
+        if hidden:
+            self._head.take(context, hidden)

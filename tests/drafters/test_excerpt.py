@@ -1,0 +1,303 @@
+"""Of a long text a draft model reads the beginning and the end, and drafts as from these alone."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.acceptance import AcceptanceRule, GreedyMatch, SpeculativeSampling
+from localspec.decoding.interfaces import Plan
+from localspec.decoding.random_source import SeededRandom
+from localspec.decoding.sampling import SamplingParams
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.cascade import CascadeSource
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.excerpt import NEEDLE, SINKS, Excerpt, left_out_of
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.ngram import NgramIndex
+from localspec.drafters.parallel import ParallelReader
+from tests.decoding.steps import run
+from tests.support.toys import (
+    AS_IS,
+    GREEDY,
+    BranchingToyCache,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    examples,
+    session_of,
+)
+
+WORDS = 50
+WINDOW = 12
+NEXT = ToyModel(np.full((WORDS, WORDS), 0.01) + np.roll(np.eye(WORDS), 7, axis=1))
+"""Says mostly the word seven further."""
+OTHER = ToyModel(np.full((WORDS, WORDS), 0.02) + np.roll(np.eye(WORDS), 7, axis=1))
+
+
+def words(count: int, seed: int = 0) -> list[int]:
+    return random.Random(seed).choices(range(WORDS), k=count)
+
+
+def model_of(cache: ToyCache) -> DraftModel:
+    return DraftModel(cache, WORDS, window=WINDOW)
+
+
+def is_excerpt(held: Sequence[int], text: Sequence[int]) -> bool:
+    """Whether it is the first words of a text, and a piece of it."""
+    behind = list(held[SINKS:])
+    pieces = (text[i : i + len(behind)] for i in range(SINKS, len(text) - len(behind) + 1))
+    return list(held[:SINKS]) == list(text[:SINKS]) and any(behind == list(p) for p in pieces)
+
+
+# The excerpt.
+
+
+@given(st.integers(0, 9), st.integers(1, 12), st.integers(-25, 25), st.integers(-25, 25))
+@examples(300)
+def test_excerpt_is_the_list_without_what_is_left_out(
+    left_out: int, behind: int, start: int, stop: int
+) -> None:
+    text = [*range(SINKS + left_out + behind)]
+    whole = [*text[:SINKS], *text[SINKS + left_out :]]
+    excerpt = Excerpt(text, left_out)
+    assert list(excerpt) == whole
+    assert len(excerpt) == len(whole)
+    assert list(excerpt[start:stop]) == whole[start:stop]
+    assert list(excerpt[start:]) == whole[start:]
+    assert list(excerpt[:stop]) == whole[:stop]
+    if -len(whole) <= start < len(whole):
+        assert excerpt[start] == whole[start]
+    else:
+        with pytest.raises(IndexError):
+            excerpt[start]
+
+
+@pytest.mark.parametrize("left_out", [0, 1, 30, 255])
+def test_what_was_left_out_is_found_again(left_out: int) -> None:
+    text = words(300)
+    held = [*Excerpt(text, left_out)]
+    assert left_out_of(text, held) == left_out
+    assert left_out_of(tuple(text), held[: SINKS + NEEDLE]) == left_out
+    assert left_out_of(text, held[:SINKS]) == 0
+    assert left_out_of([*text[1:], 0], held) == 0, "another text"
+    assert left_out_of(words(300, 1), held) == 0
+
+
+# What is read.
+
+
+def test_of_a_long_prompt_the_beginning_and_the_end_are_read() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(200)
+    model = model_of(cache)
+    model.begin(text)
+    assert cache.tokens == [*text[:SINKS], *text[-WINDOW:-1]]
+    assert model.unread(session_of(text, size=WORDS)) == 1
+    assert model.length(text) == SINKS + WINDOW
+
+
+@pytest.mark.parametrize("count", [1, SINKS, SINKS + WINDOW - 1, SINKS + WINDOW])
+def test_of_a_short_one_everything_is(count: int) -> None:
+    cache, text = ToyCache(NEXT), words(count)
+    model_of(cache).begin(text)
+    assert cache.tokens == text[:-1]
+
+
+def test_without_a_window_everything_is() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(200)
+    DraftModel(cache, WORDS, window=None).begin(text)
+    assert cache.tokens == text[:-1]
+
+
+@pytest.mark.parametrize("branching", [False, True])
+def test_text_that_came_without_it_is_read_from_its_end(branching: bool) -> None:
+    """As a copy of hundreds of tokens, which the n-gram drafted."""
+    cache = (BranchingToyCache if branching else ToyCache)(NEXT, capacity=300)
+    model, text = model_of(cache), words(20)
+    model.begin(text)
+    text += words(150, 1)
+    cache.decoded.clear()
+    model.sync(text)
+    session = session_of(text, size=WORDS)
+    assert model.unread(session) == WINDOW
+    assert model.length(text) == SINKS + WINDOW
+    pending = model.to_read(text)[len(cache.tokens) :]
+    if branching:
+        assert model.grow([1, 2], [ROOT, 0], pending)[0].tolist() == NEXT.logits([text])[0].tolist()
+    else:
+        model.read(pending)
+    assert cache.tokens == [*text[:SINKS], *text[-WINDOW:]]
+    text.append(3)
+    model.sync(text)
+    assert model.unread(session_of(text, size=WORDS)) == 1, "and goes on from there"
+    assert model.to_read(text)[len(cache.tokens) :] == [3]
+
+
+def test_few_words_more_are_read_behind_what_is_held() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(100)
+    model = model_of(cache)
+    model.begin(text)
+    held = len(cache.tokens)
+    text += words(WINDOW - 1, 1)
+    model.sync(text)
+    assert len(model.to_read(text)) - len(cache.tokens) == WINDOW
+    assert len(cache.tokens) == held
+
+
+def test_it_begins_anew_when_it_holds_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(DraftModel, "LONGEST", 40)
+    cache, text = ToyCache(NEXT, capacity=300), words(20)
+    model, most = model_of(cache), 0
+    model.begin(text)
+    for word in words(200, 1):
+        text.append(word)
+        model.sync(text)
+        session = session_of(text, size=WORDS)
+        unread, length = model.unread(session), model.length(text)
+        pending = model.to_read(text)[len(cache.tokens) :]
+        assert len(pending) == unread
+        model.read(pending)
+        assert len(cache.tokens) == length
+        assert is_excerpt(cache.tokens, text)
+        assert cache.tokens[-WINDOW:] == text[-WINDOW:]
+        most = max(most, len(cache.tokens))
+    assert most == 40
+
+
+def test_other_texts_are_read_as_if_nothing_were_held() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(100)
+    model = model_of(cache)
+    model.begin(text)
+    for other in (words(100, 1), text[:50], [*text[:30], *words(9, 2)], text[: SINKS + 1], [7]):
+        model.begin(other)
+        assert is_excerpt(cache.tokens, other) or cache.tokens == other[:-1]
+        assert cache.tokens[-WINDOW + 1 :] == other[:-1][-WINDOW + 1 :]
+
+
+def test_next_turn_goes_on_from_the_excerpt() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(100)
+    model_of(cache).begin(text)
+    cache.decoded.clear()
+    text += words(8, 1)
+    model_of(cache).begin(text)  # another object, as after a session was read from disk
+    assert len(cache.decoded) == 8
+    assert is_excerpt(cache.tokens, text)
+
+
+def test_forgotten_text_is_read_anew() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(100)
+    model = model_of(cache)
+    model.begin(text)
+    model.forget()
+    assert not cache.tokens
+    assert model.unread(session_of(text, size=WORDS)) == SINKS + WINDOW
+    assert model.to_read(text)[:] == [*text[:SINKS], *text[-WINDOW:]]
+
+
+def test_it_drafts_on_where_the_text_is_longer_than_its_context() -> None:
+    cache, text = ToyCache(NEXT, capacity=40), words(100)
+    model = model_of(cache)
+    model.begin(text)
+    assert len(cache.tokens) == SINKS + WINDOW - 1
+    assert model.room(text) == 40 - SINKS - WINDOW
+
+
+# What is drafted.
+
+
+def chain(cache: ToyCache) -> DraftModelSource:
+    return DraftModelSource(model_of(cache))
+
+
+def cascade(cache: ToyCache) -> CascadeSource:
+    return CascadeSource(model_of(cache), NgramIndex(), primes=2, shortest=1)
+
+
+@pytest.mark.parametrize("make", [chain, cascade])
+@pytest.mark.parametrize(
+    ("params", "rule"), [(GREEDY, GreedyMatch()), (AS_IS, SpeculativeSampling())]
+)
+@pytest.mark.parametrize("recurrent", [False, True])
+@pytest.mark.parametrize("drafts", [NEXT, OTHER])
+def test_drafts_are_those_of_the_excerpt(
+    make: Callable[[ToyCache], DraftModelSource | CascadeSource],
+    params: SamplingParams,
+    rule: AcceptanceRule,
+    drafts: ToyModel,
+    recurrent: bool,
+) -> None:
+    """All that is decoded is a piece of the text, or a draft behind one."""
+    for seed in range(5):
+        cache = ToyCache(drafts, capacity=300, recurrent=recurrent)
+        session = session_of(
+            words(90, seed), params=params, random=SeededRandom(seed), size=WORDS, count=40
+        )
+        source = make(cache)
+        source.begin(session.context)
+        run(session, ToyTarget(NEXT, capacity=300), source, Plan("model", depth=3), rule)
+        text = session.context
+        assert len(text) == 130
+        assert is_excerpt(cache.tokens, text)
+        for decoded in cache.decoded:
+            if len(decoded) <= SINKS:
+                assert list(decoded) == text[: len(decoded)]
+                continue
+            assert any(is_excerpt(decoded[:n], text) for n in range(len(decoded), SINKS, -1))
+        if not recurrent:  # it reads again what it lost
+            assert sum(is_excerpt(one, text) for one in set(cache.decoded)) <= SINKS + WINDOW + 40
+
+
+def test_review_looks_at_the_latest_tokens() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(90)
+    for _ in range(8):
+        text.append((text[-1] + 7) % WORDS)
+    source = chain(cache)
+    source.begin(text[:60])
+    held = [*cache.tokens]
+    found = source.review(session_of(text, params=GREEDY, size=WORDS), 8)
+    assert [right for _, right in found] == [True] * 8
+    assert cache.tokens == held
+    session = session_of([*text[:60], 1, 2, 3], params=GREEDY, size=WORDS)
+    assert len(source.review(session, 8)) == 3, "no more than were not read before"
+
+
+def test_reader_reads_on_behind_the_excerpt() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(90)
+    model = model_of(cache)
+    model.begin(text)
+    reader = ParallelReader(model)
+    try:
+        reader.start(text, [4, 5])
+        reader.stop()
+    finally:
+        reader.close()
+    ahead = reader.take([*text, 4, 5])
+    assert ahead is not None
+    assert ahead.rows[0].tolist() == NEXT.logits([[*text, 4, 5]])[0].tolist()
+    assert cache.tokens[: SINKS + WINDOW + 2] == [*text[:SINKS], *text[-WINDOW:], 4, 5]
+
+
+def test_tree_of_which_a_branch_was_committed_is_not_read_again() -> None:
+    cache, text = BranchingToyCache(NEXT, capacity=300), words(90)
+    model = model_of(cache)
+    model.begin(text)
+    model.grow([4, 5], [ROOT, 0], model.to_read(text)[len(cache.tokens) :])
+    model.grow([6], [ROOT])
+    text += [4, 5, 9]
+    model.sync(text)
+    assert cache.tokens == [*text[:SINKS], *text[90 - WINDOW : -1]]
+    assert model.to_read(text)[len(cache.tokens) :] == [9]
+
+
+def test_tree_is_proposed_behind_the_excerpt() -> None:
+    cache, text = ToyCache(NEXT, capacity=300), words(90)
+    source, tree = chain(cache), TokenTree()
+    source.begin(text)
+    source.propose(session_of(text, params=GREEDY, size=WORDS), Plan("model", depth=3), tree)
+    assert tree.tokens == [(text[-1] + 7 * n) % WORDS for n in (1, 2, 3)]
+    assert len(cache.decoded) == SINKS + WINDOW + 2

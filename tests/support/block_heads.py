@@ -1,0 +1,223 @@
+"""DFlash and DSpark heads that nobody trained: files whose weights do something known.
+
+With `follows` a DFlash head knows for each token which one comes next. Every layer has a mask look
+at the place right before its own, and add the follower of what stands there: so the first mask says
+the follower of the text's last token after one layer, the second one that of the first after two.
+A DSpark head's layers say nothing, and its Markov chain has the followers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gguf import GGUFWriter
+
+from localspec import paths
+from tests.support.heads import LAYERS, copy_vocabulary, weights
+
+_Matrix = npt.NDArray[np.float32]
+
+MASK = 259
+"""The token that masks; any does that no text has."""
+SHARP = 8.0
+"""Of queries and keys."""
+LONG = 30.0
+"""Of embeddings: what a layer adds is of the same length, so that little of what it adds to the
+text's last token, which looks at nothing in particular, is seen."""
+FIRM = 3.0
+"""How firmly a layer adds followers."""
+SURE = 30.0
+"""Logit of a follower in the Markov chain."""
+_FLAG, _ALL = 0, 1  # features of masks, and of all tokens
+
+
+def block(
+    path: Path,
+    target: Path | None = None,
+    *,
+    markov: bool = False,
+    anchored: bool | None = None,
+    layers: Sequence[int] = LAYERS,
+    depth: int = 3,
+    follows: Mapping[int, int] | None = None,
+    own: bool = False,
+    d2t: Sequence[int] | None = None,
+    seed: int | None = None,
+    size: int | None = 5,
+    mask: int | None = MASK,
+    confidence: bool = False,
+    sections: bool = False,
+    causal: bool | None = None,
+    without: str = "",
+    **changed: Any,
+) -> Path:
+    """Write a head.
+
+    Args:
+        target: whose vocabulary and output it has; None is the embedded one.
+        markov: whether it is a DSpark head.
+        anchored: `sample_from_anchor`; None leaves it out.
+        layers: `target_layers`.
+        depth: layers of its own.
+        follows: what comes after which token.
+        own: whether it has embeddings and output of its own; of a DFlash head that knows what
+            follows, it does.
+        d2t: the tokens that its output is cut to.
+        seed: of random weights everywhere, in place of those that do something known.
+        size: `block_size`, None leaves it out.
+        mask: its token, None for none.
+        confidence: whether a DSpark head has the weights that say how sure it is.
+        sections: rotations as for a target with positions in several dimensions.
+        causal: `attention.causal`; None leaves it out.
+        without: a tensor that is left out.
+        changed: keys of the architecture with other values.
+
+    Returns:
+        `path`.
+    """
+    target = target or paths.embedded(paths.EMBEDDED_TARGET)
+    known = weights(target)
+    embeddings = known["token_embd.weight"]
+    tokens, n = embeddings.shape
+    dim = min(64, n // 2)
+    heads = n // dim
+    writer = GGUFWriter(str(path), "dflash")
+    keys: dict[str, Any] = {
+        "context_length": 2048,
+        "embedding_length": n,
+        "block_count": depth,
+        "feed_forward_length": 64,
+        "attention.head_count": heads,
+        "attention.head_count_kv": heads,
+        "rope.dimension_count": dim,
+        "vocab_size": tokens,
+        "block_size": size,
+    } | changed
+    for key, value in keys.items():
+        if value is not None:
+            writer.add_uint32(f"dflash.{key}", value)
+    for key, flag in (("sample_from_anchor", anchored), ("attention.causal", causal)):
+        if flag is not None:
+            writer.add_bool(f"dflash.{key}", flag)
+    writer.add_float32("dflash.attention.layer_norm_rms_epsilon", 1e-5)
+    writer.add_float32("dflash.rope.freq_base", 10000.0)
+    writer.add_array("dflash.target_layers", list(layers))
+    if sections:
+        writer.add_array("dflash.rope.dimension_sections", [dim // 2, 0, 0, 0])
+    copy_vocabulary(writer, target)
+    if mask is not None:
+        writer.add_uint32("tokenizer.ggml.mask_token_id", mask)
+
+    random = None if seed is None else np.random.default_rng(seed)
+
+    def matrix(rows: int, columns: int) -> _Matrix:
+        if random is None:
+            return np.zeros((rows, columns), np.float32)
+        found = random.standard_normal((rows, columns), np.float32)
+        found /= np.sqrt(columns)
+        return found
+
+    ones, norm = np.ones(n, np.float32), known["output_norm.weight"].copy()
+    found: dict[str, npt.NDArray[Any]] = {
+        "fc.weight": matrix(n, len(layers) * n),
+        "enc.output_norm.weight": ones,
+    }
+    knows = follows is not None and not markov
+    if knows:
+        assert follows is not None
+        found["token_embd.weight"] = _flagged(embeddings, MASK if mask is None else mask)
+        norm[[_FLAG, _ALL]] = 0.0
+    elif own:
+        found["token_embd.weight"] = embeddings
+    for layer in range(depth):
+        q, k, v, out = (matrix(n, n) for _ in range(4))
+        sharp = 1.0
+        if knows:
+            assert follows is not None
+            q, k = _neighbours(n, dim)
+            v, sharp = _followers(found["token_embd.weight"], follows), SHARP
+            np.fill_diagonal(out, FIRM)
+        found |= {
+            f"blk.{layer}.attn_norm.weight": ones,
+            f"blk.{layer}.ffn_norm.weight": ones,
+            f"blk.{layer}.attn_q.weight": q,
+            f"blk.{layer}.attn_k.weight": k,
+            f"blk.{layer}.attn_v.weight": v,
+            f"blk.{layer}.attn_output.weight": out,
+            f"blk.{layer}.attn_q_norm.weight": np.full(dim, sharp, np.float32),
+            f"blk.{layer}.attn_k_norm.weight": np.full(dim, sharp, np.float32),
+            f"blk.{layer}.ffn_gate.weight": matrix(64, n),
+            f"blk.{layer}.ffn_up.weight": matrix(64, n),
+            f"blk.{layer}.ffn_down.weight": matrix(n, 64),
+        }
+    said = range(tokens) if d2t is None else [i % tokens for i in d2t]
+    if knows or own or d2t is not None:
+        found["output.weight"] = np.ascontiguousarray(embeddings[said])
+    if d2t is not None:
+        found["d2t"] = np.array(d2t, np.int64)
+    if markov:
+        first = 0.1 * embeddings if random is not None else _directions(embeddings)
+        second = embeddings[said] if random is not None else np.zeros((len(said), n), np.float32)
+        if follows is not None:
+            second = (SURE * first[said] @ _followers(first, follows)).astype(np.float32)
+            norm[:] = 0.0
+        found["markov_w1.weight"] = first.astype(np.float32)
+        found["markov_w2.weight"] = np.ascontiguousarray(second, np.float32)
+        if confidence:
+            found["conf_proj.weight"] = matrix(1, 2 * n)
+            found["conf_proj.bias"] = np.zeros(1, np.float32)
+    found["output_norm.weight"] = norm
+    for name, tensor in found.items():
+        if name != without:
+            writer.add_tensor(name, np.ascontiguousarray(tensor))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _directions(embeddings: _Matrix) -> _Matrix:
+    lengths = np.linalg.norm(embeddings, axis=1, keepdims=True)
+    found: _Matrix = embeddings / np.maximum(lengths, 1e-6)
+    return found
+
+
+def _flagged(embeddings: _Matrix, mask: int) -> _Matrix:
+    """Directions of all tokens but the mask, and features that tell the two apart."""
+    found = embeddings.copy()
+    found[:, [_FLAG, _ALL]] = 0.0
+    found = _directions(found)
+    found[mask] = 0.0
+    found[:, _ALL] = 0.5
+    found[mask, _FLAG] = 0.5
+    found *= LONG
+    return found
+
+
+def _followers(embeddings: _Matrix, follows: Mapping[int, int]) -> _Matrix:
+    """A matrix [n, n] from each token's direction to that of what follows it; from flags to 0."""
+    n = embeddings.shape[1]
+    if np.ptp(embeddings[:, _ALL]):  # without flags
+        before, behind = embeddings[list(follows)], embeddings[list(follows.values())]
+    else:
+        flags = np.eye(n, dtype=np.float32)[[_FLAG, _ALL]]
+        before = np.concatenate([embeddings[list(follows)], flags])
+        behind = np.concatenate([embeddings[list(follows.values())], 0 * flags])
+        behind[:, [_FLAG, _ALL]] = 0.0
+    found = np.linalg.lstsq(before.astype(np.float64), behind.astype(np.float64), rcond=1e-6)[0]
+    return np.ascontiguousarray(found.T, np.float32)
+
+
+def _neighbours(n: int, dim: int) -> tuple[_Matrix, _Matrix]:
+    """Queries of masks and keys of all tokens whose product is largest one place before."""
+    half = dim // 2
+    turn = 10000.0 ** (-np.arange(half) / half)
+    q, k = np.zeros((n // dim, dim, n), np.float32), np.zeros((n // dim, dim, n), np.float32)
+    q[:, :half, _FLAG] = 1.0
+    k[:, :half, _ALL], k[:, half:, _ALL] = np.cos(turn), np.sin(turn)
+    return q.reshape(n, n), k.reshape(n, n)
