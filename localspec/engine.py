@@ -44,8 +44,7 @@ from localspec.stream import Holder
 from localspec.stream_holder import StreamHolder
 
 if TYPE_CHECKING:
-    from localspec.drafters.eagle import Head
-    from localspec.drafters.medusa import Medusa
+    from localspec.drafters.trained_head import TrainedHead
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
     from localspec.llama.model import Model
@@ -62,7 +61,7 @@ class Engine(Answering):
         model: the target.
         draft: the draft model, or the trained head; None without one; `draft_path` is the file that
             was asked for, of which a requantized copy may be in use (see
-            `localspec.llama.requantized_draft`).
+            `localspec.loading.copy_choice`); `notices` says so.
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.
@@ -88,7 +87,7 @@ class Engine(Answering):
         notices: tuple[str, ...] = (),
         owns_models: bool = True,
         prompt_cache: int = 0,
-        head: Head | Medusa | None = None,
+        head: TrainedHead | None = None,
         exact: bool = False,
         projector: Projector | None = None,
     ) -> None:

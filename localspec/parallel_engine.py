@@ -21,8 +21,8 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import asks_model, compose
-from localspec.drafters.eagle import Head
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel, draft_model
+from localspec.drafters.trained_head import FedHead, TrainedHead
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, SessionError
 from localspec.llama import library
@@ -37,7 +37,6 @@ from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
     from localspec.drafters.draft_model import DraftModel
-    from localspec.drafters.medusa import Medusa
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.options import ModelOptions
     from localspec.llama.seat_cache import SeatCache
@@ -63,7 +62,7 @@ class ParallelEngine(Engine):
     def serve(self, seats: Seats) -> None:
         """Begin to use seats, whose first one this engine was made over."""
         first = seats.all[0]
-        heads = [head.cache for seat in seats.all if isinstance(head := seat.parts.head, Head)]
+        heads = [head.cache for seat in seats.all if isinstance(head := seat.parts.head, FedHead)]
         for cache in heads:
             cache.watch, heads[0].beside = heads[0].watch, heads[1:]
         self._seats = seats
@@ -104,7 +103,7 @@ class ParallelEngine(Engine):
     def _free(self) -> None:
         self._seats.kept.close()
         for seat in self._seats.all:
-            if isinstance(seat.parts.head, Head):
+            if isinstance(seat.parts.head, FedHead):
                 seat.parts.head.cache.close()
         for context in self._seats.shared:
             context.close()
@@ -323,7 +322,7 @@ def seats_over(
     draft: SharedContext | None,
     vocabulary_map: VocabularyMap | None,
     options: ModelOptions,
-    make_head: Callable[[], Head | Medusa] | None = None,
+    make_head: Callable[[], TrainedHead] | None = None,
 ) -> Seats:
     """The seats that a `ParallelEngine` serves; `vocabulary_map` where the draft model's tokens are
     not the target's, `make_head` where there is a trained head."""

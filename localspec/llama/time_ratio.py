@@ -5,12 +5,15 @@ from __future__ import annotations
 import statistics
 from contextlib import ExitStack, closing
 from pathlib import Path
+from time import perf_counter
 
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 
-ROUNDS = 15
+ROUNDS, LEAST = 15, 5
+SECONDS = 4.0
+"""Large models, and a busy machine, get fewer rounds, but LEAST of them."""
 
 
 def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
@@ -22,8 +25,11 @@ def time_ratio(model: Model, path: Path, options: ModelOptions) -> float:
     options = ModelOptions(threads=options.threads, gpu_layers=options.gpu_layers, context=64)
     with Model(path, options) as draft, ExitStack() as opened:
         contexts = [opened.enter_context(closing(Context(one, options))) for one in (model, draft)]
-        ratios = []
+        ratios: list[float] = []
+        deadline = perf_counter() + SECONDS
         for turn in range(ROUNDS + 2):
+            if len(ratios) >= LEAST and perf_counter() > deadline:
+                break
             seconds = [0.0, 0.0]
             for which in (0, 1) if turn % 2 else (1, 0):
                 context = contexts[which]

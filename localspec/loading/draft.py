@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -104,19 +105,40 @@ def find_draft(
     return NamedDraft(made.path, (made.words,))
 
 
+class OpenDraft(NamedTuple):
+    """A draft model that is open.
+
+    Attributes:
+        cache: its context.
+        vocabulary_map: what translates where its tokens are not the target's.
+        notices: what the user should know about it, sentences.
+    """
+
+    cache: Context | SharedContext
+    vocabulary_map: VocabularyMap | None
+    notices: tuple[str, ...]
+
+
 def open_draft(
     path: Path,
     target: Context | SharedContext,
     options: ModelOptions,
     progress: Callable[[float], None] | None,
-) -> tuple[Context | SharedContext, VocabularyMap | None]:
-    """The draft model's context, and what translates where its tokens are not the target's."""
+    others: Callable[[], float | None],
+) -> OpenDraft:
+    """Open a draft model.
+
+    Args:
+        target: empty, and left empty.
+        options: those of the pair.
+        others: cores that other processes use at present.
+    """
     from localspec.drafters.vocabulary_match import match
     from localspec.llama.token_bytes import token_bytes
 
     require_undamaged(path)
+    model, notice = _draft_model(path, target, options, progress, others)
     options = options.for_draft(target.capacity)
-    model = _draft_model(path, target.model, options, progress)
     try:
         if options.parallel > 1 and model.recurrent:
             raise DraftMismatch(
@@ -130,36 +152,55 @@ def open_draft(
             room = min(model.trained_context, vocabulary_map.room(target.capacity))
             options = replace(options, context=max(room, target.capacity))
         # A text that lost its place in the target's cache may keep that in the draft's for a while.
-        return open_cache(model, options, cells=3), vocabulary_map
+        cache = open_cache(model, options, cells=3)
+        return OpenDraft(cache, vocabulary_map, (notice,) if notice else ())
     except BaseException:
         model.close()
         raise
 
 
 def _draft_model(
-    path: Path, target: Model, options: ModelOptions, progress: Callable[[float], None] | None
-) -> Model:
-    """The draft model, or a requantized copy of it where that is faster."""
+    path: Path,
+    target: Context | SharedContext,
+    options: ModelOptions,
+    progress: Callable[[float], None] | None,
+    others: Callable[[], float | None],
+) -> tuple[Model, str]:
+    """The draft model, or a requantized copy of it where that promises more, and what to tell the
+    user of that."""
     from localspec.llama import requantized_draft
     from localspec.llama.model import Model
+    from localspec.loading import copy_choice
 
-    copy = requantized_draft.known_copy(path, options)
-    require_fitting(options.adapters, path)  # a copy has the same matrices
+    own = options.for_draft(target.capacity)
+    require_fitting(own.adapters, path)  # a copy has the same matrices
+    pair = copy_choice.pair_of(target.model, options)
+    known = requantized_draft.known_verdict(path, pair, own)
+    if known is not None and known.copy is not None:
+        model = _open_copy(known.copy.path, own, progress)
+        if model is not None:
+            return model, copy_choice.words(known)
     with ExitStack() as opened:
-        model = None if copy is None else _open_copy(copy, options, progress)
-        if model is None:
-            model = Model(path, options, progress=progress, adapters=options.adapters)
+        model = Model(path, own, progress=progress, adapters=own.adapters)
         opened.callback(model.close)
-        if options.cross_vocabulary == "off":
-            target.vocabulary.require_shared_with(model.vocabulary)
-        if copy is None:
-            copy = requantized_draft.faster_copy(model, options)
-            faster = None if copy is None else _open_copy(copy, options, None)
-            if faster is not None:
-                model.close()
-                model = faster
+        vocabulary = target.model.vocabulary
+        if own.cross_vocabulary == "off":
+            vocabulary.require_shared_with(model.vocabulary)
+        notice = ""
+        if known is None and vocabulary.difference(model.vocabulary) is None:
+            calm = partial(copy_choice.calm, others)
+            copy = requantized_draft.faster_copy(model, own, calm)
+            requantized = None if copy is None else _open_copy(copy.path, own, None)
+            if copy is not None and requantized is not None:
+                opened.callback(requantized.close)
+                verdict = copy_choice.weigh(target, model, requantized, copy, options, calm)
+                if verdict is not None and verdict.copy is not None:
+                    model, requantized, notice = requantized, model, copy_choice.words(verdict)
+                requantized.close()
+                if verdict is not None:
+                    requantized_draft.keep_verdict(copy.path, pair, verdict)
         opened.pop_all()
-    return model
+    return model, notice
 
 
 def _open_copy(

@@ -12,6 +12,7 @@ from typing import Any
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import write_atomically
+from localspec.gguf.extras import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.hub.local import LocalModel, local_models
@@ -80,6 +81,7 @@ def decide(
         device_free=device_free,
         through_text=_crosses(options),
         remote=bool(options.rpc),
+        extras=Extras.of(options),
     )
     fitting = [_with_measured(c, measured.get(_real(c.model.path))) for c in found if c.usable]
     fitting.sort(key=lambda c: -_speed(c))
@@ -173,6 +175,11 @@ def _signature(
         "accelerated": accelerated,
         "crosses": _crosses(options),
         "remote": bool(options.rpc),
+        "extras": [
+            [str(path), _changed(Path(path))]
+            for path in (*(one.path for one in options.adapters), options.mmproj)
+            if path is not None
+        ],
     }
     return fingerprint(facts)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
+from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
@@ -52,6 +53,7 @@ def candidates(
     device_free: int = 0,
     through_text: bool = True,
     remote: bool = False,
+    extras: Extras = NO_EXTRAS,
 ) -> list[DraftCandidate]:
     """Judge every local model as a draft for the target; the most promising come first.
 
@@ -63,12 +65,21 @@ def candidates(
         device_free: bytes that it has left in memory of its own.
         through_text: whether drafts of another vocabulary may be used.
         remote: whether the target's layers are on other machines, and the drafts here.
+        extras: adapters and a projector that are opened with them.
     """
     own = {_real(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
         _candidate(
-            target, parameters, model, context, accelerated, device_free, through_text, remote
+            target,
+            parameters,
+            model,
+            context,
+            accelerated,
+            device_free,
+            through_text,
+            remote,
+            extras,
         )
         for model in models
         if _real(model.path) not in own and not _is_foreign_demo(target, model)
@@ -103,6 +114,7 @@ def _candidate(
     device_free: int,
     through_text: bool,
     remote: bool,
+    extras: Extras,
 ) -> DraftCandidate:
     if model.problem is not None:
         return DraftCandidate(model, None, None, model.problem.rstrip("."))
@@ -121,6 +133,7 @@ def _candidate(
         through_text=through_text,
         device_free=device_free,
         remote=remote,
+        extras=extras,
     )
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)

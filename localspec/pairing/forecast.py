@@ -27,9 +27,12 @@ PAYS = 1.05
 CPU_CURVE = (1.0, 1.6, 2.0, 1.9, 2.6, 3.0, 3.3, 3.4, 3.9)
 """T(n) ÷ T(1), n = 1 … 9, between those of Q4_0 and Q8_0 on CPUs."""
 GPU_CURVE = (1.0, 1.05, 1.08, 1.1, 1.15, 1.2, 1.22, 1.25, 1.4)
-REQUANTIZED = 0.6
-"""Of a draft's bytes, where a copy of it will be used; see `llama.requantized_draft`."""
 HEAVY = frozenset({"F32", "F16", "BF16", "Q8_0"})
+"""Types of eight bits or more."""
+COPY_COST, COPY_LOSS = 0.6, 0.1
+"""Of a requantized copy of a draft of such a type: its cost in those of the original, and how much
+less often it is right: guesses. Whether it is used is measured when the pair is opened, see
+`localspec.loading.copy_choice`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +66,8 @@ def forecast(
     accelerated: bool,
     remote: bool = False,
 ) -> Forecast:
-    """Of a pair that was judged usable.
+    """Of a pair that was judged usable; with a requantized copy of the draft where that promises
+    more.
 
     Args:
         accelerated: whether the models run on a GPU.
@@ -72,7 +76,12 @@ def forecast(
     """
     cost = relative_cost(target, draft, accelerated=accelerated)
     acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
-    return best(cost, acceptance, GPU_CURVE if accelerated or remote else CPU_CURVE)
+    curve = GPU_CURVE if accelerated or remote else CPU_CURVE
+    found = best(cost, acceptance, curve)
+    if accelerated or quantization(draft) not in HEAVY:
+        return found
+    copy = best(COPY_COST * cost, max(0.0, acceptance - COPY_LOSS), curve)
+    return copy if copy.speed_up > found.speed_up else found
 
 
 def best(
@@ -104,8 +113,6 @@ def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> fl
     mine, other = active_bytes(target), active_bytes(draft)
     if not mine:
         return math.inf
-    if not accelerated and quantization(draft) in HEAVY:
-        other = int(other * REQUANTIZED)
     cost = 1.1 * other / mine + 0.01
     if accelerated:
         # Small passes on a GPU take as long as launching their kernels, layer by layer.

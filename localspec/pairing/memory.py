@@ -16,7 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from localspec.gguf.dimensions import Dimensions, Use, default_context, n_layers, rewritten_here
+from localspec.gguf.extras import Extras
 from localspec.gguf.file import GGUFFile, TensorInfo
+from localspec.gguf.projectors import image_besides, image_compute
 
 __all__ = [
     "MemoryNeed",
@@ -114,36 +116,53 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
             ones, the output first of all; the token embeddings stay.
     """
     model = Dimensions(file, use)
+    projector = _projector(use.extras)
     everything = model.n_layers + 1
     layers = everything if layers < 0 else min(layers, everything)
     first = max(0, model.n_layers - (layers - 1)) if layers else model.n_layers
     host = MemoryNeed(compute=model.besides())
     device = MemoryNeed()
-    for tensor in file.tensors:
+
+    def there(tensor: TensorInfo) -> bool:
         layer = model.layer_of(tensor)
         if layer is None:
-            there = bool(layers) and tensor.name.startswith("output")
-        else:
-            there = first <= layer
-        if there:
+            return bool(layers) and tensor.name.startswith("output")
+        return first <= layer
+
+    for tensor in file.tensors:
+        if there(tensor):
             device += MemoryNeed(tensor.size)
         else:
             host += _kept(tensor, model, use)
+    # An adapter's matrices lie beside those that they change, read and not mapped.
+    for tensor in (one for adapter in use.extras.adapters for one in adapter.tensors):
+        if there(tensor):
+            device += MemoryNeed(tensor.size)
+        else:
+            host += MemoryNeed(tensor.size)
     for layer, size in enumerate(model.kv()):
         if layer >= first:
             device += MemoryNeed(kv=size)
         else:
             host += MemoryNeed(kv=size)
     if not layers:
-        host += MemoryNeed(compute=model.compute())
+        host += MemoryNeed(compute=model.compute()) + projector
     else:
         # Tied embeddings are there twice when the output is on a device.
         weights = model.embedding_bytes if model.tied else 0
-        device += MemoryNeed(weights, compute=model.compute())
+        device += MemoryNeed(weights, compute=model.compute()) + projector
         host += MemoryNeed(compute=use.batch * model.width * 4)
     if use.mmap:  # metadata lie in the mapping as well
         host += MemoryNeed(max(0, file.size - file.weight_bytes))
     return Placement(layers, host, device)
+
+
+def _projector(extras: Extras) -> MemoryNeed:
+    """What shows the model images: its weights, read and not mapped, and what one image takes."""
+    file = extras.projector
+    if file is None:
+        return MemoryNeed()
+    return MemoryNeed(file.weight_bytes, compute=image_compute(file) + image_besides(file))
 
 
 def _kept(tensor: TensorInfo, model: Dimensions, use: Use) -> MemoryNeed:

@@ -18,10 +18,10 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.time_ratio import time_ratio
 from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
-from localspec.pairing.forecast import DEEPEST, Forecast, active_bytes, best, speed_ups
-from localspec.planning.calibration import BUDGETS, calibrate
-from localspec.planning.costs import CostCurve
-from localspec.self_draft import texts
+from localspec.pairing import texts
+from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
+from localspec.pairing.target_curve import measured_curve
+from localspec.planning.calibration import BUDGETS
 from localspec.self_draft.layer_search import Found, search
 
 MINUTE = 60.0
@@ -46,10 +46,7 @@ class Trial:
         self._model, self._file, self._going_on = model, file, going_on
         self._options = replace(options, context=256, parallel=1)
         with closing(Context(model, self._options)) as context:
-            costs = CostCurve()
-            calibrate(context, costs, BUDGETS[0])
-        plain = costs.seconds(1, 0)
-        self.curve = tuple(costs.seconds(n, 0) / plain for n in range(1, DEEPEST + 2))
+            self.curve = measured_curve(context, BUDGETS[0])
         self._opened = ExitStack()
         self._passes = self._opened.enter_context(closing(WithoutLayers(model, self._options)))
         self._searched, self._judged = map(self._read, (texts.SEARCHED, texts.JUDGED))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import os
 import shutil
 import subprocess
@@ -16,16 +17,19 @@ from typing import Any
 
 import pytest
 
-import localspec
-from localspec import Drafting, ModelOptions, SamplingParams
+from localspec import ModelOptions
 from localspec.errors import NativeError
+from localspec.identity import file_identity
 from localspec.llama import library, requantized_draft
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
+from localspec.llama.requantized_draft import Copy, Pair, Verdict
 from localspec.llama.time_ratio import time_ratio
 
 OPTIONS = ModelOptions(threads=1, gpu_layers=0)
+RIGHT = (0.95, 0.93)
+"""How often original and copy are right, for a verdict."""
 
 
 @pytest.fixture(autouse=True)
@@ -46,9 +50,34 @@ def model(draft_path: Path) -> Iterator[Model]:
         yield opened
 
 
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    return pair_with(tmp_path / "target.gguf")
+
+
+def pair_with(target: Path) -> Pair:
+    """With a target that is not opened."""
+    target.write_bytes(target.name.encode())
+    return Pair(target, f"key of {target.name}")
+
+
 def takes(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
     """The copy takes so much of the original's time on this machine."""
     monkeypatch.setattr(requantized_draft, "time_ratio", lambda *_: ratio)
+
+
+def used(pair: Pair, copy: Copy) -> None:
+    """A pair was found to gain by it."""
+    requantized_draft.keep_verdict(copy.path, pair, Verdict(copy, RIGHT))
+
+
+def not_used(pair: Pair, copy: Copy) -> None:
+    """A pair was found to lose by it."""
+    requantized_draft.keep_verdict(copy.path, pair, Verdict(None, RIGHT))
+
+
+def known(path: Path, pair: Pair, options: ModelOptions = OPTIONS) -> Verdict | None:
+    return requantized_draft.known_verdict(path, pair, options)
 
 
 def count_quantizations(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
@@ -69,19 +98,22 @@ def files(home: Path) -> list[str]:
 
 @pytest.mark.usefixtures("small_ones_count")
 def test_faster_copy_is_made_once_and_remembered(
-    model: Model, home: Path, monkeypatch: pytest.MonkeyPatch
+    model: Model, pair: Pair, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(monkeypatch, 0.6)
     made = count_quantizations(monkeypatch)
-    assert requantized_draft.known_copy(model.path, OPTIONS) is None
+    assert known(model.path, pair) is None
     copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
-    assert copy.stat().st_size < 0.85 * model.path.stat().st_size
+    assert copy.ratio == 0.6
+    assert copy.path.stat().st_size < 0.85 * model.path.stat().st_size
     assert files(home) == [".gguf", ".json"]
+    assert known(model.path, pair) is None, "what it is worth to the pair is not known yet"
+    used(pair, copy)
+    assert known(model.path, pair) == Verdict(copy, RIGHT)
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
-    assert requantized_draft.known_copy(model.path, OPTIONS) == copy
     assert made == [model.path]
-    with Model(copy, OPTIONS) as small:
+    with Model(copy.path, OPTIONS) as small:
         assert small.vocabulary.size == model.vocabulary.size
         context = Context(small, ModelOptions(context=64, threads=1))
         assert context.extend([1, 2, 3]).shape == (1, model.vocabulary.size)
@@ -91,15 +123,61 @@ def test_faster_copy_is_made_once_and_remembered(
 @pytest.mark.usefixtures("small_ones_count")
 @pytest.mark.parametrize("ratio", [requantized_draft.WORTHWHILE + 0.01, 1.0, 3.0])
 def test_copy_that_is_not_faster_is_dropped_and_not_made_again(
-    model: Model, home: Path, ratio: float, monkeypatch: pytest.MonkeyPatch
+    model: Model, pair: Pair, home: Path, ratio: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(monkeypatch, ratio)
     made = count_quantizations(monkeypatch)
     for _ in range(2):
         assert requantized_draft.faster_copy(model, OPTIONS) is None
-        assert requantized_draft.known_copy(model.path, OPTIONS) is None
+        assert known(model.path, pair) == Verdict(None), "nothing is left to find out"
     assert len(made) == 1
     assert files(home) == [".json"]
+
+
+@pytest.mark.usefixtures("small_ones_count")
+def test_each_pair_has_its_own_verdict_and_the_last_one_takes_the_copy_along(
+    model: Model, pair: Pair, tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    takes(monkeypatch, 0.6)
+    made = count_quantizations(monkeypatch)
+    other = pair_with(tmp_path / "other.gguf")
+    copy = requantized_draft.faster_copy(model, OPTIONS)
+    assert copy is not None
+    used(pair, copy)
+    not_used(other, copy)
+    assert known(model.path, pair) == Verdict(copy, RIGHT)
+    assert known(model.path, other) == Verdict(None, RIGHT)
+    assert files(home) == [".gguf", ".json"], "one pair uses it"
+    not_used(pair, copy)
+    assert files(home) == [".json"]
+    assert known(model.path, pair) == known(model.path, other) == Verdict(None, RIGHT)
+    # A third pair has it made again; how fast it is was measured.
+    takes(monkeypatch, 3.0)
+    assert requantized_draft.faster_copy(model, OPTIONS) == copy
+    assert len(made) == 2
+
+
+@pytest.mark.usefixtures("small_ones_count")
+@pytest.mark.parametrize("gone", [True, False])
+def test_target_that_is_gone_or_another_file_uses_no_copy(
+    gone: bool,
+    model: Model,
+    pair: Pair,
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes(monkeypatch, 0.6)
+    copy = requantized_draft.faster_copy(model, OPTIONS)
+    assert copy is not None
+    used(pair, copy)
+    if gone:
+        pair.target.unlink()
+    else:
+        pair.target.write_bytes(b"another one of this name")
+    not_used(pair_with(tmp_path / "other.gguf"), copy)
+    assert files(home) == [".json"]
+    assert known(model.path, pair) is None
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -144,34 +222,54 @@ def test_huge_model_is_left_alone(
 
 
 @pytest.mark.usefixtures("small_ones_count")
-def test_model_of_few_bits_is_left_alone(draft_path: Path, tmp_path: Path, home: Path) -> None:
-    small = tmp_path / "small.gguf"
-    quantize(draft_path, small, "Q4_0", 1, again=True)
-    with Model(small, OPTIONS) as model:
-        assert requantized_draft.faster_copy(model, OPTIONS) is None
-    assert files(home) == []
+@pytest.mark.parametrize(
+    ("quant", "considered"),
+    [("Q4_1", True), ("Q4_K_M", True), ("Q5_0", True), ("Q4_0", False), ("IQ4_NL", False)],
+)
+def test_which_types_a_copy_may_be_faster_than(
+    quant: str,
+    considered: bool,
+    draft_path: Path,
+    tmp_path: Path,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    takes(monkeypatch, 0.5)
+    path = tmp_path / "draft.gguf"
+    quantize(draft_path, path, quant, 1, again=True)
+    with Model(path, OPTIONS) as model:
+        assert (requantized_draft.faster_copy(model, OPTIONS) is not None) is considered
+    assert files(home) == ([".gguf", ".json"] if considered else [])
 
 
 @pytest.mark.usefixtures("small_ones_count")
-def test_it_can_be_turned_off(model: Model, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_can_be_turned_off(
+    model: Model, pair: Pair, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     takes(monkeypatch, 0.5)
     off = replace(OPTIONS, requantize_draft=False)
     assert requantized_draft.faster_copy(model, off) is None
     assert files(home) == []
-    assert requantized_draft.faster_copy(model, OPTIONS) is not None
-    assert requantized_draft.known_copy(model.path, off) is None
+    copy = requantized_draft.faster_copy(model, OPTIONS)
+    assert copy is not None
+    used(pair, copy)
+    assert known(model.path, pair) is not None
+    assert known(model.path, pair, off) is None
 
 
 @pytest.mark.usefixtures("small_ones_count")
-@pytest.mark.parametrize(("layers", "used"), [(-1, False), (8, False), (0, True)])
+@pytest.mark.parametrize(("layers", "applies"), [(-1, False), (8, False), (0, True)])
 def test_layers_on_a_gpu_need_no_copy(
-    layers: int, used: bool, model: Model, monkeypatch: pytest.MonkeyPatch
+    layers: int, applies: bool, model: Model, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(monkeypatch, 0.5)
     monkeypatch.setattr(library, "accelerated", lambda: True)
     options = replace(OPTIONS, gpu_layers=layers)
-    assert (requantized_draft.faster_copy(model, options) is not None) is used
-    assert (requantized_draft.known_copy(model.path, options) is not None) is used
+    assert (requantized_draft.faster_copy(model, options) is not None) is applies
+    copy = requantized_draft.faster_copy(model, OPTIONS)
+    assert copy is not None
+    used(pair, copy)
+    assert (known(model.path, pair, options) is not None) is applies
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -210,29 +308,31 @@ def test_failure_leaves_the_model_as_it_is_and_nothing_behind(
 
 @pytest.mark.usefixtures("small_ones_count")
 def test_folder_that_cannot_be_made_leaves_the_model_as_it_is(
-    model: Model, home: Path, caplog: pytest.LogCaptureFixture
+    model: Model, pair: Pair, home: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     (home / "cache").mkdir(parents=True, exist_ok=True)
     (home / "cache" / "drafts").write_text("in the way", encoding="utf-8")
     assert requantized_draft.faster_copy(model, OPTIONS) is None
-    assert requantized_draft.known_copy(model.path, OPTIONS) is None
+    assert known(model.path, pair) is None
     assert "used as it is" in caplog.text
 
 
 @pytest.mark.usefixtures("small_ones_count")
 def test_memory_that_was_lost_or_spoilt_is_made_anew(
-    model: Model, monkeypatch: pytest.MonkeyPatch
+    model: Model, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(monkeypatch, 0.5)
     made = count_quantizations(monkeypatch)
     copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
-    copy.unlink()
-    assert requantized_draft.known_copy(model.path, OPTIONS) is None
-    copy.with_suffix(".json").write_text("{", encoding="utf-8")
-    assert requantized_draft.known_copy(model.path, OPTIONS) is None
-    copy.with_suffix(".json").unlink()
+    used(pair, copy)
+    copy.path.unlink()
+    assert known(model.path, pair) is None
+    copy.path.with_suffix(".json").write_text("{", encoding="utf-8")
+    assert known(model.path, pair) is None
+    copy.path.with_suffix(".json").unlink()
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
+    assert known(model.path, pair) is None
     assert len(made) == 2
 
 
@@ -244,14 +344,14 @@ def test_copy_that_somebody_removed_is_made_again(
     takes(monkeypatch, 0.5)
     copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
-    copy.unlink()
+    copy.path.unlink()
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
-    assert copy.exists()
+    assert copy.path.exists()
 
 
 @pytest.mark.usefixtures("small_ones_count")
 def test_another_file_of_that_name_has_its_own_copy(
-    draft_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    draft_path: Path, pair: Pair, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(monkeypatch, 0.5)
     path = tmp_path / "draft.gguf"
@@ -259,72 +359,19 @@ def test_another_file_of_that_name_has_its_own_copy(
     with Model(path, OPTIONS) as first:
         copy = requantized_draft.faster_copy(first, OPTIONS)
     assert copy is not None
-    verdict = {"faster": True, "ratio": 0.5, "source": str(path.resolve())}
-    assert json.loads(copy.with_suffix(".json").read_text()) == verdict
+    used(pair, copy)
+    stored = json.loads(copy.path.with_suffix(".json").read_text())
+    use = {
+        "target": str(pair.target.resolve()),
+        "file": file_identity(pair.target),
+        "copy": True,
+        "acceptance": list(RIGHT),
+    }
+    assert stored == {"source": str(path.resolve()), "ratio": 0.5, "pairs": {pair.key: use}}
+    assert known(path, pair) is not None
     path.unlink()
     path.write_bytes(draft_path.read_bytes())
-    assert requantized_draft.known_copy(path, OPTIONS) is None
-
-
-@pytest.mark.usefixtures("small_ones_count")
-def test_engine_uses_the_copy_and_answers_as_before(
-    draft_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    takes(monkeypatch, 0.5)
-    options = ModelOptions(context=256, threads=1)
-    drafting = Drafting(drafter="model", depth=3)
-    texts = []
-    for requantized in (False, True, True):
-        with localspec.load(options=replace(options, requantize_draft=requantized)) as engine:
-            assert engine.draft is not None
-            assert (engine.draft.path != draft_path) is requantized
-            assert engine.draft_path == draft_path
-            answer = engine.generate(
-                "Once upon a time",
-                max_tokens=24,
-                sampling=SamplingParams(temperature=0),
-                drafting=drafting,
-            )
-            assert answer.stats.accepted > 0
-            texts.append(answer.text)
-    assert texts[0] == texts[1] == texts[2]
-
-
-def damaged(data: bytes) -> dict[str, bytes]:
-    """What may become of a file in a cache folder."""
-    return {
-        "empty": b"",
-        "cut": data[: len(data) // 2],
-        "another": b"no model at all" * 1000,
-        "scrambled": data[:64] + bytes(byte ^ 0x5A for byte in data[64:4096]) + data[4096:],
-    }
-
-
-@pytest.mark.usefixtures("small_ones_count")
-@pytest.mark.parametrize("how", ["empty", "cut", "another", "scrambled"])
-def test_copy_that_cannot_be_opened_is_removed_and_the_original_used(
-    how: str, draft_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    takes(monkeypatch, 0.5)
-    options = ModelOptions(context=256, threads=1, gpu_layers=0)
-    with localspec.load(options=options) as engine:
-        assert engine.draft is not None
-        copy = engine.draft.path
-    assert copy != draft_path
-    copy.write_bytes(damaged(copy.read_bytes())[how])
-    with caplog.at_level(logging.WARNING, "localspec.llama"):
-        with localspec.load(options=options) as engine:
-            assert engine.draft is not None
-            assert engine.draft.path == draft_path
-            drafting = Drafting(drafter="model", depth=3)
-            answer = engine.generate("Once upon a time", max_tokens=8, drafting=drafting)
-            assert answer.stats.drafted > 0
-        assert "the copy of the draft model is removed, the original is used" in caplog.text
-    assert not copy.exists()
-    assert not copy.with_suffix(".json").exists()
-    with localspec.load(options=options) as engine:
-        assert engine.draft is not None
-        assert engine.draft.path == copy, "and it is made anew"
+    assert known(path, pair) is None
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -341,7 +388,8 @@ def test_copies_of_earlier_versions_go_when_a_new_one_is_made(
 
     def copied(file: Path) -> Path | None:
         with Model(file, OPTIONS) as model:
-            return requantized_draft.faster_copy(model, OPTIONS)
+            copy = requantized_draft.faster_copy(model, OPTIONS)
+            return None if copy is None else copy.path
 
     os.utime(namesake, ns=(1, 1))
     kept, first = copied(namesake), copied(path)
@@ -362,7 +410,7 @@ def test_copies_of_earlier_versions_go_when_a_new_one_is_made(
     names = {file.name for file in folder.iterdir()}
     expected = {kept.name, kept.with_suffix(".json").name}
     assert expected < names
-    assert len(names - expected) == (2 if ratio < 0.88 else 1)
+    assert len(names - expected) == (2 if ratio < requantized_draft.WORTHWHILE else 1)
 
 
 @pytest.mark.usefixtures("small_ones_count")
@@ -382,15 +430,49 @@ def test_what_a_killed_process_left_is_removed(
     assert busy.exists(), "another process is at it"
 
 
+USE = {"target": "t", "file": {}, "copy": True, "acceptance": None}
+NO_PAIRS: list[object] = [
+    5,
+    [],
+    "key",
+    {"key": None},
+    {"key": True},
+    {"key": USE | {"copy": "yes"}},
+    {"key": USE | {"target": 5}},
+    {"key": USE | {"file": []}},
+    {"key": USE | {"acceptance": [0.5]}},
+    {"key": USE | {"acceptance": ["often", "seldom"]}},
+]
+
+
 @pytest.mark.usefixtures("small_ones_count")
-@pytest.mark.parametrize("words", ["5", "[]", "null", '{"faster": null}'])
+@pytest.mark.parametrize(
+    "record",
+    [
+        5,
+        [],
+        None,
+        {"ratio": None},
+        {"ratio": "fast"},
+        {"ratio": math.nan},
+        {"ratio": -1.0},
+        {"ratio": [0.5]},
+        *({"ratio": 0.5, "pairs": pairs} for pairs in NO_PAIRS),
+    ],
+    ids=str,
+)
 def test_record_that_says_nothing(
-    words: str, model: Model, monkeypatch: pytest.MonkeyPatch
+    record: object, model: Model, pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     takes(monkeypatch, 0.5)
+    pair = pair._replace(key="key")
     copy = requantized_draft.faster_copy(model, OPTIONS)
     assert copy is not None
-    copy.with_suffix(".json").write_text(words, encoding="utf-8")
-    (copy.parent / "other.json").write_text(words, encoding="utf-8")
-    assert requantized_draft.known_copy(model.path, OPTIONS) is None
+    used(pair, copy)
+    assert known(model.path, pair) is not None
+    copy.path.with_suffix(".json").write_text(json.dumps(record), encoding="utf-8")
+    (copy.path.parent / "other.json").write_text(json.dumps(record), encoding="utf-8")
+    assert known(model.path, pair) is None
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
+    used(pair, copy)
+    assert known(model.path, pair) == Verdict(copy, RIGHT)

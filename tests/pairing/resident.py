@@ -21,6 +21,9 @@ from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
+from localspec.llama.pictures import Part
+from localspec.loading.places import open_projector
+from tests.support.images import png
 
 
 def main(wanted: list[tuple[str, dict[str, int | str | bool]]]) -> None:
@@ -28,16 +31,22 @@ def main(wanted: list[tuple[str, dict[str, int | str | bool]]]) -> None:
     weight_buffers_work()
     np.zeros(1)
     before = psutil.Process().memory_info().rss
+    shown = []
     with ExitStack() as stack:
         for path, said in wanted:
             options = ModelOptions(threads=2, gpu_layers=0, **said)  # type: ignore[arg-type]
-            model = stack.enter_context(Model(Path(path), options))
+            model = stack.enter_context(Model(Path(path), options, adapters=options.adapters))
             context = Context(model, options)
             stack.callback(context.close)
             # A whole chunk of a prompt, and the largest tree: what is set aside has been used then.
             room = context.capacity - MAX_TREE - 1
             context.extend(_tokens(min(options.batch + 8, room)), 1)
             context.extend(_tokens(MAX_TREE), MAX_TREE)
+            eye = open_projector(model, options)
+            if eye is not None:
+                stack.callback(eye.close)
+                parts = [part for part in eye.parts("key", png(0)) if isinstance(part, Part)]
+                shown += [part.rows() for part in parts]
         print(psutil.Process().memory_info().rss - before)
 
 

@@ -214,10 +214,31 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     assert speed() > speed(template=None)
 
 
+def test_forecast_takes_the_better_of_a_heavy_draft_and_its_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = read_gguf(model(tmp_path / "t.gguf", width=512, layers=8))
+    draft = read_gguf(model(tmp_path / "d.gguf", width=128))
+    report = judge_files(target, draft)
+
+    def found(*, cost: float, acceptance: float, **where: bool) -> tuple[float, float]:
+        monkeypatch.setattr(forecast, "relative_cost", lambda *_, **__: cost)
+        monkeypatch.setattr(forecast, "likely_acceptance", lambda *_: acceptance)
+        one = forecast.forecast(target, draft, report, **{"accelerated": False} | where)
+        return one.cost, one.acceptance
+
+    monkeypatch.setattr(forecast, "quantization", lambda _: "F16")
+    assert found(cost=0.5, acceptance=0.9) == pytest.approx((0.3, 0.8))
+    assert found(cost=0.1, acceptance=0.9) == (0.1, 0.9)
+    assert found(cost=0.5, acceptance=0.9, accelerated=True) == (0.5, 0.9)
+    monkeypatch.setattr(forecast, "quantization", lambda _: "Q4_0")
+    assert found(cost=0.5, acceptance=0.9) == (0.5, 0.9)
+
+
 @pytest.fixture
 def large(here: Path) -> Path:
     """A target that the embedded models can draft for."""
-    return sized_llama(here / "large.gguf", layers=2)
+    return sized_llama(here / "large.gguf", layers=3)
 
 
 def test_load_takes_it_and_says_so(large: Path) -> None:
@@ -237,7 +258,7 @@ def test_a_draft_that_fails_to_open_is_done_without(here: Path, large: Path) -> 
     """Its metadata are fine, but tensors that the architecture needs are missing."""
     vocabulary = read_gguf(large).array("tokenizer.ggml.tokens")
     assert vocabulary is not None
-    name = "llama-1024x2"  # as the target calls itself
+    name = "llama-1024x3"  # as the target calls itself
     model(here / "hollow.gguf", tokens=list(map(str, vocabulary)), controls=range(5), name=name)
     known = measured(large, here / "hollow.gguf", 5.0)
     store(known, ModelOptions(context=256, threads=1))

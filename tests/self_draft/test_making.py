@@ -20,6 +20,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub import removal
 from localspec.hub.local import local_models
 from localspec.llama.model import Model
+from localspec.pairing import target_curve
 from localspec.planning.costs import CostCurve
 from localspec.self_draft import trial
 from localspec.self_draft.making import SelfDraft, self_draft
@@ -64,7 +65,7 @@ def costs(monkeypatch: pytest.MonkeyPatch) -> Costs:
             share = path.stat().st_size / model.path.stat().st_size
             return share if ratio is None else ratio
 
-        monkeypatch.setattr(trial, "calibrate", calibrate)
+        monkeypatch.setattr(target_curve, "calibrate", calibrate)
         monkeypatch.setattr(trial, "time_ratio", time_ratio)
 
     return agree
@@ -93,7 +94,7 @@ def test_layers_that_do_nothing_are_found_and_left_out(
     assert f"'localspec rm {draft.path}' removes it" in draft.words
     assert ggufs_in(home) == [draft.path.name]
     # It is not looked for again.
-    monkeypatch.setattr(trial, "calibrate", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(target_curve, "calibrate", lambda *_: pytest.fail("measured again"))
     assert made(padded) == draft
 
 
@@ -127,7 +128,7 @@ def test_where_nothing_pays_nothing_is_kept(
     assert draft.words.startswith("Nothing made of tale-13m-q8_0.gguf itself would make it faster")
     assert "-d self:Q4_0" in draft.words
     assert ggufs_in(home) == []
-    monkeypatch.setattr(trial, "calibrate", lambda *_: pytest.fail("measured again"))
+    monkeypatch.setattr(target_curve, "calibrate", lambda *_: pytest.fail("measured again"))
     with localspec.load(target_path, draft="self", options=OPTIONS) as engine:
         assert engine.draft is None
         assert draft.words in engine.notices

@@ -1,0 +1,28 @@
+"""What passes of a target cost in plain ones, as far as drafts that are tried on it need it."""
+
+from __future__ import annotations
+
+from localspec.pairing.forecast import DEEPEST
+from localspec.planning.calibration import MeasuredCache, calibrate
+from localspec.planning.costs import CostCurve
+
+
+def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:
+    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, measured within about so many seconds; the cache is left
+    empty.
+
+    Args:
+        passes: with room for 16 tokens or more.
+
+    Raises:
+        NativeError, Cancelled: as `Context.extend`.
+    """
+    costs = CostCurve()
+    calibrate(passes, costs, seconds)
+    return relative_curve(costs)
+
+
+def relative_curve(costs: CostCurve) -> tuple[float, ...]:
+    """The same of costs that are known."""
+    plain = costs.seconds(1, 0)
+    return tuple(costs.seconds(n, 0) / plain for n in range(1, DEEPEST + 2))
