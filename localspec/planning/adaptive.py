@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import islice
 
@@ -26,24 +27,18 @@ from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
 from localspec.planning.planner import LAST
+from localspec.planning.reasons import (
+    ASLEEP,
+    CONFIRMING,
+    HOPELESS,
+    LOSING,
+    NOTHING,
+    UNCOVERED,
+    UNLIKELY,
+    UNMEASURED,
+    reason,
+)
 from localspec.planning.window_shape import best_shape
-
-UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
-NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
-CONFIRMING = Plan(None, reason="passes have changed their pace, and a plain one tells by how much")
-UNCOVERED = Plan(
-    None, reason="drafting has cost more than it saved lately, and waits until that is made up for"
-)
-UNLIKELY = Plan(None, reason="what was looked up is too unlikely to pay for its verification")
-LOSING = Plan(None, reason="the draft model has not paid for itself lately; it is asked again soon")
-LEADING = "the draft model leads"
-COPYING = "the text repeats itself"
-LOOKING_AHEAD = "looking ahead costs little here"
-REVIEWING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
-ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
-HOPELESS = Plan(
-    None, reason="passes are so short here that planning drafts costs more than it brings"
-)
 
 
 class AdaptivePlanner:
@@ -78,6 +73,9 @@ class AdaptivePlanner:
     SURE = 0.9
     """Where the next token that was looked up is this likely, a draft model has little to add."""
     ONWARD_RATE = 0.05
+    FINE = 0.01
+    """By so much (as a logarithm) plain passes may differ from the table until costs are worked out
+    anew."""
     LONGEST_PLANNING = 1e-3
     """Seconds; a step whose planning seems to take longer was interrupted."""
 
@@ -96,10 +94,7 @@ class AdaptivePlanner:
         self._profile = profile
         self._lookup_sources = lookups
         self._lookups: list[LookupState] = []
-        self._models = {
-            source.name: ModelState(source, profile.source(source), profile.row_overhead)
-            for source in models
-        }
+        self._models = {source.name: ModelState(source, profile) for source in models}
         self._told = [(n, m.profile.states) for n, m in self._models.items() if m.reads_states]
         # One source has a window at most.
         window = next((source for source in lookups if isinstance(source, WindowSource)), None)
@@ -111,7 +106,7 @@ class AdaptivePlanner:
         self._drawn = drawn and not greedy
         self._overlap = overlap
         self._costs: VerificationCosts | None = None
-        self._costs_of: tuple[int, int, int] | None = None
+        self._costs_of: tuple[int, int, int, int] | None = None
         self._tokens = self._seconds = 0.0
         self._decisiveness = Decisiveness()
         self._idle = self._asleep = 0
@@ -129,7 +124,8 @@ class AdaptivePlanner:
         room = min(session.room - 1, self._most, self._capacity - held)
         for lookup in self._lookups:
             lookup.predictions = []
-        if not profile.target:
+        target = profile.target
+        if not target:
             return UNMEASURED
         if room < 1:
             return LAST
@@ -139,12 +135,12 @@ class AdaptivePlanner:
             costs = profile.verification_costs(held, room)
         if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
-        account, plain = profile.account, profile.target.plain(held)
-        if profile.target.doubtful or account.exposed(plain):
+        account, plain = profile.account, target.plain(held)
+        if target.doubtful or target.strayed(held) or account.exposed(plain):
             return CONFIRMING
         rate = self._rate(costs)
         # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
-        pace = max(profile.target.pace, plain / profile.target.seconds(1, held))
+        pace = max(target.pace, plain / target.seconds(1, held))
         spare, fund = account.stake(plain) / pace, account.open(plain) / pace
         features = self._decisiveness.features
         for model in self._models.values():
@@ -168,7 +164,7 @@ class AdaptivePlanner:
         return AdaptivePlan(
             AUTO,
             room,
-            reason=_reason(asks, reviews, looked_up),
+            reason=reason(asks, reviews, looked_up),
             overlaps=asks is not None and self._overlap is not None and self._overlap.new_way,
             asks=asks,
             reviews=reviews,
@@ -187,7 +183,8 @@ class AdaptivePlanner:
 
     def observe(self, step: Step) -> None:
         plan, draft = step.plan, step.draft
-        alike, self._plain_before = self._plain_before, not (step.reads_prompt or len(step.tree))
+        nodes, prompt = len(draft.tree.tokens), step.reads_prompt
+        alike, self._plain_before = self._plain_before, not (prompt or nodes)
         self._decisiveness.observe(len(step.tokens), step.undecided)
         for name, states in self._told:
             if isinstance(plan, AdaptivePlan) and name in (plan.asks, plan.reviews):
@@ -195,20 +192,21 @@ class AdaptivePlanner:
             else:
                 states.unasked()
         # The prompt's pass is over many tokens, and its time is no step's.
-        if step.reads_prompt or plan is ASLEEP or plan is HOPELESS:
+        if prompt or plan is ASLEEP or plan is HOPELESS:
             return
         profile, held = self._profile, step.context_length
-        self._settle(step)
-        before = profile.target.plain(held)
-        profile.target.observe(1 + len(step.tree), held, step.target_seconds, alike=alike)
-        told = profile.target.plain_pace
-        if not len(step.tree) and (told is None or not told.open):
-            plain = profile.target.plain(held)
+        target = profile.target
+        before = target.plain(held)
+        self._settle(step, before)
+        target.observe(1 + nodes, held, step.target_seconds, alike=alike)
+        told = target.plain_pace
+        if not nodes and (told is None or not told.open):
+            plain = target.plain(held)
             fell = told is not None and told.fell
             profile.account.prove(before if fell else plain, plain, self.statement)
-        profile.spent(step.seconds - step.target_seconds - step.draft_seconds, len(step.tree))
+        profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
-        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / profile.target.pace
+        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
         if isinstance(plan, AdaptivePlan) and isinstance(draft, PlannedDraft):
             for lesson in draft.lessons:
                 lesson.estimator.learn(lesson.features, bool(lesson.right))
@@ -225,10 +223,9 @@ class AdaptivePlanner:
         for lookup in self._lookups:
             lookup.learn(step.tokens)
 
-    def _settle(self, step: Step) -> None:
-        """Enter the step in the account."""
+    def _settle(self, step: Step, plain: float) -> None:
+        """Enter the step in the account; `plain`: seconds of a plain pass."""
         profile = self._profile
-        plain = profile.target.plain(step.context_length)
         tokens, overhead = len(step.tokens), profile.step_overhead
         drafted = bool(step.tree.tokens) or step.draft_seconds > 0.0
         if drafted:
@@ -336,7 +333,14 @@ class AdaptivePlanner:
 
     def _verification_costs(self, held: int) -> VerificationCosts:
         """What verifying costs at this context length, worked out anew when it has moved."""
-        of = (self._profile.threads, self._profile.target.version, held >> 7)
+        target = self._profile.target
+        told = target.plain(held) / (target.seconds(1, held) * target.pace)
+        of = (
+            self._profile.threads,
+            target.version,
+            held >> 7,
+            round(math.log(told) / self.FINE),
+        )
         if self._costs is None or self._costs_of != of:
             before, self._costs = self._costs, self._profile.verification_costs(held, self._most)
             if before is not None and self._costs_of is not None and self._costs_of[0] != of[0]:
@@ -391,12 +395,3 @@ class AdaptivePlanner:
                     self._models[plan.asks].right(right)
                 if right:
                     parent = number
-
-
-def _reason(asks: str | None, reviews: str | None, looked_up: LookupValue) -> str:
-    """Why something is verified, in words."""
-    if reviews is not None:
-        return REVIEWING
-    if asks is not None:
-        return LEADING
-    return COPYING if looked_up.pays else LOOKING_AHEAD

@@ -11,7 +11,7 @@ from localspec.decoding.session import Session
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.asking import BEFORE, Prospects
 from localspec.planning.draft_value import DraftValue
-from localspec.planning.pair_profile import LOOKUP_KINDS, SourceProfile
+from localspec.planning.pair_profile import LOOKUP_KINDS, PairProfile
 from localspec.planning.plan import AdaptivePlan, PlannedDraft
 
 NONE, POOR, FAIR, GOOD = range(4)
@@ -100,9 +100,11 @@ class ModelState:
     REFRESH = 16
     """Steps for which what drafts are worth is taken to stay the same."""
 
-    def __init__(self, source: ModelSource, profile: SourceProfile, row_overhead: float) -> None:
+    def __init__(self, source: ModelSource, pair: PairProfile) -> None:
         self.source = source
-        self.profile = profile
+        self.profile = pair.source(source)
+        self._pair = pair
+        self._row_overhead = pair.row_overhead  # what many answers at once add is not its own
         self.interval = self._first_interval = self.FIRST_INTERVAL
         self.asked_at = -1
         self._reviewed_at = -self.LONG_HORIZON
@@ -116,7 +118,7 @@ class ModelState:
         self._foreseen: list[float] = []
         self._came: list[float] = []
         self._times: list[float] = []
-        self._row_overhead = row_overhead
+        self._held = 0  # tokens that its passes look back at
 
     def begin(
         self,
@@ -127,6 +129,7 @@ class ModelState:
     ) -> None:
         """Before each step; `value` of a draft there, `rate` in tokens per second."""
         profile, held = self.profile, len(session.context)
+        self._held = self.source.held(session)
         if not profile.costs:
             return
         if self._before is None:
@@ -138,11 +141,11 @@ class ModelState:
                 foreseen * share
                 for foreseen, share in zip(self._foreseen, profile.came_true, strict=True)
             ]
-            share = rate * self._first_pass(self.REVIEWED, held) / self.TRIALS
+            share = rate * self._first_pass(self.REVIEWED, self._held) / self.TRIALS
             self._first_interval = max(self.FIRST_INTERVAL, int(share))
             self.interval = self._first_interval
         if self._prospects is None or self._steps % self.REFRESH == 0:
-            self._prospects = Prospects(value(), rate * self._first_pass(1, held))
+            self._prospects = Prospects(value(), rate * self._first_pass(1, self._held))
         self._steps += 1
         self._features, self._chance = features, self._before.predict(features)
 
@@ -162,8 +165,8 @@ class ModelState:
         if not self.profile.costs:
             return -1.0
         held, unread = len(session.context), self._unread(session)
-        one = self._first_pass(1, held)
-        reading = self._first_pass(unread, held)
+        one = self._first_pass(1, self._held)
+        reading = self._first_pass(unread, self._held)
         # Reading what it missed is paid once, and then earned back time by time.
         missed = reading - one if unread > 1 else 0.0
         times = self.HORIZON
@@ -176,11 +179,11 @@ class ModelState:
 
     def first_pass(self, session: Session) -> float:
         """Seconds until its first token."""
-        return self._first_pass(self._unread(session), len(session.context))
+        return self._first_pass(self._unread(session), self._held)
 
     def missed(self, session: Session) -> float:
         """Seconds of that for reading what it missed."""
-        return self.first_pass(session) - self._first_pass(1, len(session.context))
+        return self.first_pass(session) - self._first_pass(1, self._held)
 
     @property
     def reads_states(self) -> bool:
@@ -201,14 +204,14 @@ class ModelState:
         held = len(session.context)
         if not self.profile.costs or held - self.asked_at < self.interval:
             return False
-        return self._first_pass(self.REVIEWED, held) + self.first_pass(session) <= spare
+        return self._first_pass(self.REVIEWED, self._held) + self.first_pass(session) <= spare
 
     def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
         """It was tried on the last few tokens."""
         assert self._before is not None
         assert self._prospects is not None
         self.asked_at = self._reviewed_at = held
-        value, one = DraftValue(plan), plan.rate * self._first_pass(1, held)
+        value, one = DraftValue(plan), plan.rate * self._first_pass(1, self._held)
         for estimator, features, right in draft.reviewed:
             if right is not None:
                 estimator.learn(features, right)
@@ -239,6 +242,6 @@ class ModelState:
 
     def _first_pass(self, unread: int, held: int) -> float:
         """Seconds until its first token, `unread` tokens behind."""
-        costs = self.profile.costs
-        seconds = min(costs.seconds(unread, held), unread * costs.seconds(1, held))
-        return seconds + self._row_overhead
+        seconds, profile, own = self._pair.pass_seconds, self.profile, self._row_overhead
+        one = seconds(profile, 1, held, own)
+        return min(seconds(profile, unread, held, own), unread * one)

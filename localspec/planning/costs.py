@@ -125,6 +125,18 @@ class CostCurve:
         self._plain_at = 0  # tokens of context of the latest plain pass
         self._unconfirmed = 0  # passes over several tokens since the latest plain one
 
+    def strayed(self, context: int) -> bool:
+        """Whether the latest plain pass was behind a text of so different a length that what it
+        took says too little of plain ones here: what the cache adds is known less well than what
+        the pass itself takes."""
+        apart = abs(context - self._plain_at)
+        if apart < self.APART or self.plain_pace is None:
+            return False
+        if not self.two_lengths:
+            return apart >= 2 * self.APART
+        adds = (self._shown[0] + self._shown[1]) * apart
+        return self.UNSURE_SLOPE * adds > self.TOLERANCE * self.seconds(1, context)
+
     @property
     def doubtful(self) -> bool:
         """Whether only a plain pass can tell how fast the machine is: passes over several tokens
@@ -333,6 +345,9 @@ class VerificationCosts:
     ) -> None:
         n = most + 1
         rows = curve.row(n, context)
+        if rows[1]:
+            # Gains are measured by plain decoding, which plain passes know best.
+            rows[1] = curve.plain(context) / curve.pace
         for i in range(1, n + 1):
             rows[i] += step_overhead + (i - 1) * row_overhead
         sizes = list(range(n + 1))

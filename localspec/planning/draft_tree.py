@@ -52,7 +52,10 @@ class DraftTreeBuilder:
 
     @property
     def native_seconds(self) -> float:
-        return sum(source.native_seconds for source in self._sources)
+        seconds = 0.0  # what is looked up takes none
+        for source in self._models.values():
+            seconds += source.native_seconds
+        return seconds
 
     def begin(self, prompt: Sequence[int]) -> None:
         for source in self._sources:
@@ -81,7 +84,8 @@ class DraftTreeBuilder:
             source.verified(rows)
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        readers = self._readers
         for source in self._sources:
             # What is told nothing was not asked either: there is nothing to drop.
-            if hidden or source.name not in self._readers or self._readers[source.name].told:
+            if not readers or hidden or source.name not in readers or readers[source.name].told:
                 source.committed(context, hidden)

@@ -90,6 +90,7 @@ class GrowingTree:
         self._credit = ""
         self._first: AcceptanceEstimator | None = None
         self._asked_profile: SourceProfile | None = None
+        self._held = 0  # tokens that passes of the asked source look back at
         self._offered: list[int] = []  # candidates of the latest level
         self._tip = ROOT  # end of the branch that the model source thinks likeliest
 
@@ -111,6 +112,7 @@ class GrowingTree:
         """Grow the tree where the text is likeliest to go, for as long as asking the model source
         is worth it."""
         self._asked, self._credit = source, source.credit
+        self._held = source.held(self.session)
         self._asked_profile = profile = self._profile.source(source)
         self._first = profile.estimators[source.kind(self.session)]
         candidates, most = self._candidates, min(self._plan.depth, source.room(self.session))
@@ -162,9 +164,8 @@ class GrowingTree:
         if found is None:
             return []
         lookup = found[0]
-        costs, held = self._asked_profile.costs, len(self.session.context)
         most = min(self._plan.depth - self._candidates.depth(node) - 1, PRIMES)
-        alone, one = costs.seconds(unread, held), costs.seconds(1, held)
+        alone, one = self._pass_seconds(unread), self._pass_seconds(1)
         estimator = self._profile.source(lookup).estimators[AGREES]
         tokens: list[int] = []
         saved = best = 0.0
@@ -175,9 +176,9 @@ class GrowingTree:
             if reach < FAINT:
                 break
             saved += reach * one
-            together = costs.seconds(unread + len(tokens), held)
+            together = self._pass_seconds(unread + len(tokens))
             worth = saved - (together - alone)
-            if worth > best and self._value.affords(together + self._profile.row_overhead, 1):
+            if worth > best and self._value.affords(together, 1):
                 best, count = worth, len(tokens)
         return tokens[:count]
 
@@ -189,7 +190,7 @@ class GrowingTree:
         """Whether a pass over so many tokens costs more than one pass for each: some kernels take
         longer over two tokens than twice over one."""
         assert self._asked_profile is not None
-        costs, held = self._asked_profile.costs, len(self.session.context)
+        costs, held = self._asked_profile.costs, self._held
         return 1 < size <= 4 and size * costs.seconds(1, held) < costs.seconds(size, held)
 
     def worth_drawing(self, node: int, features: tuple[float, ...]) -> bool:
@@ -302,8 +303,8 @@ class GrowingTree:
         seconds = self._passes.get(size)
         if seconds is None:
             assert self._asked_profile is not None
-            seconds = self._asked_profile.costs.seconds(size, len(self.session.context))
-            seconds = self._passes[size] = seconds + self._profile.row_overhead
+            seconds = self._profile.pass_seconds(self._asked_profile, size, self._held)
+            self._passes[size] = seconds
         return seconds
 
     def _pass_cost(self, size: int) -> float:

@@ -230,9 +230,19 @@ class PairProfile:
             self.target,
             context,
             most,
-            step_overhead=self.step_overhead,
-            row_overhead=self.row_overhead,
+            step_overhead=self.step_overhead / self.target.pace,
+            row_overhead=self.row_overhead / self.target.pace,
         )
+
+    def pass_seconds(
+        self, source: SourceProfile, n: int, context: int, own: float | None = None
+    ) -> float:
+        """Of a pass of a source's model, localspec's own work included (`own`, or as of now), at
+        the pace of the target's table, in which everything is reckoned: the two may have been
+        measured at moments when the machine was not equally fast."""
+        costs = source.costs
+        own = self.row_overhead if own is None else own
+        return (costs.seconds(n, context) * costs.pace + own) / self.target.pace
 
     def present_costs(
         self, costs: VerificationCosts, context: int, bid: Callable[[], Bid]

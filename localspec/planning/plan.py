@@ -10,6 +10,7 @@ from typing import NamedTuple
 from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Draft, Plan
+from localspec.decoding.records import record
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.costs import VerificationCosts
 from localspec.planning.window_shape import WindowShape
@@ -89,7 +90,7 @@ class Lesson(NamedTuple):
     right: bool | None
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class PlannedDraft(Draft):
     """A `Draft`, and what the planner learns from it.
 

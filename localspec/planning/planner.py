@@ -39,13 +39,21 @@ class Fixed:
         self._plan = plan
         self._limits = limits
         self._leaves = limits.max_leaves if trees else 1
+        self._roomy = self._shaped(limits.max_draft, limits.max_draft)
 
     def plan(self, session: Session) -> Plan:
-        plan, limits = self._plan, self._limits
-        depth = min(plan.depth, session.room - 1, limits.max_draft)
+        limits, held = self._limits, len(session.context)
+        left, free = session.limit - held - 1, limits.capacity - held
+        if left >= self._roomy.depth and free >= limits.max_draft:
+            return self._roomy
+        return self._shaped(min(left, limits.max_draft), min(limits.max_draft, free))
+
+    def _shaped(self, levels: int, nodes: int) -> Plan:
+        """The plan where there is room for so many levels, and so many tokens."""
+        plan = self._plan
+        depth = min(plan.depth, levels)
         if depth < 1:
             return LAST
-        nodes = min(limits.max_draft, limits.capacity - len(session.context))
         # Every level but the last may end width − 1 branches beside the one that goes on.
         width = min(plan.width, 1 + (self._leaves - 1) // depth, max(1, nodes // depth))
         if (depth, width) != (plan.depth, plan.width):

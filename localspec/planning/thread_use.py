@@ -11,9 +11,9 @@ from localspec.planning.pair_profile import PairProfile
 from localspec.planning.threads import ThreadController
 
 TARGET, DRAFT = "target", "draft"
-TOGETHER, SECONDS = 4, 0.1
+TOGETHER, SECONDS = 8, 0.2
 """The controller hears of so many passes of the target at once, or of those of so many seconds:
-what it thinks takes 80 µs where a pass has just left the caches without it, and 20 where not."""
+what it thinks takes 80 to 180 µs where a pass has just left the caches without it, else 20."""
 STUMBLED = 1.3
 """It hears at once of a pass that took so many times what the latest such pass did."""
 

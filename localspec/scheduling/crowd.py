@@ -219,6 +219,9 @@ class SharedCurve(CostCurve):
     def doubtful(self) -> bool:
         return self._real.doubtful if self.answers == 1 else self._crowd.doubtful(self.answers)
 
+    def strayed(self, context: int) -> bool:
+        return self.answers == 1 and self._real.strayed(context)
+
     def plain(self, context: int) -> float:
         if self.answers == 1:
             return self._real.plain(context)

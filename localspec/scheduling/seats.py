@@ -10,9 +10,8 @@ from functools import partial
 from localspec.decoding.interfaces import Limits, PassRequest, PassResult
 from localspec.decoding.sampling import Rows
 from localspec.drafters.draft_model import DraftModel
-from localspec.drafters.eagle import Head
-from localspec.drafters.medusa import Medusa
 from localspec.drafters.registry import Parts
+from localspec.drafters.trained_head import TrainedHead
 from localspec.errors import Cancelled, EngineBusy
 from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import Part, SharedContext
@@ -73,7 +72,7 @@ class Seat:
         target: SharedContext,
         draft: SharedContext | None,
         make_model: Callable[[SeatCache], DraftModel],
-        head: Head | Medusa | None,
+        head: TrainedHead | None,
     ) -> None:
         self._rounds = rounds
         self.member: Member | None = None
@@ -161,7 +160,7 @@ class Seats:
         *,
         chunk: int,
         piece: int | None = None,
-        make_head: Callable[[], Head | Medusa] | None = None,
+        make_head: Callable[[], TrainedHead] | None = None,
         mixed: bool = True,
     ) -> None:
         self.crowd = Crowd()

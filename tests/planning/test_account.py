@@ -19,11 +19,12 @@ from localspec.decoding.tree import ROOT
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.planning.account import Account
-from localspec.planning.adaptive import UNCOVERED, AdaptivePlanner
+from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import LOOKUP_KINDS, PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, Candidate, PlannedDraft
+from localspec.planning.reasons import UNCOVERED
 from tests.planning.adversaries import WORDS, natural
 from tests.planning.lookups import ListedSource, expects
 from tests.planning.measuring import MODEL, UNIT, profile_of

@@ -17,18 +17,13 @@ from localspec.decoding.session import Session
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.planning.adaptive import (
-    COPYING,
-    HOPELESS,
-    LEADING,
-    REVIEWING,
-    AdaptivePlanner,
-)
+from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.answer_state import ModelState
 from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
+from localspec.planning.reasons import COPYING, HOPELESS, LEADING, REVIEWING
 from tests.decoding.steps import step_of
 from tests.planning.lookups import ListedSource, expects
 from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, profile_of

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.planning.costs import CostCurve
+from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.size_change import SizeChange
 
 TILES = {1: 1.0, 2: 1.8, 3: 2.6, 4: 1.7, 5: 2.5, 6: 3.3, 7: 4.1, 8: 3.1}
@@ -347,3 +347,42 @@ def test_version_says_when_answers_change() -> None:
         curve.observe(4, 0, 2.5)
         assert seen.setdefault(curve.version, curve.seconds(4, 0)) == curve.seconds(4, 0)
     assert len(seen) == 6
+
+
+def test_what_verifying_gains_is_measured_by_what_plain_passes_say() -> None:
+    """The table says too much of them, behind a text of this length, and most passes are over
+    several tokens: the pace settles between the two."""
+    curve, plain = curve_of(TILES), 0.85 * TILES[1]
+    for _ in range(8):
+        curve.observe(1, 0, plain)
+        for _ in range(6):
+            curve.observe(4, 0, TILES[4])
+    costs = VerificationCosts(curve, 0, 7)
+    assert costs.least[1] / costs.least[4] == pytest.approx(plain / TILES[4], rel=0.03)
+
+
+def test_passes_over_several_tokens_say_nothing_of_plain_ones() -> None:
+    curve = curve_of(TILES)
+    for _ in range(5):
+        curve.observe(4, 0, 1.3 * TILES[4])
+    costs = VerificationCosts(curve, 0, 7)
+    assert costs.least[1] * curve.pace == pytest.approx(TILES[1])
+
+
+def test_a_text_of_another_length_asks_for_a_plain_pass() -> None:
+    """Where what the cache adds is much of a pass, or nobody knows."""
+    curve = curve_of(TILES)
+    assert not curve.strayed(10_000), "what was measured a moment ago is as good as a plain pass"
+    curve.observe(1, 100, TILES[1])
+    assert not curve.strayed(100 + 2 * curve.APART - 1)
+    assert curve.strayed(100 + 2 * curve.APART)
+    curve.learn(linear({1: 1.0, 4: 1.7}, 1e-5, 0.0, FAR), FAR)
+    assert not curve.strayed(1000), "what the cache adds is little"
+    curve = curve_of(TILES)
+    curve.learn(linear({1: 1.0, 4: 1.7}, 2.5e-4, 1e-4, FAR), FAR)
+    curve.observe(1, 100, curve.seconds(1, 100))
+    assert not curve.strayed(100 + curve.APART - 1)
+    assert curve.strayed(1000)
+    curve.observe(1, 1000, curve.seconds(1, 1000))
+    assert not curve.strayed(1000)
+    assert curve.strayed(100), "and back"

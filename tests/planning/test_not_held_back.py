@@ -36,15 +36,22 @@ def unlimited() -> Iterator[None]:
 @pytest.mark.parametrize("shape", ["flat", "tiles", "steep"])
 @pytest.mark.parametrize(("model", "greedy"), WAYS)
 def test_drafts_that_are_right(shape: str, model: str | None, greedy: bool) -> None:
-    def speed_up() -> float:
+    def run() -> tuple[float, int, int]:
+        """How many times as fast as plain decoding the drafted steps are, how many these are, and
+        how many there are without."""
         machine, text = Machine(SHAPES[shape]), Text(lambda at: 99)
-        return answers(machine, text, lengths=(600,), model=model, greedy=greedy)[1].speed_up
+        found = answers(machine, text, lengths=(600, 600), model=model, greedy=greedy)[1]
+        drafted = [bool(step.tree.tokens) for step in found.steps]
+        plain, seconds = np.array(found.plain)[drafted], np.array(found.seconds)[drafted]
+        return float(plain.sum() / seconds.sum()), sum(drafted), drafted.count(False)
 
-    held = speed_up()
+    held, drafted, confirming = run()
     with unlimited():
-        free = speed_up()
+        free, _, undrafted = run()
     assert free > 1.15
     assert held >= 0.97 * free
+    # Plain passes that say what plain passes take: some at first, and then one for ten drafts.
+    assert confirming - undrafted <= 4 + drafted / 10
 
 
 def speed(run: Figures) -> float:
@@ -79,12 +86,37 @@ def test_drafts_that_are_partly_right_under_noise(shape: tuple[float, ...], gree
     the text, and catching up cost more from step to step than the account brings: it was not asked
     any more.
     """
-    found = []
     for right, price, sigma in [(0.8, 0.1, 0.25), (0.8, 0.25, 0.1), (0.9, 0.25, 0.25)]:
-        for seed in (1, 2):
+        found = []
+        for seed in range(1, 6):
             held = speed_of(shape, right, price, sigma, greedy=greedy, seed=seed)
             with unlimited():
                 free = speed_of(shape, right, price, sigma, greedy=greedy, seed=seed)
             found.append(held / free)
-    assert min(found) >= 0.8, found
-    assert statistics.median(found) >= 0.9, found
+        # One run of a few hundred tokens is luck by up to a fifth either way.
+        assert statistics.mean(found) >= 0.93, (right, price, sigma, found)
+
+
+class MeasuredInAnotherMoment(Machine):
+    """One that was so many times as slow when passes of the target were measured, and not when
+    those of the draft model were."""
+
+    then = 1.0
+
+    def calibrated(self, sizes: Sequence[int]) -> tuple[Sequence[int], list[float]]:
+        return sizes, [self.then * self.curve(n) for n in sizes]
+
+
+@pytest.mark.parametrize("then", [0.5, 1.8])
+def test_target_and_draft_model_measured_at_different_moments(then: float) -> None:
+    """What a step will take is foreseen all the same. Draft passes once looked cheaper or dearer
+    than they are beside those of the target, for a whole session."""
+    machine = MeasuredInAnotherMoment(Q4_0, one=0.12, price=0.25)
+    machine.then = then
+    text = Text(lambda at: int(at.random.geometric(0.2)) - 1, lambda at: at.random.random() < 0.8)
+    profile, run = answers(machine, text, lengths=(600,))
+    late = [step for step in run.steps[20:] if step.draft_seconds]
+    assert len(late) > 20
+    foreseen = [step.draft.expectation.seconds for step in late if step.draft.expectation]
+    seconds = sum(foreseen) * profile.target.pace
+    assert seconds == pytest.approx(sum(step.seconds for step in late), rel=0.03)

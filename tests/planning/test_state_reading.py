@@ -22,7 +22,7 @@ from tests.support.toys import START, ToyModel, ToyTarget, session_of, started
 TEXT = (0, 1, START)
 MODEL = started([[0.5, 0.4, 0.1], [0.1, 0.5, 0.4], [0.4, 0.1, 0.5]])
 WRONG = started([[0.1, 0.2, 0.7], [0.7, 0.1, 0.2], [0.2, 0.7, 0.1]])
-NAMES = ["eagle", "medusa"]
+NAMES = ["eagle", "medusa", "dflash"]
 
 
 class Asked(ToyTarget):
