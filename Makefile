@@ -21,6 +21,9 @@ demo: $(SMOLLM2)
 story: $(READY)
 	$(BIN)/localspec run --max-tokens 200 "Tell me a story about a fox."
 
+# The tests start hundreds of processes. Where bytecode is not kept, as in many containers, each of
+# them compiles the whole package again, a quarter of what it takes.
+check: export PYTHONDONTWRITEBYTECODE =
 check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

@@ -21,6 +21,7 @@ from localspec.decoding.interfaces import TARGET, Draft, Expectation, Plan, Step
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
+from tests.support.sessions import make_drafts_cheap
 
 FOX = BenchPrompt("fox", "story", "<|user|>Tell me a story about a fox.<|end|><|assistant|>")
 
@@ -113,9 +114,7 @@ def test_each_arm_that_forgets_gets_an_engine_of_its_own(engine: Engine) -> None
 
 def test_what_was_foreseen_of_the_drafted_steps_adds_up(engine: Engine) -> None:
     """On a machine where passes seem to cost what makes drafts pay, so that there are some."""
-    engine.calibrate()
-    costs = engine.profile.target
-    costs.learn({n: 0.02 + 0.0001 * n for n in range(1, 17)}, 0)
+    make_drafts_cheap(engine)
     found = LocalspecArm(engine, "planner", Drafting()).generate(
         FOX, temperature=0.0, seed=1, max_tokens=48, turn=0
     )

@@ -1,0 +1,201 @@
+"""How several commits answer the same prompts: × plain decoding, side by side in one run.
+
+    python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
+        [--prompts questions] [--per-suite 2] [-n 64] [--temp 0] [-c 4096]
+
+Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
+knows nothing at first: a first session, and the first opening of the pair besides. All answer a
+prompt one after the other, who is first rotates, and plain decoding (of the first arm's checkout)
+is one of them. A figure is the geometric mean over the suites of the prompts' means, of tokens per
+second behind the first token. `,--no-copy` keeps an arm from requantizing its draft model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+PLAIN = "plain"
+NO_COPY = "--no-copy"
+
+
+class Said(NamedTuple):
+    """Of one answer.
+
+    Attributes:
+        prompt: seconds until the first token.
+        speed: tokens per second behind that.
+        drafted: of its steps, how many had a draft.
+        foreseen: of these, tokens and seconds expected; in `real`, what came.
+    """
+
+    prompt: float
+    speed: float
+    steps: int
+    drafted: int
+    foreseen: tuple[float, float]
+    real: tuple[float, float]
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("target")
+    options.add_argument("draft")
+    options.add_argument("--arm", action="append", default=[], help="NAME=CHECKOUT[,--no-copy]")
+    options.add_argument("--prompts", default="questions")
+    options.add_argument("--per-suite", type=int, default=2)
+    options.add_argument("-n", "--max-tokens", type=int, default=64)
+    options.add_argument("--temp", type=float, default=0.0)
+    options.add_argument("-c", "--ctx", type=int, default=4096)
+    options.add_argument("--answer", help=argparse.SUPPRESS)
+    said = options.parse_args()
+    if said.answer is not None:
+        answer(said.target, said.draft, json.loads(said.answer))
+        return
+    arms = dict(one.split("=", 1) for one in said.arm)
+    if not arms:
+        options.error("Name at least one checkout: --arm new=.")
+    arms = {PLAIN: next(iter(arms.values())).removesuffix("," + NO_COPY), **arms}
+    compare(said, arms)
+
+
+def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
+    """Ask all arms in turns, and say what came of it after each round of suites."""
+    from localspec.bench.suites import load_suites
+
+    prompts = load_suites([Path(said.prompts)], per_suite=said.per_suite)
+    found: dict[str, list[dict[str, Said]]] = {}
+    with ExitStack() as opened:
+        ask = {name: opened.enter_context(arm(said, name, where)) for name, where in arms.items()}
+        names = list(arms)
+        for number, prompt in enumerate(prompts):
+            text: Any = list(prompt.messages) or prompt.text
+            turn = number % len(names)
+            row = {name: ask[name](text, number + 1) for name in names[turn:] + names[:turn]}
+            found.setdefault(prompt.suite, []).append(row)
+            told = ", ".join(f"{n} {row[n].speed / row[PLAIN].speed:.2f}" for n in names[1:])
+            print(f"{prompt.id}: {row[PLAIN].speed:.1f} tok/s, × {told}", flush=True)
+    for name in names[1:]:
+        report(name, found)
+
+
+def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]]) -> None:
+    import numpy as np
+
+    from localspec.bench.intervals import mean_interval
+
+    logs = {
+        suite: np.array([math.log(row[name].speed / row[PLAIN].speed) for row in rows])
+        for suite, rows in found.items()
+    }
+    print(f"\n{name}")
+    for suite, ratios in logs.items():
+        print(f"  {suite:16} {math.exp(ratios.mean()):.2f}")
+    middle = math.exp(sum(ratios.mean() for ratios in logs.values()) / len(logs))
+    interval = mean_interval(list(logs.values()))
+    sure = "" if interval is None else f" ({interval[0]:.2f}–{interval[1]:.2f})"
+    print(f"  {'all (95 %)':16} {middle:.3f}{sure}")
+    mine = [row[name] for rows in found.values() for row in rows]
+    plain = [row[PLAIN] for rows in found.values() for row in rows]
+    steps, drafted = sum(one.steps for one in mine), sum(one.drafted for one in mine)
+    first = sum(one.prompt for one in mine) / sum(one.prompt for one in plain)
+    print(f"  drafted in {drafted / max(1, steps):.0%} of {steps} steps; prompts × {first:.2f}")
+    tokens, seconds = (sum(part) for part in zip(*(one.foreseen for one in mine), strict=True))
+    came, took = (sum(part) for part in zip(*(one.real for one in mine), strict=True))
+    if tokens and drafted:
+        ratios_of = f"tokens {came / tokens:.3f}, seconds {took / seconds:.3f}"
+        print(f"  of what was foreseen of these came {ratios_of}")
+
+
+@contextmanager
+def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Any]:
+    """A checkout that answers in a process of its own; gives what asks it."""
+    checkout, *flags = where.split(",")
+    settings = {
+        "plain": name == PLAIN,
+        "copy": NO_COPY not in flags,
+        "ctx": said.ctx,
+        "tokens": said.max_tokens,
+        "temp": said.temp,
+    }
+    command = [sys.executable, str(Path(__file__).resolve()), said.target, said.draft]
+    with tempfile.TemporaryDirectory() as home:
+        environment = os.environ | {
+            "LOCALSPEC_HOME": home,
+            "PYTHONPATH": str(Path(checkout).resolve()),
+        }
+        process = subprocess.Popen(
+            [*command, "--answer", json.dumps(settings)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=environment,
+            cwd=home,
+        )
+        assert process.stdin is not None
+        assert process.stdout is not None
+        stdin, stdout = process.stdin, process.stdout
+        opened = json.loads(stdout.readline())
+        print(f"{name}: {opened['file']}, open in {opened['seconds']:.1f} s; {opened['notices']}")
+
+        def ask(text: Any, seed: int) -> Said:
+            stdin.write(json.dumps([text, seed]) + "\n")
+            stdin.flush()
+            return Said(*json.loads(stdout.readline()))
+
+        try:
+            yield ask
+        finally:
+            stdin.close()
+            process.wait()
+
+
+def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
+    """The child: answers what stands in each line of stdin; by whatever localspec it finds."""
+    from time import perf_counter
+
+    import localspec
+
+    began = perf_counter()
+    engine = localspec.load(
+        target, draft=draft, context=settings["ctx"], requantize_draft=settings["copy"]
+    )
+    ready = {
+        "seconds": perf_counter() - began,
+        "file": localspec.__file__,
+        "notices": list(engine.notices),
+    }
+    print(json.dumps(ready), flush=True)
+    drafting = localspec.Drafting(drafter="none") if settings["plain"] else localspec.Drafting()
+    for line in sys.stdin:
+        text, seed = json.loads(line)
+        sampling = localspec.SamplingParams(temperature=settings["temp"], seed=seed)
+        stream = engine.stream(
+            text, max_tokens=settings["tokens"], sampling=sampling, drafting=drafting
+        )
+        steps = [chunk.step for chunk in stream if chunk.step is not None][1:]
+        stats, pace = stream.stats, engine.profile.target.pace
+        drafted = [step for step in steps if step.drafted]
+        plans = [(step.draft.expectation, step) for step in drafted if step.draft.expectation]
+        said = Said(
+            stats.prompt_seconds,
+            stats.tokens_per_second,
+            len(steps),
+            len(drafted),
+            (sum(e.tokens for e, _ in plans), pace * sum(e.seconds for e, _ in plans)),
+            (sum(len(s.tokens) for _, s in plans), sum(s.seconds for _, s in plans)),
+        )
+        print(json.dumps(said), flush=True)
+
+
+if __name__ == "__main__":
+    main()
