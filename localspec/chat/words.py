@@ -14,6 +14,8 @@ NAMES = {
     "eagle": "the trained head",
     "medusa": "the trained heads",
     "mtp": "the MTP layer",
+    "dflash": "the block head",
+    "dspark": "the block head",
     "target": "the model itself",
 }
 """What the sources of tokens are called in a sentence."""

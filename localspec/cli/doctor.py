@@ -98,6 +98,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     from localspec.doctor.checkup import device_checks
     from localspec.errors import ModelInvalid
     from localspec.gguf.description import why_not
+    from localspec.gguf.extras import Extras
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
     from localspec.llama import devices, library
@@ -144,6 +145,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
             context=options.context or None,
             kv_type=options.kv_type_k,
             device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
+            extras=Extras.of(options),
         )
         findings.checks += report.checks
     use = Use.of(options, rewritten=devices.rewritten_types())
@@ -183,6 +185,8 @@ def _measure(
     if stop.is_set():
         raise KeyboardInterrupt
     with _open(console, target, draft, options, stop) as engine:
+        for notice in engine.notices:
+            console.notice(notice)
         findings.checks += [checkup.text_check("target", engine)]
         if not findings.usable:
             return

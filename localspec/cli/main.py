@@ -9,39 +9,9 @@ from typing import Annotated
 import typer
 
 from localspec.cli import crashes
-from localspec.cli.bench import EXAMPLES as BENCH_EXAMPLES
-from localspec.cli.bench import bench
-from localspec.cli.chat import EXAMPLES as CHAT_EXAMPLES
-from localspec.cli.chat import chat
-from localspec.cli.distill import EXAMPLES as DISTILL_EXAMPLES
-from localspec.cli.distill import distill
-from localspec.cli.doctor import EXAMPLES as DOCTOR_EXAMPLES
-from localspec.cli.doctor import doctor
-from localspec.cli.eval import EXAMPLES as EVAL_EXAMPLES
-from localspec.cli.eval import evaluate
-from localspec.cli.history import history
 from localspec.cli.interrupts import sigterm_like_ctrl_c
-from localspec.cli.learn import EXAMPLES as LEARN_EXAMPLES
-from localspec.cli.learn import learn
-from localspec.cli.list import EXAMPLES as LIST_EXAMPLES
-from localspec.cli.list import list_models
-from localspec.cli.models import EXAMPLES as MODELS_EXAMPLES
-from localspec.cli.models import models
 from localspec.cli.output import Console, OutputLost, lost
-from localspec.cli.paths import paths
-from localspec.cli.pull import EXAMPLES as PULL_EXAMPLES
-from localspec.cli.pull import pull
-from localspec.cli.race import EXAMPLES as RACE_EXAMPLES
-from localspec.cli.race import race
-from localspec.cli.rm import EXAMPLES as RM_EXAMPLES
-from localspec.cli.rm import rm
-from localspec.cli.run import EXAMPLES, run
-from localspec.cli.serve import EXAMPLES as SERVE_EXAMPLES
-from localspec.cli.serve import serve
-from localspec.cli.show import EXAMPLES as SHOW_EXAMPLES
-from localspec.cli.show import show
-from localspec.cli.verify import EXAMPLES as VERIFY_EXAMPLES
-from localspec.cli.verify import verify
+from localspec.cli.verbs import VerbGroup
 
 NAME = "localspec"
 
@@ -59,28 +29,12 @@ Exit codes:
 
 app = typer.Typer(
     name=NAME,
+    cls=VerbGroup,
     help="Local language models, faster, saying exactly the same.",
     epilog=EXIT_CODES,
     invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.command(epilog=EXAMPLES)(run)
-app.command(epilog=CHAT_EXAMPLES)(chat)
-app.command(epilog=SERVE_EXAMPLES)(serve)
-app.command(epilog=RACE_EXAMPLES)(race)
-app.command(epilog=BENCH_EXAMPLES)(bench)
-app.command(epilog=VERIFY_EXAMPLES)(verify)
-app.command("eval", epilog=EVAL_EXAMPLES)(evaluate)
-app.add_typer(history)
-app.command(epilog=LEARN_EXAMPLES)(learn)
-app.command(epilog=DISTILL_EXAMPLES)(distill)
-app.command()(paths)
-app.command(epilog=DOCTOR_EXAMPLES)(doctor)
-app.command("list", epilog=LIST_EXAMPLES)(list_models)
-app.command(epilog=SHOW_EXAMPLES)(show)
-app.command(epilog=MODELS_EXAMPLES)(models)
-app.command(epilog=PULL_EXAMPLES)(pull)
-app.command(epilog=RM_EXAMPLES)(rm)
 
 
 def _version(wanted: bool) -> None:

@@ -130,7 +130,7 @@ DRAFT_MODEL = {
     "requantize_draft": _draft(
         bool,
         "--requantize-draft/--no-requantize-draft",
-        help="On a CPU, use a Q4_0 copy of the draft model where it is faster. "
+        help="On a CPU, use a Q4_0 copy of the draft model where that is worth more to this pair. "
         "Default --requantize-draft.",
     ),
     "cross_vocabulary": _draft(

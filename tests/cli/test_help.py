@@ -11,6 +11,7 @@ import typer
 from localspec import errors
 from localspec.cli.main import app
 from localspec.cli.output import OutputLost, ReaderGone
+from localspec.cli.verbs import VERBS
 from localspec.decoding.rules import LOSSLESS, LOSSY
 from localspec.drafters.registry import REGISTRY
 from localspec.llama.options import FLASH_ATTENTION, KV_TYPES
@@ -29,8 +30,29 @@ def test_help_loads_no_native_code(arguments: tuple[str, ...]) -> None:
     )
     result = finished(*arguments, command=(sys.executable, "-c", program))
     loaded = set(json.loads(result.stderr))
-    assert "localspec.cli.run" in loaded
+    assert "localspec.cli.main" in loaded
     assert not HEAVY & loaded
+
+
+@pytest.mark.parametrize(
+    ("arguments", "verbs"),
+    [(("--version",), set()), (("run", "--help"), {"run"}), (("paths",), {"paths"})],
+)
+def test_no_verb_is_imported_but_the_one_that_is_asked_for(
+    arguments: tuple[str, ...], verbs: set[str]
+) -> None:
+    program = (
+        "import json, sys; from localspec.cli.main import main; "
+        "main(sys.argv[1:]); json.dump(sorted(sys.modules), sys.stderr)"
+    )
+    result = finished(*arguments, command=(sys.executable, "-c", program))
+    places = {place.partition(":")[0]: verb for verb, place in VERBS.items()}
+    assert {places[name] for name in json.loads(result.stderr) if name in places} == verbs
+
+
+def test_a_verb_goes_by_the_name_that_it_is_listed_by() -> None:
+    group = typer.main.get_command(app)
+    assert [command.name for command in group.commands.values()] == list(VERBS)  # type: ignore[attr-defined]
 
 
 def test_importing_the_package_loads_no_native_code() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator
 import openai
 import pytest
 
+from tests.cli.conftest import Cli
+from tests.cli.conftest import cli as cli
 from tests.server.process import Running, serving
 
 KEY = "sk-of-the-tests"
@@ -25,3 +27,14 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 def client(server: Running) -> Iterator[openai.OpenAI]:
     with openai.OpenAI(base_url=f"{server.address}/v1", api_key=KEY, max_retries=0) as made:
         yield made
+
+
+@pytest.fixture
+def refused(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> Cli:
+    """`localspec serve` in this process, for what it refuses before it serves anybody."""
+
+    def served(*_: object, **__: object) -> None:
+        raise AssertionError("it was not refused")
+
+    monkeypatch.setattr("localspec.server.running._Server.run", served)
+    return lambda *arguments, stdin=None: cli("serve", *arguments, stdin=stdin)

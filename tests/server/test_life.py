@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import Cli
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
@@ -55,25 +56,30 @@ def test_a_port_that_is_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "said"),
     [
-        (("--host", "no.such.host.invalid", "--insecure"), 2, "There is no host"),
-        (("--host", "192.0.2.1", "--insecure"), 2, "no address 192.0.2.1"),
-        (("--host", "0.0.0.0"), 2, "--api-key"),
-        (("--host", "127.0.0.1,"), 2, "host is empty"),
-        (("--port", "70000"), 2, "port is 70000"),
-        (("--api-key", ""), 2, "api-key is empty"),
-        (("--cors", "nonsense"), 2, "cors is 'nonsense'"),
-        (("--max-queue", "-1"), 2, "max-queue is -1"),
-        (("--temp", "-1"), 2, "temperature"),
-        (("--port", "0", "-m", "no-such.gguf"), 3, "no-such.gguf"),
+        (("--host", "no.such.host.invalid", "--insecure"), "There is no host"),
+        (("--host", "192.0.2.1", "--insecure"), "no address 192.0.2.1"),
+        (("--host", "0.0.0.0"), "--api-key"),
+        (("--host", "127.0.0.1,"), "host is empty"),
+        (("--port", "70000"), "port is 70000"),
+        (("--api-key", ""), "api-key is empty"),
+        (("--cors", "nonsense"), "cors is 'nonsense'"),
+        (("--max-queue", "-1"), "max-queue is -1"),
+        (("--temp", "-1"), "temperature"),
     ],
 )
 def test_what_cannot_be_meant_is_said_in_a_sentence(
-    arguments: tuple[str, ...], code: int, said: str
+    refused: Cli, arguments: tuple[str, ...], said: str
 ) -> None:
-    done = started(*arguments)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
+    done = refused(*arguments)
+    assert (done.code, done.out) == (2, "")
+    assert said in done.sentence()
+
+
+def test_a_model_that_is_not_there_is_said_in_a_sentence() -> None:
+    done = started("--port", "0", "-m", "no-such.gguf")
+    assert (done.returncode, "no-such.gguf" in done.stderr) == (3, True), done.stderr
     assert "Traceback" not in done.stderr
 
 

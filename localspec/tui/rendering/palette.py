@@ -93,6 +93,7 @@ class Palette:
         blue, orange, pink = (
             ("#56b4e9", "#e69f00", "#cc79a7") if self.dark else ("#0072b2", "#b35900", "#a0467a")
         )
+        block = Mark("block head", Style(color=pink, underline2=True), "double underlined", "b")
         return {
             "target": Mark("the model itself", Style(), "plain", "·"),
             "ngram": Mark("n-gram", Style(color=blue, underline=True), "underlined", "n"),
@@ -100,6 +101,8 @@ class Palette:
             "eagle": Mark("trained head", Style(color=pink, bold=True), "bold", "e"),
             "mtp": Mark("MTP layer", Style(color=pink, bold=True), "bold", "p"),
             "medusa": Mark("trained heads", Style(color=pink, underline=True), "underlined", "m"),
+            "dflash": block,
+            "dspark": block,
             "cascade": Mark("cascade", Style(color=pink, italic=True, bold=True), "italic", "c"),
         }
 

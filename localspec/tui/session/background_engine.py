@@ -210,10 +210,17 @@ class BackgroundEngine:
             pair,
             model.name,
             str(model.path),
-            self._memory(model.path, model.size, engine.context_length, target=True),
+            self._memory(model.path, model.size, options, engine.context_length),
             None if draft is None else draft.name,
             None if engine.draft_path is None else str(engine.draft_path),
-            0 if draft is None else self._memory(draft.path, draft.size, engine.context_length),
+            0
+            if draft is None
+            else self._memory(
+                draft.path,
+                draft.size,
+                options and options.for_draft(engine.context_length),
+                engine.context_length,
+            ),
             engine.why_no_draft,
             engine.context_length,
             tuple(notices if chosen is None else [*notices, f"-d auto: {chosen}."]),
@@ -244,16 +251,16 @@ class BackgroundEngine:
             return kept, []
         return kept, [f"Without {listed(names)}, which belongs to the model it came with."]
 
-    def _memory(self, path: Path, weights: int, context: int, *, target: bool = False) -> int:
+    def _memory(self, path: Path, weights: int, said: ModelOptions | None, context: int) -> int:
         """Bytes that a model takes here with its caches; its weights alone where that is not
         known."""
         from localspec import ModelOptions
         from localspec.gguf.reader import read_gguf
         from localspec.pairing.memory import Use, place
 
-        options = self._options or ModelOptions()
+        options = said or ModelOptions()
         use = Use.of(options, context=context)
-        away = options.gpu_layers if target and options.rpc else 0
+        away = options.gpu_layers if options.rpc else 0
         try:
             return place(read_gguf(path), use, away).host.total
         except (LocalspecError, OSError):
