@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 import localspec
@@ -26,39 +28,54 @@ WAYS = {
     "token rule": Drafting(drafter="model", rule="token"),
 }
 
+TOGETHER = {
+    "lookups": ("ngram", "ngram tree", "lookahead"),
+    "models": ("model", "model tree", "model, while confident", "token rule"),
+    "both": ("cascade", "model+ngram", "ngram+model"),
+    "auto": ("auto", "auto tree"),
+}
+"""Ways that share what was read of a prompt: reading it takes about as long as answering."""
+
+
+def test_every_way_is_tried() -> None:
+    assert sorted(way for ways in TOGETHER.values() for way in ways) == sorted(WAYS)
+
 
 @pytest.fixture
 def reference(plain_answers: Reference) -> Reference:
     return plain_answers
 
 
-@pytest.mark.parametrize("way", sorted(WAYS))
+@pytest.mark.parametrize("together", sorted(TOGETHER))
 def test_output_equals_plain_decoding(
-    engine: Engine, reference: Reference, prompts: list[str], way: str
+    engine: Engine, reference: Reference, prompts: list[str], together: str
 ) -> None:
-    parted, accepted = [], 0
-    if not WAYS[way].forced:
-        make_drafts_cheap(engine)
+    """One way after the other on a prompt, which is read for the first and kept for the others."""
+    parted: dict[str, list[tuple[str, int, float]]] = {way: [] for way in TOGETHER[together]}
+    accepted = Counter[str]()
+    make_drafts_cheap(engine)
     for prompt, ids, expected in zip(prompts, reference.prompts, reference.tokens, strict=True):
-        stream = engine.stream(
-            prompt,
-            max_tokens=COUNT,
-            sampling=SamplingParams(temperature=0),
-            drafting=WAYS[way],
-        )
-        got = [token for chunk in stream for token in chunk.token_ids]
-        accepted += stream.stats.accepted
-        found = divergence(reference.context, ids, expected, got)
-        if found is None:
-            assert got == expected
-        else:
-            parted.append((prompt[:40], *found))
-    for prompt, at, gap in parted:
-        print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
-    assert [row for row in parted if abs(row[2]) > reference.noise] == []
-    # Near-ties are rare; a fault that only showed in them would part more prompts than that.
-    assert len(parted) <= len(prompts) // 4
-    assert accepted > 100
+        for way in TOGETHER[together]:
+            stream = engine.stream(
+                prompt,
+                max_tokens=COUNT,
+                sampling=SamplingParams(temperature=0),
+                drafting=WAYS[way],
+            )
+            got = [token for chunk in stream for token in chunk.token_ids]
+            accepted[way] += stream.stats.accepted
+            found = divergence(reference.context, ids, expected, got)
+            if found is None:
+                assert got == expected, way
+            else:
+                parted[way].append((prompt[:40], *found))
+    for way, rows in parted.items():
+        for prompt, at, gap in rows:
+            print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
+        assert [row for row in rows if abs(row[2]) > reference.noise] == [], way
+        # Near-ties are rare; a fault that only showed in them would part more prompts than that.
+        assert len(rows) <= len(prompts) // 4, way
+        assert accepted[way] > 100, way
 
 
 def test_plain_choice_of_the_planner_equals_plain_decoding(

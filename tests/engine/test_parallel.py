@@ -107,7 +107,7 @@ def test_eight_answers_say_what_each_says_alone(
         print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
     # Also behind the place where it parted: there a text is judged by what was said so far.
     assert [
-        gap for gap in [*(abs(gap) for *_, gap in parted), *behind] if gap > reference.noise
+        gap for gap in [*(abs(gap) for *_, gap in parted), *behind] if gap > reference.apart
     ] == []
     assert len(parted) <= likely
     assert all_free(parallel)
@@ -168,7 +168,7 @@ def agrees(reference: Reference, number: int, got: object) -> bool:
     assert isinstance(got, list), got
     expected = reference.tokens[number]
     where = divergence(reference.context, reference.prompts[number], expected, got)
-    return got == expected if where is None else abs(where[1]) <= reference.noise
+    return got == expected if where is None else abs(where[1]) <= reference.apart
 
 
 class Fault(Exception):

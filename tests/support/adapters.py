@@ -18,6 +18,7 @@ def lora(
     base: Path,
     *,
     ending: str = "ffn_down.weight",
+    rank: int = RANK,
     gain: float = 0.3,
     alpha: float = RANK,
     seed: int = 0,
@@ -31,6 +32,7 @@ def lora(
     Args:
         base: the model's file.
         ending: of the names of those tensors that it changes.
+        rank: of its matrices.
         gain: how much it adds, beside matrices that pass on numbers at their size.
         more: further matrices by name, of these (rows, columns).
         without: ending of matrices that are left out: "lora_b".
@@ -47,8 +49,8 @@ def lora(
         if tensor.name.endswith(ending):
             columns, rows = tensor.shape
             matrices = {
-                f"{tensor.name}.lora_a": random.normal(0, columns**-0.5, (RANK, columns)),
-                f"{tensor.name}.lora_b": random.normal(0, gain, (rows, RANK)),
+                f"{tensor.name}.lora_a": random.normal(0, columns**-0.5, (rank, columns)),
+                f"{tensor.name}.lora_b": random.normal(0, gain, (rows, rank)),
             }
             for name, matrix in matrices.items():
                 if not (without and name.endswith(without)):
