@@ -27,12 +27,12 @@ SLOW_CHAT = (
     "from localspec.cli.main import main\n"
     "real = Stream.__next__\n"
     "def slowly(stream):\n"
-    "    time.sleep(0.02)\n"
+    "    time.sleep(0.04)\n"
     "    return real(stream)\n"
     "Stream.__next__ = slowly\n"
     "sys.exit(main(['chat', *sys.argv[1:]]))\n",
 )
-"""`localspec chat` at fifty tokens per second, without keeping a core busy for that. Plain decoding
+"""`localspec chat` at 25 tokens per second, without keeping a core busy for that. Plain decoding
 of the embedded target (`PLAIN`) then takes some seconds for an answer."""
 PLAIN = ("-d", "none", "--drafter", "none", "--temp", "0")
 LAST_WORDS = 5.0
