@@ -26,7 +26,7 @@ TARGET = "target"
 # What is decided, drafted and verified.
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class Plan:
     """One step's decision.
 

@@ -118,7 +118,10 @@ class ModelState:
         self._foreseen: list[float] = []
         self._came: list[float] = []
         self._times: list[float] = []
-        self._held = 0  # tokens that its passes look back at
+        # Before each step: the tokens that its passes look back at, the seconds of one over a
+        # single token, and of its first one, once they were asked for.
+        self._held, self._one = 0, 0.0
+        self._first: float | None = None
 
     def begin(
         self,
@@ -129,9 +132,10 @@ class ModelState:
     ) -> None:
         """Before each step; `value` of a draft there, `rate` in tokens per second."""
         profile, held = self.profile, len(session.context)
-        self._held = self.source.held(session)
         if not profile.costs:
             return
+        self._held, self._first = self.source.held(session), None
+        self._one = self._pass(1)
         if self._before is None:
             self.asked_at = held
             self._before = profile.estimators[BEFORE + self.source.kind(session)]
@@ -141,11 +145,11 @@ class ModelState:
                 foreseen * share
                 for foreseen, share in zip(self._foreseen, profile.came_true, strict=True)
             ]
-            share = rate * self._first_pass(self.REVIEWED, self._held) / self.TRIALS
+            share = rate * self._first_pass(self.REVIEWED) / self.TRIALS
             self._first_interval = max(self.FIRST_INTERVAL, int(share))
             self.interval = self._first_interval
         if self._prospects is None or self._steps % self.REFRESH == 0:
-            self._prospects = Prospects(value(), rate * self._first_pass(1, self._held))
+            self._prospects = Prospects(value(), rate * self._one)
         self._steps += 1
         self._features, self._chance = features, self._before.predict(features)
 
@@ -164,26 +168,25 @@ class ModelState:
         """Tokens that asking it gains over what it costs; above 0 it pays."""
         if not self.profile.costs:
             return -1.0
-        held, unread = len(session.context), self._unread(session)
-        one = self._first_pass(1, self._held)
-        reading = self._first_pass(unread, self._held)
-        # Reading what it missed is paid once, and then earned back time by time.
-        missed = reading - one if unread > 1 else 0.0
+        one, reading = self._one, self.first_pass(session)
         times = self.HORIZON
-        if held - self._reviewed_at < self.LONG_HORIZON:
+        if len(session.context) - self._reviewed_at < self.LONG_HORIZON:
             times = max(self.LONG_HORIZON, session.room // 4)
-        advantage = self.gain(looked_up) - rate * (one + missed / times)
+        # Reading what it missed is paid once, and then earned back time by time.
+        advantage = self.gain(looked_up) - rate * (one + max(0.0, reading - one) / times)
         if looked_up.at_risk > self.AT_RISK * reading:
             return max(advantage, rate * (looked_up.at_risk - self.AT_RISK * reading))
         return advantage
 
     def first_pass(self, session: Session) -> float:
         """Seconds until its first token."""
-        return self._first_pass(self._unread(session), self._held)
+        if self._first is None:
+            self._first = self._first_pass(self._unread(session))
+        return self._first
 
     def missed(self, session: Session) -> float:
         """Seconds of that for reading what it missed."""
-        return self.first_pass(session) - self._first_pass(1, self._held)
+        return self.first_pass(session) - self._one
 
     @property
     def reads_states(self) -> bool:
@@ -204,14 +207,14 @@ class ModelState:
         held = len(session.context)
         if not self.profile.costs or held - self.asked_at < self.interval:
             return False
-        return self._first_pass(self.REVIEWED, self._held) + self.first_pass(session) <= spare
+        return self._first_pass(self.REVIEWED) + self.first_pass(session) <= spare
 
     def reviewed(self, held: int, plan: AdaptivePlan, draft: PlannedDraft) -> None:
         """It was tried on the last few tokens."""
         assert self._before is not None
         assert self._prospects is not None
         self.asked_at = self._reviewed_at = held
-        value, one = DraftValue(plan), plan.rate * self._first_pass(1, self._held)
+        value, one = DraftValue(plan), plan.rate * self._one
         for estimator, features, right in draft.reviewed:
             if right is not None:
                 estimator.learn(features, right)
@@ -240,8 +243,9 @@ class ModelState:
         self._came[kind] = self._came[kind] * keep + came
         self._times[kind] = self._times[kind] * keep + 1.0
 
-    def _first_pass(self, unread: int, held: int) -> float:
+    def _first_pass(self, unread: int) -> float:
         """Seconds until its first token, `unread` tokens behind."""
-        seconds, profile, own = self._pair.pass_seconds, self.profile, self._row_overhead
-        one = seconds(profile, 1, held, own)
-        return min(seconds(profile, unread, held, own), unread * one)
+        return self._one if unread == 1 else min(self._pass(unread), unread * self._one)
+
+    def _pass(self, tokens: int) -> float:
+        return self._pair.pass_seconds(self.profile, tokens, self._held, self._row_overhead)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 from localspec.decoding.auto_sources import Prediction
@@ -19,7 +19,7 @@ AUTO = "auto"
 """Who carries these plans out: the draft tree builder."""
 
 
-@dataclass(frozen=True, slots=True)
+@record(frozen=True, slots=True)
 class AdaptivePlan(Plan):
     """A `Plan`, and what the tree builder has to know to make the most of it.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 SKILL = 0.15
@@ -44,6 +45,7 @@ SHAPES = tuple(
     for columns in range(2, 16)
     if columns * levels <= MOST_ROWS
 )
+HIGHEST = max(shape.prospect for shape in SHAPES)
 USUAL = WindowShape(5, 3)
 """Where nothing is known of the costs."""
 
@@ -69,13 +71,26 @@ def best_shape(
         spare: seconds that its rows may cost at worst.
         must: take the best one even if it is not worth its rows.
     """
-    base = least[1 + drafted]
+    base, room = least[1 + drafted], len(least) - 1 - drafted
     best, most = None, -math.inf if must else 0.0
-    for shape in SHAPES:
-        size = 1 + drafted + shape.rows
-        if size >= len(least) or shape.columns > leaves or least[size] - base > spare:
-            continue
-        worth = share * shape.prospect - rate * (least[size] - base)
+    for rows, prospect, shape in _worth_it(leaves):
+        if rows >= room:
+            break
+        further = least[1 + drafted + rows] - base
+        if further > spare or (rate * further >= share * HIGHEST and not must):
+            break  # more rows cost no less
+        worth = share * prospect - rate * further
         if worth > most:
             best, most = shape, worth
     return best
+
+
+@lru_cache(64)
+def _worth_it(leaves: int) -> tuple[tuple[int, float, WindowShape], ...]:
+    """Rows and prospects of the windows of so many branches that bring more than any of as few
+    rows or fewer, in the order of their rows."""
+    found: list[tuple[int, float, WindowShape]] = []
+    for shape in sorted(SHAPES, key=lambda shape: (shape.rows, -shape.prospect)):
+        if shape.columns <= leaves and (not found or shape.prospect > found[-1][1]):
+            found.append((shape.rows, shape.prospect, shape))
+    return tuple(found)

@@ -12,7 +12,12 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.named import NamedDrafter
 from localspec.planning.planner import Fixed
-from tests.support.toys import ToyTarget
+from tests.support.toys import ToyModel, ToyTarget, started
+
+CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
+"""0 1 2 0 1 2 …"""
+LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
+OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 
 
 def run(

@@ -43,7 +43,7 @@ from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.drafters.ngram import NgramIndex
 from localspec.planning.planner import Fixed, Never
 from tests.decoding.exact import DRAFTERS
-from tests.decoding.steps import run
+from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
 from tests.support.toys import (
     AS_IS,
     GREEDY,
@@ -54,13 +54,7 @@ from tests.support.toys import (
     ToyTarget,
     chosen_chain,
     session_of,
-    started,
 )
-
-CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-"""0 1 2 0 1 2 …"""
-LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 
 cycling = partial(session_of, [0], size=CYCLE.size, params=GREEDY, count=13)
 

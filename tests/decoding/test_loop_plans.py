@@ -17,7 +17,7 @@ from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.planning.planner import Fixed, Never
 from tests.decoding.exact import DRAFTERS
-from tests.decoding.steps import run
+from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
 from tests.support.toys import (
     GREEDY,
     START,
@@ -27,13 +27,7 @@ from tests.support.toys import (
     ToyTarget,
     chosen_chain,
     session_of,
-    started,
 )
-
-CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-"""0 1 2 0 1 2 …"""
-LIVELY = started([[5, 3, 2], [1, 5, 4], [4, 1, 5]])
-OTHER = started([[1, 2, 7], [7, 1, 2], [2, 7, 1]])
 
 
 class Watched:

@@ -3,53 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
-from localspec import Cancelled, ModelOptions, NativeError
+from localspec import Cancelled, NativeError
 from localspec.decoding.sampling import Rows
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_LEAVES
-from localspec.llama.model import Model
-
-STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
-NOISE = 0.3
-"""Logits of other kernels and cell orders differ by a tenth with 8-bit activations; rows of
-another context differ by several units."""
-
-
-@pytest.fixture(scope="module")
-def model(target_path: object) -> Iterator[Model]:
-    from pathlib import Path
-
-    assert isinstance(target_path, Path)
-    with Model(target_path, ModelOptions()) as opened:
-        yield opened
-
-
-@pytest.fixture
-def context(model: Model) -> Iterator[Context]:
-    opened = Context(model, ModelOptions(context=512, batch=128))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def tokens(model: Model) -> list[int]:
-    return model.vocabulary.tokenize(STORY, special=True, add_bos=True)
+from tests.llama.rows import NOISE, distance
 
 
 def rows_after(context: Context, *parts: list[int]) -> list[Rows]:
     """The row after each part, decoded one after the other from an empty cache."""
     context.clear()
     return [context.extend(part)[-1].copy() for part in parts]
-
-
-def distance(a: Rows, b: Rows) -> float:
-    return float(np.abs(a - b).max())
 
 
 def a_tree(tokens: list[int]) -> TokenTree:

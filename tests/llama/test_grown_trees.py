@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from pathlib import Path
 
 import llama_cpp
@@ -16,47 +15,8 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE
 from localspec.llama.model import Model
+from tests.llama.rows import NOISE, distance, fresh
 from tests.support import ggufs
-
-STORY = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
-NOISE = 0.3
-"""As in test_context: rows of other kernels differ by a tenth, those of another text by several."""
-
-
-@pytest.fixture(scope="module")
-def model(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, ModelOptions()) as opened:
-        yield opened
-
-
-@pytest.fixture
-def context(model: Model) -> Iterator[Context]:
-    opened = Context(model, ModelOptions(context=512, batch=128))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def reference(model: Model) -> Iterator[Context]:
-    """Reads fresh prompts."""
-    opened = Context(model, ModelOptions(context=512, batch=128))
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def tokens(model: Model) -> list[int]:
-    return model.vocabulary.tokenize(STORY, special=True, add_bos=True)
-
-
-def fresh(reference: Context, text: list[int]) -> Rows:
-    reference.clear()
-    row: Rows = reference.extend(text)[-1].copy()
-    return row
-
-
-def distance(a: Rows, b: Rows) -> float:
-    return float(np.abs(a - b).max())
 
 
 def grow_at_random(

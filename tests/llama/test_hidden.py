@@ -18,11 +18,10 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama import hidden
 from localspec.llama.context import Context
 from localspec.llama.model import Model
+from tests.llama.rows import NOISE
 from tests.support import ggufs
 
 TOKENS = list(range(300, 340))
-NOISE = 0.3
-"""As in test_context; the product here is of floats, llama.cpp's of 8-bit activations."""
 
 
 @pytest.fixture(scope="module", params=["embedded", "tiny"])
@@ -39,13 +38,6 @@ def path(
 def model(path: Path) -> Iterator[Model]:
     with Model(path, ModelOptions()) as opened:
         yield opened
-
-
-@pytest.fixture
-def context(model: Model) -> Iterator[Context]:
-    opened = Context(model, ModelOptions(context=512, batch=128))
-    yield opened
-    opened.close()
 
 
 def weights(path: Path, *names: str) -> npt.NDArray[np.float32]:

@@ -16,29 +16,16 @@ from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
 from localspec.llama.seat_cache import SeatCache
 from localspec.llama.shared_context import Part, SharedContext
-from tests.llama.test_grown_trees import NOISE, distance, fresh
+from tests.llama.rows import NOISE, distance, fresh
 from tests.support import ggufs
 
 ANSWERS = 3
 OPTIONS = ModelOptions(context=512, batch=128, parallel=ANSWERS)
 
 
-@pytest.fixture(scope="module")
-def model(target_path: Path) -> Iterator[Model]:
-    with Model(target_path, ModelOptions()) as opened:
-        yield opened
-
-
 @pytest.fixture
 def shared(model: Model) -> Iterator[SharedContext]:
     opened = SharedContext(model, OPTIONS)
-    yield opened
-    opened.close()
-
-
-@pytest.fixture
-def reference(model: Model) -> Iterator[Context]:
-    opened = Context(model, ModelOptions(context=512, batch=128))
     yield opened
     opened.close()
 

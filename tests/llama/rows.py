@@ -1,0 +1,22 @@
+"""Rows of logits, and how far those may lie apart that are the same but for rounding."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from localspec.decoding.sampling import Rows
+from localspec.llama.context import Context
+
+NOISE = 0.3
+"""Logits of other kernels and cell orders differ by a tenth with 8-bit activations (a product of
+floats differs from llama.cpp's as much); rows of another context differ by several units."""
+
+
+def fresh(reference: Context, text: list[int]) -> Rows:
+    reference.clear()
+    row: Rows = reference.extend(text)[-1].copy()
+    return row
+
+
+def distance(a: Rows, b: Rows) -> float:
+    return float(np.abs(a - b).max())
