@@ -58,6 +58,8 @@ def main() -> None:
     options.add_argument("-c", "--ctx", type=int, default=4096)
     options.add_argument("--answer", help=argparse.SUPPRESS)
     said = options.parse_args()
+    # The arms answer from folders of their own.
+    said.target, said.draft = (str(Path(path).resolve()) for path in (said.target, said.draft))
     if said.answer is not None:
         answer(said.target, said.draft, json.loads(said.answer))
         return

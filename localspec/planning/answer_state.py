@@ -93,6 +93,9 @@ class ModelState:
     """Times of asking over which the cost of catching up with the text is spread: where asking
     pays only now and then, it is soon left off again. Right after a trial that showed what it is
     worth, more, the most in a long answer."""
+    NEAR, PAYS_RATE = 4, 0.06
+    """Tokens behind the text up to which it counts as keeping up with it, and the weight of a step
+    in whether that pays."""
     REVIEWED = 8
     """Tokens that it is tried on while it is not asked."""
     AT_RISK = 2.0
@@ -119,9 +122,10 @@ class ModelState:
         self._came: list[float] = []
         self._times: list[float] = []
         # Before each step: the tokens that its passes look back at, the seconds of one over a
-        # single token, and of its first one, once they were asked for.
-        self._held, self._one = 0, 0.0
+        # single token; of its first one, once they were asked for, and the tokens that it reads.
+        self._held, self._one, self._behind = 0, 0.0, 0
         self._first: float | None = None
+        self._pays = 0.0  # tokens a step that keeping up with the text gains
 
     def begin(
         self,
@@ -159,21 +163,30 @@ class ModelState:
         return max(0.0, self._prospects.gain(self._chance) - looked_up.lead)
 
     def gain(self, looked_up: LookupValue) -> float:
-        """Tokens that asking it is expected to gain, optimistically."""
+        """Tokens that asking it is expected to gain."""
         kind = looked_up.kind
-        came_true = self._came[kind] / self._foreseen[kind]
-        return came_true * self.prospect(looked_up) + self.BONUS / math.sqrt(self._times[kind])
+        return self._came[kind] / self._foreseen[kind] * self.prospect(looked_up)
 
     def advantage(self, session: Session, looked_up: LookupValue, rate: float) -> float:
         """Tokens that asking it gains over what it costs; above 0 it pays."""
         if not self.profile.costs:
             return -1.0
         one, reading = self._one, self.first_pass(session)
-        times = self.HORIZON
-        if len(session.context) - self._reviewed_at < self.LONG_HORIZON:
-            times = max(self.LONG_HORIZON, session.room // 4)
-        # Reading what it missed is paid once, and then earned back time by time.
-        advantage = self.gain(looked_up) - rate * (one + max(0.0, reading - one) / times)
+        gain = self.gain(looked_up)
+        optimism = self.BONUS / math.sqrt(self._times[looked_up.kind])
+        # Who keeps up with the text has to read a token that is left out now beside the next one:
+        # always where it is not asked, and where it is, if all that it said was right.
+        further = rate * max(0.0, self._first_pass(2) - one)
+        asked = gain - rate * one - further * self._chance
+        self._pays += self.PAYS_RATE * (max(asked, -further) - self._pays)
+        if self._pays > 0.0 and self._behind <= self.NEAR:
+            advantage = asked + further + optimism
+        else:
+            times = self.HORIZON
+            if len(session.context) - self._reviewed_at < self.LONG_HORIZON:
+                times = max(self.LONG_HORIZON, session.room // 4)
+            # Reading what it missed is paid once, and then earned back time by time.
+            advantage = gain + optimism - rate * (one + max(0.0, reading - one) / times)
         if looked_up.at_risk > self.AT_RISK * reading:
             return max(advantage, rate * (looked_up.at_risk - self.AT_RISK * reading))
         return advantage
@@ -181,7 +194,8 @@ class ModelState:
     def first_pass(self, session: Session) -> float:
         """Seconds until its first token."""
         if self._first is None:
-            self._first = self._first_pass(self._unread(session))
+            self._behind = self._unread(session)
+            self._first = self._first_pass(self._behind)
         return self._first
 
     def missed(self, session: Session) -> float:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from gguf import GGUFReader
 from gguf.quants import dequantize
 
 from localspec import ModelOptions, NativeError
@@ -20,6 +19,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.llama.rows import NOISE
 from tests.support import ggufs
+from tests.support.gguf_files import gguf_file
 
 TOKENS = list(range(300, 340))
 
@@ -42,7 +42,7 @@ def model(path: Path) -> Iterator[Model]:
 
 def weights(path: Path, *names: str) -> npt.NDArray[np.float32]:
     """The first of these tensors that there is: the output matrix may be that of the embeddings."""
-    tensors: dict[str, Any] = {tensor.name: tensor for tensor in GGUFReader(path).tensors}
+    tensors: dict[str, Any] = {tensor.name: tensor for tensor in gguf_file(path).tensors}
     found = next(tensors[name] for name in names if name in tensors)
     matrix: npt.NDArray[np.float32] = dequantize(found.data, found.tensor_type)
     return matrix

@@ -15,12 +15,13 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.planning.adaptive import AdaptivePlanner
+from localspec.planning.answer_state import LookupValue, ModelState
 from localspec.planning.asking import BEFORE, Decisiveness, Prospects
 from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.plan import AUTO, AdaptivePlan
 from tests.planning.measuring import MODEL, SHAPES, Clockless, profile_of
-from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
+from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of, started
 
 
 def test_rows_with_a_second_token_near_the_best_are_counted() -> None:
@@ -124,3 +125,33 @@ def test_undecided_tokens_are_counted_for_a_planner_that_watches() -> None:
     second = [step for step in steps if 44 <= step.context_length < 76]
     assert sum(step.undecided for step in first) == 0
     assert sum(step.undecided for step in second) == sum(len(step.tokens) for step in second)
+
+
+def advantage(again: float, undecided: float, before: float, *, price: float = 0.2) -> float:
+    """Of asking, in tokens, at a place so undecided, behind thirty that were like `before`; a pass
+    of the draft model costs `price`, each token more that it reads `again`."""
+    profile = profile_of(SHAPES["tiles"], [price + n * again for n in range(4)])
+    costs, session = profile.verification_costs(0, 7), session_of([0, 1], size=4, params=GREEDY)
+    rate, looked_up = 1.0 / costs.least[1], LookupValue(0, 0.0, 0.0, 0.0)
+    model = DraftModel(ToyCache(started([1, 1, 1])), 4)
+    model.begin(session.context)
+    state = ModelState(DraftModelSource(model), profile)
+    found = 0.0
+    for place in [before] * 30 + [undecided]:
+        features = (1.0, place)
+        state.begin(session, features, lambda: DraftValue(AdaptivePlan(AUTO, 7, costs=costs)), rate)
+        found = state.advantage(session, looked_up, rate)
+    return found
+
+
+def test_what_would_have_to_be_read_later_is_no_cost_of_asking_now() -> None:
+    """Where it is asked again and again, a token that it does not read now is read beside the next
+    one: a place where it is likely to be wrong costs less to be asked at than a pass."""
+    chance = profile_of(SHAPES["tiles"]).source(MODEL).estimators[BEFORE + "greedy"].predict
+    free, dear = (advantage(again, 0.9, 0.0) for again in (0.0, 0.2))
+    assert dear - free == pytest.approx(0.2 * (1.0 - chance((1.0, 0.9))), rel=0.05)
+
+
+def test_reading_that_never_pays_is_no_reason_to_ask() -> None:
+    free, dear = (advantage(again, 0.95, 0.95, price=1.5) for again in (0.0, 1.5))
+    assert dear <= free < 0.0

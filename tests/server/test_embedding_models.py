@@ -15,6 +15,7 @@ from localspec.llama.embedding_model import EmbeddingModel
 from tests.server.process import Running, serving
 from tests.server.test_life import started
 from tests.support import ggufs
+from tests.support.gguf_files import gguf_file
 
 FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
 
@@ -32,9 +33,8 @@ def embedding(bert: Path) -> Iterator[Running]:
 
 def of_bert(path: Path, tokens: list[int]) -> Any:
     """The mean of the last layer's rows, made without any of the code under test (numpy alone)."""
-    from gguf import GGUFReader
 
-    tensors = {t.name: t for t in GGUFReader(path).tensors}
+    tensors = {t.name: t for t in gguf_file(path).tensors}
 
     def weight(name: str) -> Any:
         tensor = tensors[name]

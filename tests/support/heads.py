@@ -14,10 +14,11 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter
+from gguf import GGMLQuantizationType, GGUFWriter
 from gguf.quants import dequantize
 
 from localspec import paths
+from tests.support.gguf_files import gguf_file
 
 LAYERS = (1, 3, 5)
 """Layers of the embedded target (it has six) whose inputs the heads read."""
@@ -33,7 +34,7 @@ def weights(path: Path) -> dict[str, _Matrix]:
         t.name: t.data.astype(np.float32)
         if t.tensor_type == GGMLQuantizationType.I64
         else dequantize(t.data, t.tensor_type)
-        for t in GGUFReader(path).tensors
+        for t in gguf_file(path).tensors
     }
 
 
@@ -141,7 +142,7 @@ def eagle(
 
 def copy_vocabulary(writer: GGUFWriter, source: Path) -> None:
     """All of the tokenizer's keys."""
-    for name, field in GGUFReader(source).fields.items():
+    for name, field in gguf_file(source).fields.items():
         if name.startswith("tokenizer.") and name != "tokenizer.chat_template":
             kinds = field.types
             writer.add_key_value(

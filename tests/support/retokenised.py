@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from gguf import GGMLQuantizationType, GGUFReader, GGUFValueType, GGUFWriter, TokenType
 
+from tests.support.gguf_files import gguf_file
+
 _EMBEDDINGS = "token_embd.weight"
 _SPECIAL = 5
 """The embedded vocabulary begins with so many control tokens."""
@@ -27,7 +29,7 @@ def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -
     Args:
         removed: part of the tokens left out, of those that no longer token is made of.
     """
-    reader = GGUFReader(source)
+    reader = gguf_file(source)
     tokens, merges = _tokens(reader), _merges(reader)
     rng = np.random.default_rng(seed)
     parts = {part for merge in merges for part in merge.split(" ")}
@@ -42,7 +44,7 @@ def permuted(path: Path, source: Path, *, seed: int = 0, removed: float = 0.0) -
 
 def bytewise(path: Path, source: Path, *, kept: str = "") -> Path:
     """Write a copy that knows single bytes, all or the ones kept, and control tokens only."""
-    reader = GGUFReader(source)
+    reader = gguf_file(source)
     order = [
         i
         for i, token in enumerate(_tokens(reader))
@@ -53,7 +55,7 @@ def bytewise(path: Path, source: Path, *, kept: str = "") -> Path:
 
 def sentencepiece(path: Path, source: Path) -> Path:
     """Write a copy with a SentencePiece tokenizer: ▁ for spaces, <0x0A> for bytes, <s> and </s>."""
-    reader = GGUFReader(source)
+    reader = gguf_file(source)
     pieces: list[tuple[str, int, float, int]] = [
         ("<unk>", 0, 0.0, TokenType.UNKNOWN),
         ("<s>", 0, 0.0, TokenType.CONTROL),
@@ -94,7 +96,7 @@ def outfitted(
     Args:
         filling: tokens that become those for "pre", "suf" and "mid", in this order.
     """
-    reader = GGUFReader(source)
+    reader = gguf_file(source)
     tokens = _tokens(reader)
     ids = {
         f"tokenizer.ggml.fim_{name}_token_id": tokens.index(token)

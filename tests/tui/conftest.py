@@ -19,3 +19,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name in ("NO_COLOR", "COLORFGBG"):
         monkeypatch.delenv(name, raising=False)
     return folder
+
+
+@pytest.fixture(autouse=True)
+def looked_at_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the app is idle yet is looked at after each key, twice, every 20 ms: half of what
+    these tests took was spent waiting for that."""
+    monkeypatch.setattr("textual._wait.SLEEP_GRANULARITY", 0.01)

@@ -236,8 +236,10 @@ async def test_ctrl_q_leaves_in_the_middle_of_an_answer_and_keeps_it() -> None:
         assert shown.answer.state in ("stopped", "interrupted")
 
 
-@pytest.mark.parametrize("no_color", [False, True])
-@pytest.mark.parametrize("size", [(120, 40), (80, 24), (20, 5)])
+@pytest.mark.parametrize(
+    ("size", "no_color"),
+    [((120, 40), False), ((120, 40), True), ((80, 24), False), ((20, 5), False), ((20, 5), True)],
+)
 async def test_every_screen_draws(
     size: tuple[int, int], no_color: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
