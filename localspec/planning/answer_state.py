@@ -121,10 +121,12 @@ class ModelState:
         self._foreseen: list[float] = []
         self._came: list[float] = []
         self._times: list[float] = []
-        # Before each step: the tokens that its passes look back at, the seconds of one over a
-        # single token; of its first one, once they were asked for, and the tokens that it reads.
-        self._held, self._one, self._behind = 0, 0.0, 0
+        # Before each step: the seconds of a pass by its tokens, and over a single one; of its first
+        # one, once they were asked for, and the tokens that it reads.
+        self._pass: Callable[[int], float] = float
+        self._one, self._behind = 0.0, 0
         self._first: float | None = None
+        self._further = 0.0  # seconds that a second unread token takes
         self._pays = 0.0  # tokens a step that keeping up with the text gains
 
     def begin(
@@ -138,7 +140,8 @@ class ModelState:
         profile, held = self.profile, len(session.context)
         if not profile.costs:
             return
-        self._held, self._first = self.source.held(session), None
+        looks_back, self._first = self.source.held(session), None
+        self._pass = self._pair.pass_seconds(profile, looks_back, self._row_overhead)
         self._one = self._pass(1)
         if self._before is None:
             self.asked_at = held
@@ -154,6 +157,7 @@ class ModelState:
             self.interval = self._first_interval
         if self._prospects is None or self._steps % self.REFRESH == 0:
             self._prospects = Prospects(value(), rate * self._one)
+            self._further = max(0.0, self._first_pass(2) - self._one)
         self._steps += 1
         self._features, self._chance = features, self._before.predict(features)
 
@@ -176,7 +180,7 @@ class ModelState:
         optimism = self.BONUS / math.sqrt(self._times[looked_up.kind])
         # Who keeps up with the text has to read a token that is left out now beside the next one:
         # always where it is not asked, and where it is, if all that it said was right.
-        further = rate * max(0.0, self._first_pass(2) - one)
+        further = rate * self._further
         asked = gain - rate * one - further * self._chance
         self._pays += self.PAYS_RATE * (max(asked, -further) - self._pays)
         if self._pays > 0.0 and self._behind <= self.NEAR:
@@ -260,6 +264,3 @@ class ModelState:
     def _first_pass(self, unread: int) -> float:
         """Seconds until its first token, `unread` tokens behind."""
         return self._one if unread == 1 else min(self._pass(unread), unread * self._one)
-
-    def _pass(self, tokens: int) -> float:
-        return self._pair.pass_seconds(self.profile, tokens, self._held, self._row_overhead)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
 from localspec.decoding.auto_sources import (
@@ -83,7 +83,9 @@ class GrowingTree:
         self._candidates = Candidates()
         self._places = LookupPlaces(lookups, session, self._candidates)
         self._sizes: list[int] = []
-        self._passes: dict[int, float] = {}  # seconds of a pass of the asked source, by size
+        # Seconds of a pass of the asked source by size, and those that were looked up.
+        self._seconds_of: Callable[[int], float] = float
+        self._passes: dict[int, float] = {}
         self._lessons: list[Lesson] = []
         self._reviewed: list[Lesson] = []
         self._asked: ModelSource | None = None
@@ -114,6 +116,7 @@ class GrowingTree:
         self._asked, self._credit = source, source.credit
         self._held = source.held(self.session)
         self._asked_profile = profile = self._profile.source(source)
+        self._seconds_of = self._profile.pass_seconds(profile, self._held)
         self._first = profile.estimators[source.kind(self.session)]
         candidates, most = self._candidates, min(self._plan.depth, source.room(self.session))
         # A chain is followed at its end; of a tree all ends are kept in mind.
@@ -302,9 +305,7 @@ class GrowingTree:
         """Of a pass of the asked source."""
         seconds = self._passes.get(size)
         if seconds is None:
-            assert self._asked_profile is not None
-            seconds = self._profile.pass_seconds(self._asked_profile, size, self._held)
-            self._passes[size] = seconds
+            seconds = self._passes[size] = self._seconds_of(size)
         return seconds
 
     def _pass_cost(self, size: int) -> float:

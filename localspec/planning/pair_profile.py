@@ -235,14 +235,15 @@ class PairProfile:
         )
 
     def pass_seconds(
-        self, source: SourceProfile, n: int, context: int, own: float | None = None
-    ) -> float:
-        """Of a pass of a source's model, localspec's own work included (`own`, or as of now), at
-        the pace of the target's table, in which everything is reckoned: the two may have been
-        measured at moments when the machine was not equally fast."""
-        costs = source.costs
-        own = self.row_overhead if own is None else own
-        return (costs.seconds(n, context) * costs.pace + own) / self.target.pace
+        self, source: SourceProfile, context: int, own: float | None = None
+    ) -> Callable[[int], float]:
+        """Of passes of a source's model by their tokens, localspec's own work included (`own`, or
+        as of now), at the pace of the target's table, in which everything is reckoned: the two may
+        have been measured at moments when the machine was not equally fast."""
+        costs, pace = source.costs, self.target.pace
+        seconds, relative = costs.seconds, costs.pace / pace
+        each = (self.row_overhead if own is None else own) / pace
+        return lambda n: seconds(n, context) * relative + each
 
     def present_costs(
         self, costs: VerificationCosts, context: int, bid: Callable[[], Bid]
