@@ -23,7 +23,7 @@ def test_memory_does_not_grow_over_generations(prompts: list[str]) -> None:
             for n in range(count):
                 sampling = SamplingParams(temperature=0.8 * (n % 2), seed=n)
                 prompt = prompts[n % len(prompts)]
-                engine.generate(prompt, max_tokens=12, sampling=sampling)
+                engine.generate(prompt, max_tokens=8, sampling=sampling)
             gc.collect()
             return int(psutil.Process().memory_info().rss)
 

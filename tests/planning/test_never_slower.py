@@ -163,7 +163,7 @@ def test_plain_passes_that_get_cheaper_by_themselves_are_found_out(text: str) ->
         pace=lambda passes: 1.0 / 3.0 if passes > 60 else 1.0,
         dearer=lambda n, passes: 3.0 if passes > 60 else 1.0,
     )
-    for at, machine, run in runs(text, ["flat", "tiles", "steep"], cheaper):
+    for at, machine, run in runs(text, ["flat", "tiles", "steep"], cheaper, in_turns=True):
         assert run.worst <= foreseeable(machine, run) + UNPROVEN * machine.one, at
 
 
