@@ -16,8 +16,10 @@ from types import TracebackType
 from localspec.chat.conversation import Conversation, Message
 from localspec.history.history import Header, History
 
-INTERVAL = 0.5
-"""Seconds between two writes of an answer that grows."""
+INTERVAL = 0.25
+"""Seconds between two writes of an answer that grows. With the time until it is handed on again
+(`localspec.tui.session.background_engine.KEEP_EVERY`) that is 0.65 s, and a disk may take a third
+of a second until more than the last second of an answer is lost to a kill."""
 
 logger = logging.getLogger("localspec.history.writer")
 

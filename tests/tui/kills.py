@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import random
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +18,7 @@ from tests.tui.terminals import PLAIN, SLOW_CHAT, TIMEOUT, Terminal, chat
 SIDEBAR, MIDDLE = (0, 32), (32, 108)
 """Cells of a screen of 140."""
 LATEST = 1.0
-"""Seconds of an answer that may be lost, as the issue has it; see `stalls`."""
+"""Seconds of an answer that may be lost, as the issue has it."""
 NOTES = ("reading the prompt", "measuring what")
 """What stands below the head of an answer that has no text yet."""
 ANIMALS = ("fox", "bear", "duck", "cat", "frog")
@@ -86,30 +84,6 @@ def stored(home: Path, title: str) -> Conversation:
         history.close()
 
 
-@contextmanager
-def stalls(folder: Path) -> Iterator[list[float]]:
-    """Seconds that writing a byte to that disk took, again and again: while a disk takes a second
-    for that, or a machine runs nobody, a chat can keep nothing."""
-    took, over = [0.0], threading.Event()
-
-    def probe() -> None:
-        with open(folder / "probe", "wb", buffering=0) as file:
-            expected = time.monotonic()
-            while not over.wait(0.1):
-                file.write(b".")
-                os.fsync(file.fileno())
-                expected, before = time.monotonic(), expected
-                took.append(expected - before - 0.1)
-
-    thread = threading.Thread(target=probe)
-    thread.start()
-    try:
-        yield took
-    finally:
-        over.set()
-        thread.join()
-
-
 Opened = Callable[[], AbstractContextManager[Terminal]]
 
 
@@ -149,7 +123,7 @@ def kills(home: Path, opened: Opened, count: int, dice: random.Random) -> Iterat
         enough = 0 if number % 5 == 0 else 500
         delay = dice.uniform(0.0, 0.4 if number % 5 == 0 else 2.5)
         seen = Seen()
-        with stalls(home) as took, opened() as terminal:
+        with opened() as terminal:
             if kept_before is not None:
                 listed(terminal, kept_before)
             killed = _killed(terminal, asked, seen, enough, delay)
@@ -158,8 +132,7 @@ def kills(home: Path, opened: Opened, count: int, dice: random.Random) -> Iterat
             yield Kill(False, 0, False, None)
             continue
         path = stored(home, title_of(number)).path()
-        latest = killed - LATEST - max(took)
-        shown = [text for moment, text in seen.answers if moment <= latest]
+        shown = [text for moment, text in seen.answers if moment <= killed - LATEST]
         ended = [message.state for message in path[1:]]
         interrupted = bool(seen.length()) and ended == [INTERRUPTED]
         said = [(message.role, message.content) for message in path]
