@@ -11,6 +11,7 @@ from unittest.mock import patch
 from textual import events
 from textual.pilot import Pilot
 from textual.screen import Screen
+from textual.widget import Widget
 from textual.widgets import OptionList
 
 from localspec.chat.conversation import ASSISTANT, Message
@@ -58,9 +59,32 @@ class Chat:
         """Let everything be done that is due."""
         await self.pilot.pause()
         await self.pilot.pause()
+        await self.until(self.at_rest, "all laid out")
 
     async def press(self, *keys: str) -> None:
         await self.pilot.press(*keys)
+        await self.until(self.at_rest, "all that keys changed laid out")
+
+    async def click(self, widget: type[Widget] | None = None, *, offset: tuple[int, int]) -> None:
+        """Click on a cell of a widget, or of the screen."""
+        await self.pilot.click(widget, offset=offset)
+        await self.until(self.at_rest, "all that the click changed laid out")
+
+    async def resize(self, width: int, height: int) -> None:
+        """Make the terminal larger or smaller."""
+        await self.pilot.resize_terminal(width, height)
+        screen = self.app.screen
+        await self.until(lambda: screen.size == (width, height) and self.at_rest(), "resized")
+
+    def at_rest(self) -> bool:
+        """Whether no message waits for anyone, and nothing to be laid out or drawn.
+
+        The pilot takes an app whose processor another process has for an idle one.
+        """
+        screen = self.app.screen
+        pumps = (self.app, *self.app.screen_stack, *screen.walk_children(with_self=False))
+        waiting = any(not pump._message_queue.empty() or pump._next_callbacks for pump in pumps)
+        return not (waiting or screen._layout_required or screen._dirty_widgets)
 
     def burst(self, text: str) -> None:
         """Type faster than anything is drawn."""

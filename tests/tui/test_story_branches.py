@@ -9,7 +9,7 @@ from tests.tui.scripted import Hold, Says, Scripted
 async def at_conversation(shown: Chat) -> None:
     """The focus on the conversation."""
     shown.app.parts.transcript.focus()
-    await shown.pilot.pause()
+    await shown.settle()
 
 
 async def test_regenerate_makes_a_branch() -> None:

@@ -145,13 +145,13 @@ async def test_small_terminals_answer_and_grow_again(size: tuple[int, int]) -> N
     async with chat(Scripted(Says(LONG, {3: hold})), size=(120, 40)) as shown:
         await shown.send("much", answered=False)
         await shown.until(lambda: hold.reached)
-        await shown.pilot.resize_terminal(*size)
+        await shown.resize(*size)
         assert len(shown.text.splitlines()) <= size[1]
         await shown.press("ctrl+g", "ctrl+g", "ctrl+b", "ctrl+b", "f1", "escape", "ctrl+t")
         hold.release()
         await shown.answered()
         await shown.type("hello")
-        await shown.pilot.resize_terminal(120, 40)
+        await shown.resize(120, 40)
         await shown.until(lambda: "Paragraph 59" in shown.text)
         assert "hello" in shown.text
 
@@ -173,7 +173,7 @@ async def test_a_click_selects_a_message_and_keys_act_on_it() -> None:
         await shown.send("first")
         await shown.send("second")
         row = next(n for n, row in enumerate(shown.text.splitlines()) if "One." in row)
-        await shown.pilot.click(offset=(6, row))
+        await shown.click(offset=(6, row))
         selected = shown.app.parts.transcript.selected
         assert selected is not None
         assert selected.content == "One."
@@ -186,7 +186,7 @@ async def test_a_click_in_the_list_opens_a_conversation() -> None:
     async with chat(size=(140, 40)) as shown:
         await shown.send("hello")
         await shown.press("ctrl+n")
-        await shown.pilot.click(OptionList, offset=(10, 0))
+        await shown.click(OptionList, offset=(10, 0))
         await shown.until(lambda: shown.said == ["hello", "Answer 1."])
 
 
