@@ -143,11 +143,12 @@ def test_the_draft_models_trace_is_what_it_drafts(engine: Engine) -> None:
     """One token accepted at a time shows, position by position, what the drafter got right."""
     text = "<|user|>Tell me a story about a fox.<|end|><|assistant|>"
     prompt = prompt_tokens(engine, text)
+    greedy, drafting = SamplingParams(temperature=0), Drafting(drafter="model", depth=4)
     stream = engine.stream(
         text,
         max_tokens=40,
-        sampling=SamplingParams(temperature=0),
-        drafting=Drafting(drafter="model", depth=4),
+        sampling=greedy,
+        drafting=drafting,
     )
     chunks = [chunk for chunk in stream if chunk.step is not None]
     answer = [token for chunk in chunks for token in chunk.token_ids]
@@ -161,7 +162,7 @@ def test_the_draft_models_trace_is_what_it_drafts(engine: Engine) -> None:
             assert min(reach[position], len(step.tree)) == step.accepted
         position += len(chunk.token_ids)
     # The engine goes on as if nothing had happened.
-    again = engine.generate(text, max_tokens=40, sampling=SamplingParams(temperature=0))
+    again = engine.generate(text, max_tokens=40, sampling=greedy, drafting=drafting)
     assert again.text == stream.text
 
 

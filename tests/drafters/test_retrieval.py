@@ -25,6 +25,7 @@ from localspec.retrieval.learning import VocabularyFacts, forget, learn
 from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT, gap, generate, texts
 from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.support.greedy import CLEAR
 from tests.support.learned import learned
 from tests.support.sessions import make_drafts_cheap
 from tests.support.toys import (
@@ -193,10 +194,10 @@ def test_sampled_text_is_the_targets(width: int | None) -> None:
 def taught(engine: Engine) -> Iterator[Engine]:
     """The engine, with its own greedy answer learned."""
     greedy, plain = SamplingParams(temperature=0), Drafting(drafter="none")
-    answer = engine.generate("Once upon a time", max_tokens=40, sampling=greedy, drafting=plain)
+    answer = engine.generate(CLEAR, max_tokens=40, sampling=greedy, drafting=plain)
     vocabulary = engine.model.vocabulary
     facts = VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, "tale")
-    text = vocabulary.tokenize(f"Once upon a time{answer.text}", special=False, add_bos=False)
+    text = vocabulary.tokenize(f"{CLEAR}{answer.text}", special=False, add_bos=False)
     learn(facts, {"answer": [text]})
     yield engine
     forget(root() / facts.fingerprint, ["answer"])
@@ -207,10 +208,10 @@ def taught(engine: Engine) -> Iterator[Engine]:
 def test_an_engine_says_the_same_with_it_and_counts_it(taught: Engine, drafting: Drafting) -> None:
     greedy = SamplingParams(temperature=0)
     plain = taught.generate(
-        "Once upon a time", max_tokens=40, sampling=greedy, drafting=Drafting(drafter="none")
+        CLEAR, max_tokens=40, sampling=greedy, drafting=Drafting(drafter="none")
     )
     make_drafts_cheap(taught, draft=0.02)
-    found = taught.generate("Once upon a time", max_tokens=40, sampling=greedy, drafting=drafting)
+    found = taught.generate(CLEAR, max_tokens=40, sampling=greedy, drafting=drafting)
     assert found.text == plain.text
     assert found.stats.by_drafter["retrieval"].accepted > 20
     assert found.stats.target_passes < 20

@@ -21,6 +21,7 @@ from localspec import (
     UsageError,
 )
 from tests.support import ggufs
+from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
@@ -89,8 +90,8 @@ def test_second_chat_turn_decodes_only_what_is_new(engine: Engine) -> None:
 
 
 def test_same_prompt_again_decodes_one_token(engine: Engine) -> None:
-    first = engine.chat(FOX, max_tokens=20, sampling=GREEDY)
-    again = engine.chat(FOX, max_tokens=20, sampling=GREEDY)
+    first = engine.generate(CLEAR, max_tokens=20, sampling=GREEDY)
+    again = engine.generate(CLEAR, max_tokens=20, sampling=GREEDY)
     assert again.stats.cached_tokens == again.stats.prompt_tokens - 1
     assert again.text == first.text
 

@@ -10,33 +10,33 @@ import pytest
 
 from localspec import Drafting, Engine, SamplingParams
 from localspec.drafters.composition import sources
+from tests.support.greedy import CLEAR
 
 GREEDY = SamplingParams(temperature=0)
-PROMPT = "Once upon a time"
 
 
 def test_engine_is_free_again_if_closing_an_answer_raises(
     engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An interrupt, or a failure of llama.cpp while it rolls back."""
-    wanted = engine.generate(PROMPT, max_tokens=8, sampling=GREEDY).text
+    wanted = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text
 
     def fails(context: Sequence[int]) -> None:
         raise KeyboardInterrupt
 
-    stream = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY)
+    stream = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
     next(stream)
     with monkeypatch.context() as patch:
         patch.setattr(engine._target, "rollback", fails)
         with pytest.raises(KeyboardInterrupt):
             stream.close()
     assert not engine._lock.locked()
-    assert engine.generate(PROMPT, max_tokens=8, sampling=GREEDY).text == wanted
+    assert engine.generate(CLEAR, max_tokens=8, sampling=GREEDY).text == wanted
 
 
 def test_an_answer_that_only_waits_changes_nothing(engine: Engine) -> None:
     """What is learned of the conversation that runs is shared; another one must not drop it."""
-    running = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY)
+    running = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
     next(running)
     lookups, models = sources(engine._parts)
     estimators = [
@@ -46,7 +46,7 @@ def test_an_answer_that_only_waits_changes_nothing(engine: Engine) -> None:
     ]
     for estimator in estimators:
         estimator.bias = 1.0
-    waiting = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY)
+    waiting = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY)
     assert {estimator.bias for estimator in estimators} == {1.0}
     running.close()
     next(waiting)
@@ -59,9 +59,9 @@ def test_a_late_cancel_does_not_stop_the_next_answer(
 ) -> None:
     """The answer ends, and another one begins, while somebody is about to stop it."""
     plain = Drafting(drafter="none")
-    wanted = engine.generate(PROMPT, max_tokens=8, sampling=GREEDY, drafting=plain).text
-    first = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY, drafting=plain)
-    second = engine.stream(PROMPT, max_tokens=8, sampling=GREEDY, drafting=plain)
+    wanted = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY, drafting=plain).text
+    first = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY, drafting=plain)
+    second = engine.stream(CLEAR, max_tokens=8, sampling=GREEDY, drafting=plain)
     next(first)
     stopping, begun = threading.Event(), threading.Event()
 

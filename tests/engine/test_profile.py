@@ -12,11 +12,11 @@ from localspec.llama.context import Context
 from localspec.planning import calibration
 from localspec.planning.costs import CostCurve
 from localspec.planning.profile_store import folder
+from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
 OPTIONS = ModelOptions(context=256, threads=1)
 GREEDY = SamplingParams(temperature=0)
-PROMPT = "Once upon a time"
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
 
 def ask(engine: Engine, drafting: Drafting | None = None) -> localspec.Completion:
-    return engine.generate(PROMPT, max_tokens=16, sampling=GREEDY, drafting=drafting)
+    return engine.generate(CLEAR, max_tokens=16, sampling=GREEDY, drafting=drafting)
 
 
 def test_second_session_starts_warm(measured: list[object]) -> None:
@@ -167,7 +167,7 @@ def test_target_alone_is_measured_alone(measured: list[object]) -> None:
 def test_what_answers_teach_is_kept(measured: list[object]) -> None:
     with localspec.load(options=OPTIONS) as engine:
         make_drafts_cheap(engine)
-        answer = engine.generate(PROMPT, max_tokens=60, sampling=GREEDY)
+        answer = engine.generate(CLEAR, max_tokens=60, sampling=GREEDY)
         assert answer.stats.accepted > 0
         kept = engine.profile.as_dict()["sources"]
         seen = [e["seen"] for e in kept["model"]["estimators"].values()]

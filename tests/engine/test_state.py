@@ -196,7 +196,7 @@ def long_prompt(engine: Engine) -> str:
 @pytest.mark.parametrize("leave", ["cancel", "close"])
 def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, leave: str) -> None:
     """The prompt has two chunks; the answer is given up after the first."""
-    prompt = long_prompt(engine)
+    prompt, drafting = long_prompt(engine), WAYS["model"]
     done: list[int] = []
 
     def report(tokens: int, total: int) -> None:
@@ -207,7 +207,9 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
 
     for context in engine._contexts:
         context.clear()
-    stream = engine.stream(prompt, max_tokens=20, sampling=GREEDY, progress=report)
+    stream = engine.stream(
+        prompt, max_tokens=20, sampling=GREEDY, drafting=drafting, progress=report
+    )
     if leave == "cancel":
         assert list(stream) == []
         assert len(done) == 1
@@ -220,13 +222,14 @@ def test_after_cancel_in_prefill(engine: Engine, uninterrupted: Uninterrupted, l
     held = caches(engine)[0]
     if leave == "cancel":
         assert held == tokens[: done[0]]
-    again = engine.stream(prompt, max_tokens=20, sampling=GREEDY)
+    again = engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=drafting)
     answer = again.completion()
     assert answer.finish_reason in ("length", "stop")
     assert again.stats.cached_tokens >= (done[0] if done else 0)
     for context in engine._contexts:
         context.clear()
-    assert engine.stream(prompt, max_tokens=20, sampling=GREEDY).completion().text == answer.text
+    fresh = engine.stream(prompt, max_tokens=20, sampling=GREEDY, drafting=drafting)
+    assert fresh.completion().text == answer.text
 
 
 def test_steps_after_an_abort_in_a_stream_are_not_aborted(engine: Engine) -> None:

@@ -11,10 +11,10 @@ from localspec import Engine, ModelOptions, SamplingParams
 from localspec.llama import library, thread_counts
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.thread_use import SECONDS, TOGETHER, ThreadUse
+from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
-PROMPT = "Once upon a time"
 
 
 class Restless:
@@ -62,10 +62,10 @@ def auto(two_counts: None) -> Iterator[Engine]:
 def test_restless_threads_leave_the_answer_as_it_is(
     auto: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    steady = auto.generate(PROMPT, max_tokens=40, sampling=GREEDY)
+    steady = auto.generate(CLEAR, max_tokens=40, sampling=GREEDY)
     restless = Restless()
     monkeypatch.setattr(auto._threads, "controller", restless)
-    moved = auto.generate(PROMPT, max_tokens=40, sampling=GREEDY)
+    moved = auto.generate(CLEAR, max_tokens=40, sampling=GREEDY)
     assert moved.text == steady.text
     assert {count for _, count in restless.passes} == {1, 2}
     assert "it is restless" in moved.stats.threads
@@ -82,7 +82,7 @@ def test_calibration_says_nothing_of_the_present(auto: Engine) -> None:
 
 def test_a_fixed_count_is_told_and_never_left() -> None:
     with localspec.load(options=ModelOptions(context=256, threads=1)) as engine:
-        answer = engine.generate(PROMPT, max_tokens=8, sampling=GREEDY)
+        answer = engine.generate(CLEAR, max_tokens=8, sampling=GREEDY)
         assert answer.stats.threads == "1, as asked for"
         assert engine.profile.threads == 1
 
