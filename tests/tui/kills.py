@@ -74,6 +74,13 @@ def listed(terminal: Terminal, title: str) -> None:
     terminal.until(lambda: any(title in line for line in terminal.column(*SIDEBAR)))
 
 
+def only_found(terminal: Terminal, title: str) -> bool:
+    """Whether the list shows what a search for one conversation finds, and no more."""
+    below_search = terminal.column(*SIDEBAR)[2:]
+    titles = [line for line in below_search if "Story" in line]
+    return bool(titles) and all(title in line for line in titles)
+
+
 def stored(home: Path, title: str) -> Conversation:
     history = History(home / "data" / "history.db", repair=False)
     try:

@@ -96,6 +96,28 @@ async def test_one_that_comes_late_takes_nobody_back(
         assert shown.said == ["Where do foxes sleep", "In a den."]
 
 
+async def test_a_choice_that_comes_late_takes_nobody_back(stored: list[Conversation]) -> None:
+    """A key that goes elsewhere may overtake the list's message."""
+    async with chat(size=WIDE) as shown:
+        sidebar = shown.app.parts.sidebar
+        await shown.press("ctrl+f")
+        sidebar.post_message(sidebar.Chosen(stored[0].id, None))
+        await shown.until(lambda: shown.said, "the conversation")
+        await shown.settle()
+        assert shown.app.focused is sidebar.query_one(Input)
+
+
+async def test_what_is_found_late_can_be_opened(stored: list[Conversation]) -> None:
+    """Enter before the search has answered: the first hit is chosen all the same."""
+    async with chat(size=WIDE) as shown:
+        await shown.press("ctrl+f", "enter")
+        await shown.until(lambda: shown.app.parts.sidebar.choosing)
+        shown.app.parts.sidebar.search_for("voles")
+        await shown.until(lambda: len(shown.listed()) == 1)
+        await shown.press("enter")
+        await shown.until(lambda: shown.says("Mostly voles and mice."))
+
+
 async def test_search_that_finds_nothing_and_escape(stored: list[Conversation]) -> None:
     async with chat(size=WIDE) as shown:
         await shown.command("/search giraffe")

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from textual.widget import Widget
-
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
 from localspec.tui.control.screen_parts import ScreenParts
@@ -25,9 +23,6 @@ class ListHost(Protocol):
 
     @property
     def is_running(self) -> bool: ...
-
-    @property
-    def focused(self) -> Widget | None: ...
 
     def show(
         self, conversation: Conversation, message: str | None = None, *, uncover: bool = True
@@ -82,13 +77,14 @@ class ConversationList:
     def take(self, conversation: str, message: str | None) -> None:
         """Show a conversation, and in it this message; the last one that was asked for."""
         self._wanted += 1
-        wanted, focused = self._wanted, self._host.focused
+        wanted = self._wanted
 
         def show(found: Conversation) -> None:
             # A thread cannot be cancelled: what an earlier key asked for may come late.
             if wanted == self._wanted:
-                # Whoever went elsewhere meanwhile is typing there.
-                self._host.show(found, message, uncover=self._host.focused is focused)
+                # Whoever went elsewhere meanwhile is typing there. What had the focus when this was
+                # asked for is of no use: a key may go elsewhere before the list's message is here.
+                self._host.show(found, message, uncover=self._parts.sidebar.choosing)
 
         def ask() -> None:
             try:

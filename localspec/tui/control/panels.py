@@ -51,7 +51,8 @@ class Panels:
         """Take away what lies over the conversation, and go on writing."""
         for kind in _NAMES:
             self._parts.widget(kind).remove_class("over")
-        self._parts.prompt.focus()
+        # At once: `focus` waits its turn, and would take what has been gone to meanwhile.
+        self._parts.prompt.screen.set_focus(self._parts.prompt)
 
     def _fold(self, kind: type[Panel], show: bool | None) -> None:
         """Beside the conversation; None goes by the width."""

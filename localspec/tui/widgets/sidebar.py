@@ -100,6 +100,8 @@ class Sidebar(Vertical):
         if not hits:
             options.add_option(Option(Text("Nothing found", palette.faint), disabled=True))
         options.add_options([Option(_hit(hit, palette)) for hit in hits])
+        if hits and self.choosing:
+            options.highlighted = 0
 
     def current(self, conversation: str | None) -> None:
         """Which one is shown beside the list; shown with the next `list`."""
@@ -118,6 +120,12 @@ class Sidebar(Vertical):
     def searching(self) -> str:
         """What is searched for; empty where all are listed."""
         return self.query_one(Input).value.strip()
+
+    @property
+    def choosing(self) -> bool:
+        """Whether the keys go to the list."""
+        # `has_focus` is told by a message, and late.
+        return self.screen.focused is self.query_one(OptionList)
 
     def action_search(self) -> None:
         self.focus_search()
@@ -145,7 +153,8 @@ class Sidebar(Vertical):
         options = self.query_one(OptionList)
         if self._places:
             options.highlighted = 0
-        options.focus()
+        if self.screen.focused is event.input:
+            self.screen.set_focus(options)  # at once, as in `focus_search`
 
     @on(OptionList.OptionSelected)
     def _choose(self, event: OptionList.OptionSelected) -> None:
