@@ -167,6 +167,36 @@ def test_same_evidence_for_long_does_not_upset_the_rest(features: tuple[float, .
     assert estimator.predict(features) == pytest.approx(0.9, abs=0.15)
 
 
+def test_rounding_does_not_grow_over_months() -> None:
+    """What forgetting makes of a last bit in 100,000 observations is as large as the variance."""
+    estimator = AcceptanceEstimator(PRIORS["greedy"])
+    rng = np.random.default_rng(3)
+    seen = np.column_stack([np.ones(3), rng.uniform(0.0, 4.0, (3, 3))])
+    which = rng.integers(3, size=100_000).tolist()
+    hits = (rng.random(100_000) < 0.6).tolist()
+    for number, hit in zip(which, hits, strict=True):
+        estimator.learn(seen[number].tolist(), hit)
+    variance = np.array(estimator.as_dict()["variance"])
+    assert (variance == variance.T).all()
+    assert np.linalg.eigvalsh(variance).min() > 0.0
+    estimator.begin()
+    for features in seen.tolist():
+        assert estimator.predict(features) == pytest.approx(0.6, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "variance",
+    [[[1.0, 0.4], [-0.4, 1.0]], [[1.0, 1.5], [1.5, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]],
+    ids=["asymmetric", "indefinite", "negative"],
+)
+def test_what_rounding_led_astray_begins_anew(variance: list[list[float]]) -> None:
+    estimator = AcceptanceEstimator((0.5, 1.0))
+    estimator.restore({"weights": [9.0, -9.0], "variance": variance, "seen": 90_000})
+    assert estimator.as_dict() == AcceptanceEstimator((0.5, 1.0)).as_dict()
+    for _ in range(100):
+        estimator.learn((1.0, 1.0), accepted=True)
+
+
 def test_round_trip_through_json() -> None:
     estimator = AcceptanceEstimator((0.3, 1.0, -0.2))
     features, truth = sample(50, 5)

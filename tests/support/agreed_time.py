@@ -6,6 +6,7 @@ seed for the random numbers an answer alone is the same in every run.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -20,13 +21,29 @@ DRAFT_SECONDS = 0.001
 """Of a pass of the draft model, over however many tokens."""
 
 
+class SharedClock(Clock):
+    """A clock that several threads look at: time that one of them adds must not be lost to another
+    that is just looking, or a pass takes no time at all, or less."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+
+    def __call__(self) -> float:
+        with self._lock:
+            return super().__call__()
+
+    def spend(self, seconds: float) -> None:
+        with self._lock:
+            self.now += seconds
+
+
 def agree_on_time(engine: Engine) -> Clock:
     """Have an engine's passes take what `make_drafts_cheap` says, and nothing else take long.
 
     Returns:
         The clock; the steps of an engine that gives one answer at a time have to be given it.
     """
-    clock = Clock()
+    clock = SharedClock()
     costs: tuple[Callable[[int], float], ...] = (target_seconds, lambda tokens: DRAFT_SECONDS)
     if isinstance(engine, ParallelEngine):
         engine._seats.rounds.clock = clock
@@ -39,25 +56,27 @@ def agree_on_time(engine: Engine) -> Clock:
     return clock
 
 
-def _passes_take(context: Context, clock: Clock, cost: Callable[[int], float]) -> None:
+def _passes_take(context: Context, clock: SharedClock, cost: Callable[[int], float]) -> None:
     decode = context._decode
 
     def timed(batch: Any, outputs: int) -> Any:
         before, spent = context.native_seconds, cost(int(batch.n_tokens))
         rows = decode(batch, outputs)
         context.native_seconds = before + spent
-        clock.now += spent
+        clock.spend(spent)
         return rows
 
     context._decode = timed  # type: ignore[method-assign]
 
 
-def _shared_passes_take(shared: SharedContext, clock: Clock, cost: Callable[[int], float]) -> None:
+def _shared_passes_take(
+    shared: SharedContext, clock: SharedClock, cost: Callable[[int], float]
+) -> None:
     decode = shared.decode
 
     def timed(parts: Sequence[Part], padding: int = 0) -> Any:
         rows = decode(parts, padding)
-        clock.now += cost(padding + sum(len(part.tokens) for part in parts))
+        clock.spend(cost(padding + sum(len(part.tokens) for part in parts)))
         return rows
 
     shared.decode = timed  # type: ignore[method-assign]
