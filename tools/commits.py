@@ -26,6 +26,7 @@ from typing import Any, NamedTuple
 
 PLAIN = "plain"
 NO_COPY = "--no-copy"
+NO_DRAFT = "none"
 
 
 class Said(NamedTuple):
@@ -49,7 +50,7 @@ class Said(NamedTuple):
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
-    options.add_argument("draft")
+    options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
     options.add_argument("--arm", action="append", default=[], help="NAME=CHECKOUT[,--no-copy]")
     options.add_argument("--prompts", default="questions")
     options.add_argument("--per-suite", type=int, default=2)
@@ -59,7 +60,9 @@ def main() -> None:
     options.add_argument("--answer", help=argparse.SUPPRESS)
     said = options.parse_args()
     # The arms answer from folders of their own.
-    said.target, said.draft = (str(Path(path).resolve()) for path in (said.target, said.draft))
+    said.target = str(Path(said.target).resolve())
+    if said.draft != NO_DRAFT:
+        said.draft = str(Path(said.draft).resolve())
     if said.answer is not None:
         answer(said.target, said.draft, json.loads(said.answer))
         return
@@ -169,7 +172,10 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
 
     began = perf_counter()
     engine = localspec.load(
-        target, draft=draft, context=settings["ctx"], requantize_draft=settings["copy"]
+        target,
+        draft=None if draft == NO_DRAFT else draft,
+        context=settings["ctx"],
+        requantize_draft=settings["copy"],
     )
     ready = {
         "seconds": perf_counter() - began,

@@ -230,9 +230,9 @@ class NgramSource:
                 node = tree.add(follower, node, self.name) if existing is None else existing
 
     def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        # The index reads on once it is asked: not in the steps for which nothing is planned.
         self._streak.committed(context)
         self._place = None
-        self._index.sync(context)
 
     # In `auto`.
 

@@ -24,6 +24,7 @@ from localspec.planning.asking import Decisiveness
 from localspec.planning.costs import VerificationCosts
 from localspec.planning.draft_value import DraftValue
 from localspec.planning.explore_then_commit import ExploreThenCommit
+from localspec.planning.naps import Naps
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
 from localspec.planning.planner import LAST
@@ -56,15 +57,11 @@ class AdaptivePlanner:
             does.
     """
 
-    watches = True
     RATE_KEEP = 0.97
     """Weight of the past in the running tokens per second, per step."""
     WORTHWHILE = 1.75
     """Where passes are short, and drafts that were always right would not make it so many times
     faster, real ones do not pay for being planned."""
-    SHORT, NAP = 3e-3, 16
-    """Where a pass takes less than so many seconds, planning (some 50 µs) would show: after a while
-    without a draft it is left out for up to so many steps in a row."""
     DIP = 12
     """Sizes looked beyond the best one so far: a pass over 16 can be a bargain where 5 is none."""
     DOUBTFUL, FAINT = 0.2, 0.05
@@ -95,6 +92,7 @@ class AdaptivePlanner:
         self._lookup_sources = lookups
         self._lookups: list[LookupState] = []
         self._models = {source.name: ModelState(source, profile) for source in models}
+        self.watches = bool(self._models)  # nobody else is told how sure the target was
         self._told = [(n, m.profile.states) for n, m in self._models.items() if m.reads_states]
         # One source has a window at most.
         window = next((source for source in lookups if isinstance(source, WindowSource)), None)
@@ -109,7 +107,7 @@ class AdaptivePlanner:
         self._costs_of: tuple[int, int, int, int] | None = None
         self._tokens = self._seconds = 0.0
         self._decisiveness = Decisiveness()
-        self._idle = self._asleep = 0
+        self._naps = Naps(profile)
         self._uncovered = False
         self._plain_before = False  # whether the last pass of the target was over one token
         self.statement = AccountStatement()
@@ -117,8 +115,7 @@ class AdaptivePlanner:
         profile.begin()
 
     def plan(self, session: Session) -> Plan:
-        if self._asleep:
-            self._asleep -= 1
+        if self._naps.goes_on(session, self._lookups):
             return ASLEEP
         profile, held = self._profile, len(session.context)
         room = min(session.room - 1, self._most, self._capacity - held)
@@ -133,7 +130,7 @@ class AdaptivePlanner:
         if costs.size[room + 1] > room + 1:
             # A smaller pass was to be filled up to a larger, cheaper one: there is no room for it.
             costs = profile.verification_costs(held, room)
-        if costs.least[1] < self.SHORT and costs.ceiling < self.WORTHWHILE:
+        if costs.least[1] < Naps.SHORT and costs.ceiling < self.WORTHWHILE:
             return HOPELESS
         account, plain = profile.account, target.plain(held)
         if target.doubtful or target.strayed(held) or account.exposed(plain):
@@ -156,7 +153,7 @@ class AdaptivePlanner:
             window = best_shape(least, rate, self._leaves - 1, share=share, spare=spare)
         if asks is None and reviews is None and window is None and not looked_up.pays:
             return self._plain(costs)
-        self._idle = 0
+        self._naps.drafted()
         if asks is not None:
             # Catching up is no bet: what it takes is known, and need not be half of the fund.
             spare = min(fund, spare + self._models[asks].missed(session))
@@ -191,10 +188,11 @@ class AdaptivePlanner:
                 (states.asked if name == plan.asks else states.tried)()
             else:
                 states.unasked()
-        # The prompt's pass is over many tokens, and its time is no step's.
-        if prompt or plan is ASLEEP or plan is HOPELESS:
-            return
         profile, held = self._profile, step.context_length
+        asleep = plan is ASLEEP
+        # The prompt's pass is over many tokens, and its time is no step's.
+        if prompt or plan is HOPELESS or (asleep and self._naps.short):
+            return
         target = profile.target
         before = target.plain(held)
         self._settle(step, before)
@@ -204,7 +202,11 @@ class AdaptivePlanner:
             plain = target.plain(held)
             fell = told is not None and told.fell
             profile.account.prove(before if fell else plain, plain, self.statement)
-        profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
+        own = step.seconds - step.target_seconds - step.draft_seconds
+        if asleep:
+            profile.slept(own)
+        else:
+            profile.spent(own, nodes)
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
         if isinstance(plan, AdaptivePlan) and isinstance(draft, PlannedDraft):
@@ -220,8 +222,9 @@ class AdaptivePlanner:
                 came += len(step.path) - step.accepted
                 # As a share: some hundredths of a token would be learned too slowly.
                 self._windows.learn_prospect(0, 1.0, came / plan.window.prospect)
-        for lookup in self._lookups:
-            lookup.learn(step.tokens)
+        if not asleep:  # else they were not asked
+            for lookup in self._lookups:
+                lookup.learn(step.tokens)
 
     def _settle(self, step: Step, plain: float) -> None:
         """Enter the step in the account; `plain`: seconds of a plain pass."""
@@ -319,13 +322,11 @@ class AdaptivePlanner:
 
     def _plain(self, costs: VerificationCosts) -> Plan:
         """Nothing is drafted: why, and for how long nothing is planned either."""
-        self._idle += 1
         if self._uncovered:
             self._uncovered = False
             self.statement.refused += 1
             return UNCOVERED
-        if costs.least[1] < self.SHORT:
-            self._asleep = min(self._idle // 2, self.NAP)
+        self._naps.idled(costs, models=bool(self._models))
         if not self._models:
             looked_up = any(lookup.predictions for lookup in self._lookups)
             return UNLIKELY if looked_up else NOTHING

@@ -142,7 +142,7 @@ class PairProfile:
         account: of what drafting saved and may risk; see `localspec.planning.account`.
         doubts: how many times in a row the curves were measured on a busy machine.
         step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for
-            each drafted token on top.
+            each drafted token on top; plain_overhead those for a step that nothing was planned for.
     """
 
     OVERHEAD_RATE = 0.05
@@ -193,7 +193,7 @@ class PairProfile:
         self._stored.clear()
         for source in self._sources.values():
             source.forget_estimates()
-        self.step_overhead = 40e-6
+        self.step_overhead = self.plain_overhead = 40e-6
         self.row_overhead = 30e-6
 
     def source(self, source: AutoSource) -> SourceProfile:
@@ -223,6 +223,11 @@ class PairProfile:
         else:
             overhead = min(1e-3, max(0.0, overhead))
             self.step_overhead += self.OVERHEAD_RATE * (overhead - self.step_overhead)
+
+    def slept(self, overhead: float) -> None:
+        """Learn localspec's own seconds of a step that nothing was planned for."""
+        overhead = min(1e-3, max(0.0, overhead))
+        self.plain_overhead += self.OVERHEAD_RATE * (overhead - self.plain_overhead)
 
     def verification_costs(self, context: int, most: int) -> VerificationCosts:
         """Of drafts of up to `most` tokens behind so many cached ones."""

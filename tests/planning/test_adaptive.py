@@ -19,11 +19,13 @@ from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.answer_state import ModelState
+from localspec.planning.costs import CostCurve
 from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.draft_value import DraftValue
+from localspec.planning.naps import Naps
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
-from localspec.planning.reasons import COPYING, HOPELESS, LEADING, REVIEWING
+from localspec.planning.reasons import ASLEEP, COPYING, HOPELESS, LEADING, REVIEWING
 from tests.decoding.steps import step_of
 from tests.planning.lookups import ListedSource, expects
 from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, profile_of
@@ -258,7 +260,32 @@ def test_short_passes_are_not_held_up_by_planning(monkeypatch: pytest.MonkeyPatc
         assert plan.reason
         planner.observe(step_of(plan, seconds=(5e-4, 5e-4, 0.0)))
     assert lookup.asked < 80, "of 400 steps"
-    assert lookup.asked > 400 // (AdaptivePlanner.NAP + 1), "no nap is longer"
+    assert lookup.asked > 400 // (Naps.LONGEST + 1), "no nap is longer"
+
+
+def test_how_sure_the_target_was_is_asked_for_model_sources_alone() -> None:
+    """To see it takes longer than all other work of a plain step."""
+    assert planner_of(profile_of(SHAPES["flat"])).watches
+    assert not planner_of(profile_of(SHAPES["flat"], None), model=False).watches
+
+
+def test_plain_passes_are_learned_from_while_nothing_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where the planner naps although passes are not short, the account has to know their cost."""
+    monkeypatch.setattr(AdaptivePlanner, "WORTHWHILE", 0.0)
+    profile, lookup = profile_of(SHAPES["ruinous"], None), ListedSource(())
+    profile.step_overhead = 1e-3
+    profile.target = CostCurve()
+    profile.target.learn({n: n * UNIT for n in range(1, 9)}, 0)
+    planner = planner_of(profile, lookup, model=False)
+    plans = []
+    for _ in range(60):
+        plans.append(planner.plan(session()))
+        planner.observe(step_of(plans[-1], seconds=(2 * UNIT + 2e-5, 2 * UNIT, 0.0)))
+    assert ASLEEP in plans
+    assert profile.target.plain(0) == pytest.approx(2 * UNIT, rel=0.1)
+    assert profile.plain_overhead < profile.step_overhead
 
 
 def scripted(
