@@ -25,7 +25,7 @@ from localspec.planning.draft_value import DraftValue
 from localspec.planning.naps import Naps
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.plan import AUTO, AdaptivePlan, PlannedDraft
-from localspec.planning.reasons import ASLEEP, COPYING, HOPELESS, LEADING, REVIEWING
+from localspec.planning.reasons import ASLEEP, COPYING, HOPELESS, LEADING, REVIEWING, UNLIKELY
 from tests.decoding.steps import step_of
 from tests.planning.lookups import ListedSource, expects
 from tests.planning.measuring import SHAPES, TILES, UNIT, Clockless, profile_of
