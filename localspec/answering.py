@@ -27,6 +27,9 @@ from localspec.prompting.template import Message
 from localspec.stream import Completion, Holder, Stream
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack  # of Python itself from 3.11 on
+
+    from localspec.keywords import AnswerKeywords
     from localspec.llama.model import Model
     from localspec.llama.target import LlamaTarget
     from localspec.llama.vocabulary import Vocabulary
@@ -213,51 +216,13 @@ class Answering(ABC):
             return shift
         return replace(shift, keep=shift.keep + 1)
 
-    def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-        overflow: str = "error",
-    ) -> Completion:
-        """Answer chat messages; see `stream` for the arguments and errors."""
-        return self.stream(
-            messages,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            grammar=grammar,
-            json_schema=json_schema,
-            drafting=drafting,
-            overflow=overflow,
-        ).completion()
+    def chat(self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]) -> Completion:
+        """Answer chat messages; see `stream` for what else may be asked, and for errors."""
+        return self.stream(messages, **asked).completion()
 
-    def generate(
-        self,
-        text: str,
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-    ) -> Completion:
+    def generate(self, text: str, **asked: Unpack[AnswerKeywords]) -> Completion:
         """Continue raw text, without a chat template; see `stream`."""
-        return self.stream(
-            text,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            grammar=grammar,
-            json_schema=json_schema,
-            drafting=drafting,
-        ).completion()
+        return self.stream(text, **asked).completion()
 
 
 def _constraint_of(

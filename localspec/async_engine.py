@@ -13,7 +13,7 @@ from localspec.async_stream import Answer, AsyncStream
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, UsageError
-from localspec.keywords import LoadKeywords
+from localspec.keywords import AnswerKeywords, LoadKeywords, require_known
 from localspec.llama.options import ModelOptions
 from localspec.loading.load import Reference, load
 from localspec.prompting.prompt import Prompt, Tokens
@@ -25,8 +25,6 @@ from localspec.worker_threads import WorkerThreads, awaited, call, off_the_loop
 if TYPE_CHECKING:
     from typing_extensions import Unpack  # of Python itself from 3.11 on
 
-    from localspec.decoding.params import SamplingParams
-    from localspec.decoding.session import ContextShift
 
 Progress = Callable[[int, int], None]
 Result = TypeVar("Result")
@@ -80,108 +78,42 @@ class AsyncEngine:
         self._threads.close()
         self.engine.close()
 
-    def stream(
-        self,
-        prompt: Prompt | Tokens,
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-        overflow: str = "error",
-        logprobs: int | None = None,
-        as_sampled: bool = False,
-        prediction: str = "",
-        reuse: bool = True,
-        shift: ContextShift | None = None,
-        progress: Progress | None = None,
-    ) -> AsyncStream:
+    def stream(self, prompt: Prompt | Tokens, **asked: Unpack[AnswerKeywords]) -> AsyncStream:
         """An answer to iterate with `async for`; arguments and errors are those of `Engine.stream`.
 
-        Nothing happens before it is iterated, so what is wrong with the arguments is raised by the
+        Nothing happens before it is iterated, so what is wrong with the values is raised by the
         first step. `progress` is called in the event loop.
 
         Raises:
+            TypeError: a keyword that there is not.
             EngineBusy: raised by the first step where the same task is in the middle of reading as
                 many answers as the engine gives at a time: it would wait for itself.
         """
 
+        require_known(asked)
+
         def begin(chunks: bool) -> Answer:
-            loop = asyncio.get_running_loop()
+            loop, progress = asyncio.get_running_loop(), asked.get("progress")
+            if progress is not None:
+                tell: Progress = progress
 
-            def report(done: int, total: int) -> None:
-                assert progress is not None
-                call(loop, progress, done, total)
+                def report(done: int, total: int) -> None:
+                    call(loop, tell, done, total)
 
-            return self._begin(
-                lambda: self.engine.stream(
-                    prompt,
-                    max_tokens=max_tokens,
-                    stop=stop,
-                    sampling=sampling,
-                    grammar=grammar,
-                    json_schema=json_schema,
-                    drafting=drafting,
-                    overflow=overflow,
-                    logprobs=logprobs,
-                    as_sampled=as_sampled,
-                    prediction=prediction,
-                    reuse=reuse,
-                    shift=shift,
-                    progress=None if progress is None else report,
-                ),
-                chunks=chunks,
-            )
+                asked["progress"] = report
+            return self._begin(lambda: self.engine.stream(prompt, **asked), chunks=chunks)
 
         return AsyncStream(begin)
 
     async def chat(
-        self,
-        messages: Sequence[Message],
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-        overflow: str = "error",
+        self, messages: Sequence[Message], **asked: Unpack[AnswerKeywords]
     ) -> Completion:
         """Answer chat messages; see `stream`. A cancelled task ends the answer within a step."""
-        return await self.stream(
-            messages,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            grammar=grammar,
-            json_schema=json_schema,
-            drafting=drafting,
-            overflow=overflow,
-        ).completion()
+        return await self.stream(messages, **asked).completion()
 
-    async def generate(
-        self,
-        text: str,
-        *,
-        max_tokens: int | None = None,
-        stop: str | Sequence[str] = (),
-        sampling: SamplingParams | None = None,
-        grammar: str | None = None,
-        json_schema: str | None = None,
-        drafting: Drafting | None = None,
-    ) -> Completion:
+    async def generate(self, text: str, **asked: Unpack[AnswerKeywords]) -> Completion:
         """Continue raw text, without a chat template; see `chat`."""
-        return await self.stream(
-            text,
-            max_tokens=max_tokens,
-            stop=stop,
-            sampling=sampling,
-            grammar=grammar,
-            json_schema=json_schema,
-            drafting=drafting,
-        ).completion()
+        return await self.stream(text, **asked).completion()
 
     async def open_session(self, path: str | os.PathLike[str]) -> OpenedSession:
         """As `Engine.open_session`, when it is its turn."""

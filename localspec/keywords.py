@@ -1,18 +1,21 @@
-"""The fields of the options objects as keywords: `load("model.gguf", context=4096, threads=8)`.
+"""What is said by keyword: the fields of the options objects (`load("model.gguf", context=4096,
+threads=8)`), and what is asked of an answer.
 
 Declared as a `TypedDict`, so that type checkers and editors know every name and its type. A test
-holds that they are those of `ModelOptions` and `Drafting`, which say what they mean.
+holds that they are those of `ModelOptions`, `Drafting` and `Engine.stream`, which say what they
+mean.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, TypedDict, TypeVar
 
 from localspec.decoding.params import SamplingParams
+from localspec.decoding.session import ContextShift
 from localspec.drafters.options import Drafting
 from localspec.llama.adapters import Said
 from localspec.llama.options import ModelOptions
@@ -87,6 +90,24 @@ class LoadKeywords(ModelKeywords, DraftingKeywords, total=False):
     """What `localspec.load` takes besides its own parameters."""
 
 
+class AnswerKeywords(TypedDict, total=False):
+    """What `Engine.stream` takes besides the prompt."""
+
+    max_tokens: int | None
+    stop: str | Sequence[str]
+    sampling: SamplingParams | None
+    grammar: str | None
+    json_schema: str | None
+    drafting: Drafting | None
+    overflow: str
+    logprobs: int | None
+    as_sampled: bool
+    prediction: str
+    reuse: bool
+    shift: ContextShift | None
+    progress: Callable[[int, int], None] | None
+
+
 def with_keywords(
     options: ModelOptions | None,
     drafting: Drafting | None,
@@ -114,6 +135,14 @@ def with_keywords(
     )
 
 
+def require_known(asked: AnswerKeywords) -> None:
+    """Raise TypeError where something is asked of an answer that there is not."""
+    known = tuple(AnswerKeywords.__annotations__)
+    for name in asked:
+        if name not in known:
+            raise TypeError(_unknown(name, known, "stream"))
+
+
 def _names(record: type[Any]) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(record))
 
@@ -123,14 +152,15 @@ def _changed(record: Record, fields: Mapping[str, Any]) -> Record:
     return dataclasses.replace(record, **fields) if fields else record
 
 
-def _unknown(name: str, known: tuple[str, ...]) -> str:
+def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
     """What is wrong with a keyword, and what was probably meant."""
+    wrong = f"{function}() got an unexpected keyword argument {name!r}."
     if name in _names(SamplingParams):
         return (
-            f"load() got an unexpected keyword argument {name!r}. How tokens are picked is said of "
-            f"each answer: engine.stream(…, sampling=SamplingParams({name}=…))."
+            f"{wrong} How tokens are picked is said of each answer: "
+            f"engine.stream(…, sampling=SamplingParams({name}=…))."
         )
     near = get_close_matches(name, known, 1, cutoff=0.5)
     meant = ELSEWHERE.get(name) or (near[0] if near else None)
     advice = f"Did you mean {meant!r}?" if meant else f"It takes {', '.join(known)}."
-    return f"load() got an unexpected keyword argument {name!r}. {advice}"
+    return f"{wrong} {advice}"

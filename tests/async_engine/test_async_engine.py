@@ -95,15 +95,35 @@ async def said(engine: AsyncEngine, prompt: str, count: int) -> str:
 
 
 def test_it_takes_what_the_engine_takes() -> None:
-    for name in ("stream", "chat", "generate"):
+    for name in ("chat", "generate"):
         ours, theirs = (
             inspect.signature(getattr(kind, name)).parameters for kind in (AsyncEngine, Engine)
         )
-        assert [(p.name, p.kind, p.default) for p in ours.values()] == [
-            (p.name, p.kind, p.default) for p in theirs.values()
-        ]
+        assert list(ours.values()) == list(theirs.values())
     ours, theirs = (inspect.signature(f).parameters for f in (load_async, localspec.load))
     assert list(ours.values()) == list(theirs.values())
+
+
+async def test_a_wrong_name_is_told_at_once(answering: AsyncEngine) -> None:
+    with pytest.raises(TypeError, match=r"stream\(\) .*'max_token'. Did you mean 'max_tokens'\?"):
+        answering.stream("Once", max_token=3)  # type: ignore[call-arg]
+
+
+async def test_what_is_asked_reaches_the_engine(
+    answering: AsyncEngine, alone: Callable[[str, int], str]
+) -> None:
+    read: list[tuple[int, int]] = []
+    answer = await answering.generate(
+        "Once upon a time",
+        max_tokens=4,
+        sampling=GREEDY,
+        drafting=PLAIN,
+        reuse=False,
+        progress=lambda done, total: read.append((done, total)),
+    )
+    assert answer.text == alone("Once upon a time", 4)
+    assert read
+    assert read[-1][0] == read[-1][1]
 
 
 async def test_an_answer_is_that_of_the_engine(

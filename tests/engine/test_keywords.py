@@ -8,7 +8,14 @@ import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, UsageError
-from localspec.keywords import ELSEWHERE, DraftingKeywords, ModelKeywords, with_keywords
+from localspec.answering import Answering
+from localspec.keywords import (
+    ELSEWHERE,
+    AnswerKeywords,
+    DraftingKeywords,
+    ModelKeywords,
+    with_keywords,
+)
 from localspec.loading.load import OWN
 
 
@@ -18,6 +25,12 @@ from localspec.loading.load import OWN
 def test_the_keywords_are_the_fields(keywords: type, record: type) -> None:
     assert get_type_hints(keywords) == get_type_hints(record)
     assert not set(get_type_hints(keywords)) & set(OWN)
+
+
+def test_what_may_be_asked_of_an_answer_is_what_stream_takes() -> None:
+    taken = get_type_hints(Answering.stream)
+    del taken["prompt"], taken["return"]
+    assert get_type_hints(AnswerKeywords) == taken
 
 
 def test_what_load_takes_itself_is_known() -> None:
