@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from localspec.async_stream import Answer, AsyncStream
+from localspec.async_stream import AsyncStream, AwaitedAnswer
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import Cancelled, EngineBusy, UsageError
@@ -50,7 +50,7 @@ class AsyncEngine:
         self.parallel: int = max(1, int(getattr(engine, "parallel", 1)))
         self._threads = WorkerThreads("localspec-async", self.parallel)
         self._state = threading.Lock()
-        self._answers: list[Answer] = []
+        self._answers: list[AwaitedAnswer] = []
         self._closed = False
 
     async def __aenter__(self) -> AsyncEngine:
@@ -92,7 +92,7 @@ class AsyncEngine:
 
         require_known(asked)
 
-        def begin(chunks: bool) -> Answer:
+        def begin(chunks: bool) -> AwaitedAnswer:
             loop, progress = asyncio.get_running_loop(), asked.get("progress")
             if progress is not None:
                 tell: Progress = progress
@@ -135,7 +135,7 @@ class AsyncEngine:
         if self._closed:
             raise UsageError("The engine is closed. Load the model again.")
 
-    def _begin(self, opening: Callable[[], Any], *, chunks: bool) -> Answer:
+    def _begin(self, opening: Callable[[], Any], *, chunks: bool) -> AwaitedAnswer:
         """Put an answer into the queue."""
         task = asyncio.current_task()
         with self._state:
@@ -146,7 +146,7 @@ class AsyncEngine:
                     "This task is reading another answer. Finish or leave that one first, or ask "
                     "in a task of its own."
                 )
-            answer = Answer(opening, chunks=chunks)
+            answer = AwaitedAnswer(opening, chunks=chunks)
             self._answers.append(answer)
             self._threads.submit(answer.run)
         return answer

@@ -25,7 +25,7 @@ that is not read takes neither memory nor the processor."""
 Opening = Callable[[], Stream]
 
 
-class Answer:
+class AwaitedAnswer:
     """What thread and event loop share of an answer.
 
     Args:
@@ -179,10 +179,10 @@ class AsyncStream:
     begin; the text so far stays. An iteration that is left cannot be taken up again.
     """
 
-    def __init__(self, begin: Callable[[bool], Answer]) -> None:
+    def __init__(self, begin: Callable[[bool], AwaitedAnswer]) -> None:
         """`begin` queues the answer; called with whether its chunks are wanted."""
         self._begin = begin
-        self._answer: Answer | None = None
+        self._answer: AwaitedAnswer | None = None
         self._cancelled = False
 
     def __aiter__(self) -> AsyncIterator[Chunk]:
@@ -258,7 +258,7 @@ class AsyncStream:
         if self._answer is not None:
             self._answer.leave()
 
-    def _started(self, *, chunks: bool) -> Answer | None:
+    def _started(self, *, chunks: bool) -> AwaitedAnswer | None:
         """The answer, in the queue at the latest now; None where it never will be."""
         if self._answer is None and not self._cancelled:
             self._answer = self._begin(chunks)

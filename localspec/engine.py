@@ -263,7 +263,9 @@ class Engine(Answering):
             DatastoreError, UsageError: as `localspec.retrieval.learning.learn`.
         """
         vocabulary = self.model.vocabulary
-        facts = learning.VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, self.model.name)
+        facts = learning.LearnedVocabulary(
+            vocabulary.fingerprint(), vocabulary.size, self.model.name
+        )
         tokens = {
             name: [vocabulary.tokenize(text, special=False, add_bos=False) for text in known]
             for name, known in texts.items()

@@ -33,10 +33,10 @@ def register_models(register: Any) -> None:
         logger.warning("no local models are listed: %s", error)
         references = ["demo"]
     for reference in dict.fromkeys(references):
-        register(LocalModel(reference))
+        register(LlmModel(reference))
 
 
-class LocalModel(llm.Model):
+class LlmModel(llm.Model):
     """A model on this machine."""
 
     can_stream = True

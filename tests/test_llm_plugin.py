@@ -13,21 +13,21 @@ import llm
 import pytest
 
 from localspec import llm_plugin
-from localspec.llm_plugin import LocalModel
+from localspec.llm_plugin import LlmModel
 
 
 @pytest.fixture(scope="module")
-def model() -> LocalModel:
-    return LocalModel("demo")
+def model() -> LlmModel:
+    return LlmModel("demo")
 
 
 def test_every_model_here_is_registered() -> None:
-    found: list[LocalModel] = []
+    found: list[LlmModel] = []
     llm_plugin.register_models(found.append)
     assert "localspec/demo" in [one.model_id for one in found]
 
 
-def test_an_answer_and_its_figures(model: LocalModel) -> None:
+def test_an_answer_and_its_figures(model: LlmModel) -> None:
     response = model.prompt("Tell me a story.", max_tokens=12, temperature=0)
     text = "".join(response)
     assert len(text) > 10
@@ -37,7 +37,7 @@ def test_an_answer_and_its_figures(model: LocalModel) -> None:
     assert again.text() == text
 
 
-def test_a_conversation_remembers(model: LocalModel) -> None:
+def test_a_conversation_remembers(model: LlmModel) -> None:
     conversation = llm.Conversation(model=model)
     first = conversation.prompt("Tell me a story.", max_tokens=8, temperature=0)
     first.text()
@@ -46,7 +46,7 @@ def test_a_conversation_remembers(model: LocalModel) -> None:
     assert (second.usage().input or 0) > (first.usage().input or 0) + 8
 
 
-def test_a_schema(model: LocalModel) -> None:
+def test_a_schema(model: LlmModel) -> None:
     schema = {"type": "object", "properties": {"good": {"type": "boolean"}}, "required": ["good"]}
     response = model.prompt("Is it good?", schema=schema, max_tokens=60)
     assert isinstance(json.loads(response.text())["good"], bool)

@@ -171,7 +171,7 @@ def first_paint(rounds: int) -> None:
 def smooth() -> None:
     """Keys in a history of 10,000 conversations, and in one of 5,000 messages."""
     from localspec.chat.conversation import Conversation
-    from localspec.history.history import Header, History
+    from localspec.history.history import ConversationHeader, History
 
     with closing(History()) as history:
         for number in range(10_000, 0, -1):
@@ -181,7 +181,7 @@ def smooth() -> None:
                 conversation.add("assistant", _ANSWER.format(number=number))
             history.put(
                 conversation.id,
-                header=Header.of(conversation),
+                header=ConversationHeader.of(conversation),
                 messages=list(conversation.messages.values()),
             )
     child = _start(["chat"], columns=_Screen.COLUMNS)

@@ -21,7 +21,7 @@ from time import perf_counter
 
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER, Conversation
 from localspec.history.history import History
-from localspec.history.rows import Header
+from localspec.history.rows import ConversationHeader
 from localspec.history.statements import Statements
 
 CONVERSATIONS, MESSAGES, LONG = 10_000, 8, 5_000
@@ -105,7 +105,7 @@ def build(path: Path, conversations: int, long: int) -> str:
         conversation.updated = 1e9 + number
         statements.put(
             conversation.id,
-            header=Header.of(conversation),
+            header=ConversationHeader.of(conversation),
             messages=list(conversation.messages.values()),
         )
         if last:
@@ -117,7 +117,9 @@ def build(path: Path, conversations: int, long: int) -> str:
 def send(history: History, conversation: Conversation) -> None:
     """What happens when the user presses Enter."""
     message = conversation.add(USER, "And what of the fox?")
-    assert history.put(conversation.id, header=Header.of(conversation), messages=[message])
+    assert history.put(
+        conversation.id, header=ConversationHeader.of(conversation), messages=[message]
+    )
 
 
 def grow(history: History, conversation: Conversation, share: int) -> None:

@@ -26,7 +26,7 @@ import numpy.typing as npt
 
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import LONGEST, Datastore
-from localspec.retrieval.learning import VocabularyFacts, learn
+from localspec.retrieval.learning import LearnedVocabulary, learn
 
 VOCABULARY = 49_152
 QUERIES = 2_000
@@ -46,7 +46,7 @@ def text(count: int) -> npt.NDArray[np.int32]:
 
 def measured(count: int, segments: int) -> dict[str, float]:
     """Build and ask a datastore of so many tokens, learned in so many parts."""
-    facts = VocabularyFacts("0" * 24, VOCABULARY, "made up")
+    facts = LearnedVocabulary("0" * 24, VOCABULARY, "made up")
     tokens = text(count)
     began = time.perf_counter()
     for number, part in enumerate(np.array_split(tokens, segments)):

@@ -18,8 +18,8 @@ from localspec.errors import Cancelled, UsageError
 
 if TYPE_CHECKING:
     from localspec.distill.distilling import Distilled
-    from localspec.distill.request import Request
-    from localspec.distill.training import Progress
+    from localspec.distill.request import DistillRequest
+    from localspec.distill.training import TrainingProgress
     from localspec.prompting.prompt import Prompt
 
 EXAMPLES = """\
@@ -94,13 +94,13 @@ def distill(
         console.erase_progress()
 
 
-def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> Request:
+def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -> DistillRequest:
     """What the options say.
 
     Raises:
         UsageError: values that cannot be meant.
     """
-    from localspec.distill.request import Request
+    from localspec.distill.request import DistillRequest
 
     kind, quant = said.get("kind", "draft"), str(said.get("quant", "Q8_0")).upper()
     if kind not in KINDS:
@@ -143,7 +143,7 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         given["most"] = said["tokens"]
     if "begun_from" in said:
         given["begun_from"] = _path(console, said["begun_from"], draft=True)
-    request = Request(
+    request = DistillRequest(
         target=_path(console, said.get("model")),
         prompts=_prompts(files, bool(said.get("history"))),
         texts=[Path(path).expanduser() for path in said.get("text", ())],
@@ -159,7 +159,7 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
     return request
 
 
-def _run(console: Console, request: Request, record_only: bool, json: bool) -> int:
+def _run(console: Console, request: DistillRequest, record_only: bool, json: bool) -> int:
     from localspec.distill import distilling
     from localspec.distill.torch_room import torch_package
     from localspec.distill.training import be_nice
@@ -186,7 +186,7 @@ def _run(console: Console, request: Request, record_only: bool, json: bool) -> i
         raise UsageError("There is nothing to record. Give prompts, --history, or --text.")
     reported: list[int] = []
 
-    def say(progress: Progress) -> None:
+    def say(progress: TrainingProgress) -> None:
         point = progress.point
         if point is not None and point.step not in reported and not console.shows_progress:
             reported.append(point.step)
@@ -200,7 +200,7 @@ def _run(console: Console, request: Request, record_only: bool, json: bool) -> i
     return 0
 
 
-def _told(progress: Progress) -> str:
+def _told(progress: TrainingProgress) -> str:
     words = [f"step {progress.step:,} of {progress.steps:,}"]
     if progress.left is not None:
         words.append(f"{progress.left / 60:.0f} min left")

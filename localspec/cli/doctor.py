@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from localspec.cli.doctor_report import Findings
-    from localspec.cli.request import Models
+    from localspec.cli.request import ModelRequest
     from localspec.engine import Engine
     from localspec.hub.resolution import FoundModel
     from localspec.llama.options import ModelOptions
@@ -91,7 +91,7 @@ def doctor(
     return DraftMismatch.exit_code if words else LocalspecError.exit_code
 
 
-def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> Findings:
+def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event) -> Findings:
     """Everything in turn, the cheapest first."""
     from localspec.bench.machine import this_machine
     from localspec.cli.doctor_report import Findings
@@ -157,7 +157,7 @@ def _examine(console: Console, models: Models, *, quick: bool, stop: Event) -> F
     return findings
 
 
-def _draft(models: Models, target: Path) -> tuple[Path | None, str]:
+def _draft(models: ModelRequest, target: Path) -> tuple[Path | None, str]:
     """What -d auto takes, or would take, and why."""
     if models.draft not in ("auto", "none"):
         return None, ""

@@ -22,7 +22,7 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec.quality.runner import Outcome
+    from localspec.quality.runner import SuiteOutcome
 
 EXAMPLES = """\
 Examples:
@@ -106,13 +106,13 @@ def evaluate(
     return 1 if outcome.faults else 0
 
 
-def _examined(context: typer.Context, console: Console, suite: str, stop: Event) -> Outcome:
+def _examined(context: typer.Context, console: Console, suite: str, stop: Event) -> SuiteOutcome:
     from localspec.cli.request import read_opening
     from localspec.decoding.rules import LOSSY
     from localspec.llama import library
     from localspec.quality import programs
     from localspec.quality.items import load
-    from localspec.quality.runner import Outcome, Way, examine
+    from localspec.quality.runner import SuiteOutcome, Way, examine
     from localspec.verify.subject import Subject
 
     said = dict(context.params) | {"rule": None, "rule_threshold": None, "max_tokens": None}
@@ -141,7 +141,7 @@ def _examined(context: typer.Context, console: Console, suite: str, stop: Event)
     with opening.load(lambda fraction: tell(f"loading: {fraction:.0%}")) as engine:
         for notice in engine.notices:
             console.notice(notice)
-        outcome = Outcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
+        outcome = SuiteOutcome({"plain": Way()} | {name: Way(name not in LOSSY) for name in ways})
         seed = 1 if opening.sampling.seed is None else opening.sampling.seed
         with suppress(KeyboardInterrupt):  # what was done is told
             examine(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from localspec.cli import crashes
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.output import Console
-from localspec.cli.worker import EngineJob, Failed, Own, ProgressNote, Stopping
+from localspec.cli.worker import AnswerFailed, EngineJob, Own, ProgressNote, Stopping
 
 
 def follow(
@@ -37,7 +37,7 @@ def follow(
                 elif isinstance(event, Stopping):
                     if not writing():
                         console.progress("stopping; Ctrl+C again leaves at once", at_once=True)
-                elif isinstance(event, Failed):
+                elif isinstance(event, AnswerFailed):
                     raise event.error
                 else:
                     handle(event)

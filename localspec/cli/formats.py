@@ -31,7 +31,7 @@ class Format(Protocol):
         ...
 
 
-class Text:
+class TextFormat:
     """The answer as it comes. A newline is added at its end where it has none of its own, on a
     terminal and in a pipe alike."""
 

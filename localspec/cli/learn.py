@@ -18,7 +18,7 @@ from localspec.errors import UsageError
 if TYPE_CHECKING:
     from localspec.chat.conversation import Conversation
     from localspec.llama.vocabulary import Vocabulary
-    from localspec.retrieval.learning import VocabularyFacts
+    from localspec.retrieval.learning import LearnedVocabulary
     from localspec.retrieval.manifest import Manifest
 
 EXAMPLES = """\
@@ -101,9 +101,9 @@ def _learn(
     console: Console, paths: Sequence[Path], history: bool, model: str | None, json: bool
 ) -> int:
     from localspec.retrieval.learning import learn as learn_texts
-    from localspec.retrieval.texts import Skipped, texts_in
+    from localspec.retrieval.texts import SkippedFiles, texts_in
 
-    began, skipped = time.perf_counter(), Skipped()
+    began, skipped = time.perf_counter(), SkippedFiles()
     for path in paths:
         if not path.expanduser().exists():
             raise UsageError(f"There is no file or folder {path}. Check the path.")
@@ -159,20 +159,20 @@ def _tokens(vocabulary: Vocabulary, texts: Iterator[str], console: Console) -> l
 
 
 @contextmanager
-def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, VocabularyFacts]]:
+def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, LearnedVocabulary]]:
     """Of a model, whose weights stay where they are."""
     from localspec.gguf.description import require_undamaged
     from localspec.hub import resolution
     from localspec.llama.model import Model
     from localspec.llama.options import ModelOptions
-    from localspec.retrieval.learning import VocabularyFacts
+    from localspec.retrieval.learning import LearnedVocabulary
     from localspec.settings import load_settings
 
     path = resolution.find(reference or load_settings().model).path
     require_undamaged(path)
     with Model(path, ModelOptions(), vocabulary_alone=True) as model:
         vocabulary = model.vocabulary
-        yield vocabulary, VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, model.name)
+        yield vocabulary, LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, model.name)
 
 
 def _conversations() -> Iterator[tuple[str, list[str]]]:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from localspec.cli.race_view import RaceView
     from localspec.cli.race_worker import Raced, RaceWorker
-    from localspec.cli.request import Request
+    from localspec.cli.request import AnswerRequest
     from localspec.cli.worker import Ready
     from localspec.race.turns import Lap
 
@@ -152,7 +152,7 @@ def _record(said: str | Path | None) -> Path | None:
     return prepare(Path(said))
 
 
-def _request(said: dict[str, Any]) -> Request:
+def _request(said: dict[str, Any]) -> AnswerRequest:
     from localspec.cli.prompt import standard_input
     from localspec.cli.request import read_request
 
@@ -172,7 +172,7 @@ class _Shown:
     raced: Raced
 
     def __init__(
-        self, request: Request, further: Sequence[str], console: Console, *, live: bool
+        self, request: AnswerRequest, further: Sequence[str], console: Console, *, live: bool
     ) -> None:
         from localspec.cli.race_screen import Screen
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.text import Text
 
-from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, Progress
+from localspec.race.turns import LOCALSPEC, NAMES, PLAIN, Lap, RaceProgress
 from localspec.text import harmless
 
 NARROW = 60
@@ -29,7 +29,7 @@ class RaceView:
     """
 
     def __init__(self, prompt: str, title: str, further: Sequence[str] = ()) -> None:
-        self.progress = Progress()
+        self.progress = RaceProgress()
         self._prompt = " ".join(harmless(prompt).split())
         self._title = harmless(title)
         self._further = [harmless(question).strip() for question in further]

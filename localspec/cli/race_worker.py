@@ -8,13 +8,21 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from localspec import Engine, SamplingParams, Stream
-from localspec.cli.request import OpeningOptions, Request
+from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.worker import INTERRUPTED, EngineJob, Ready
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
-from localspec.race.conversation import Conversation
+from localspec.race.conversation import RacedConversation
 from localspec.race.outcome import LaneResult, RaceOutcome, decided_by_logits, parting
-from localspec.race.turns import LOCALSPEC, PLAIN, Answer, Lane, Lap, Progress, take_turns
+from localspec.race.turns import (
+    LOCALSPEC,
+    PLAIN,
+    LaneAnswer,
+    Lap,
+    RaceLane,
+    RaceProgress,
+    take_turns,
+)
 
 _WARM_UP_TOKENS = 4
 
@@ -45,7 +53,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
 
     def __init__(
         self,
-        request: Request,
+        request: AnswerRequest,
         scale: str | None,
         further: Sequence[str] = (),
         *,
@@ -76,14 +84,14 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
                 )
             measured = self._warm_up([beside, engine])
             conversations = [
-                Conversation(partial(self._stream, each, progress=None), prompt, self._further)
+                RacedConversation(partial(self._stream, each, progress=None), prompt, self._further)
                 for each in (beside, engine)
             ]
             stats = conversations[LOCALSPEC].streams[0].stats
             self._queue.put(self._ready(engine, stats, notices))
-            lanes = [Lane(number, each) for number, each in enumerate(conversations)]
+            lanes = [RaceLane(number, each) for number, each in enumerate(conversations)]
             # Of each question by itself: its lanes begin at 0.
-            progress: defaultdict[int, Progress] = defaultdict(Progress)
+            progress: defaultdict[int, RaceProgress] = defaultdict(RaceProgress)
             with self._thread.cancels(_Both(conversations)):
                 for lap in take_turns(lanes):
                     began = lanes[lap.lane].answers[lap.question].began
@@ -118,7 +126,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         self,
         beside: Engine,
         streams: Sequence[Stream],
-        answers: Sequence[Answer],
+        answers: Sequence[LaneAnswer],
         lead: float | None,
         *,
         alike: bool,
@@ -158,7 +166,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
 class _Both:
     """What a cancellation of the race reaches."""
 
-    def __init__(self, conversations: Sequence[Conversation]) -> None:
+    def __init__(self, conversations: Sequence[RacedConversation]) -> None:
         self._conversations = conversations
 
     def cancel(self) -> None:

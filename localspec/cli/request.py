@@ -39,7 +39,7 @@ class _Flags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Models:
+class ModelRequest:
     """What to open; see `localspec.load`."""
 
     model: str | None
@@ -49,7 +49,7 @@ class Models:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpeningOptions(Models):
+class OpeningOptions(ModelRequest):
     """What to open and how to answer; see `Engine.stream`.
 
     `said_of_sampling` are the numbers among the sampling parameters that somebody gave: for whom
@@ -76,7 +76,7 @@ class OpeningOptions(Models):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class AnswerRequest:
     """One answer that is wanted; see `Engine.stream`."""
 
     opening: OpeningOptions
@@ -90,7 +90,7 @@ class Request:
     images: tuple[bytes, ...] = ()
 
 
-def read_request(said: Mapping[str, Any]) -> Request:
+def read_request(said: Mapping[str, Any]) -> AnswerRequest:
     """Put a request together, checking all that can be checked without the model.
 
     Args:
@@ -105,7 +105,7 @@ def read_request(said: Mapping[str, Any]) -> Request:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
     if said["grammar"] is not None and said["json_schema"] is not None:
         raise UsageError("--grammar and --json-schema exclude each other. Leave out one of them.")
-    return Request(
+    return AnswerRequest(
         opening=opening,
         system=read_system(said),
         raw=bool(said["raw"]),
@@ -148,7 +148,7 @@ def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
     return tuple(found)
 
 
-def read_models(said: Mapping[str, Any]) -> Models:
+def read_models(said: Mapping[str, Any]) -> ModelRequest:
     """The part that is about models alone.
 
     Raises:
@@ -198,8 +198,8 @@ def read_system(said: Mapping[str, Any]) -> str | None:
     return None if said["system"] is None else prompt.require_utf8(said["system"], "--system")
 
 
-def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> Models:
-    return Models(
+def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> ModelRequest:
+    return ModelRequest(
         model=settings.model,
         draft=settings.draft,
         offline=said["offline"],

@@ -83,7 +83,11 @@ def run(
     from localspec.cli import formats
 
     kind = (
-        formats.JsonObject if said["json"] else formats.JsonLines if said["jsonl"] else formats.Text
+        formats.JsonObject
+        if said["json"]
+        else formats.JsonLines
+        if said["jsonl"]
+        else formats.TextFormat
     )
     form: Format = kind(console)
     try:
@@ -106,7 +110,7 @@ def run(
         _tell(form, error)
         raise
     return _report(
-        console, ready, finished, stats=bool(said["stats"]), figures=kind is formats.Text
+        console, ready, finished, stats=bool(said["stats"]), figures=kind is formats.TextFormat
     )
 
 

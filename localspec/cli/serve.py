@@ -287,7 +287,7 @@ def _offers(
     session: Path | None,
 ) -> list[Offer]:
     """The models as the server has them."""
-    from localspec.server.kept_session import KeptSession
+    from localspec.server.kept_session import ServedSession
     from localspec.server.model_host import Offer
 
     if len(openings) == 1:
@@ -300,7 +300,7 @@ def _offers(
                 tags=tags[0],
                 reference=opening.model,
                 options=opening.options,
-                session=None if session is None else KeptSession(session, console.notice),
+                session=None if session is None else ServedSession(session, console.notice),
             )
         ]
     from localspec.hub import resolution

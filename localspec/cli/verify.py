@@ -19,7 +19,7 @@ from localspec.errors import Cancelled, UsageError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
 if TYPE_CHECKING:
-    from localspec.cli.request import Models
+    from localspec.cli.request import ModelRequest
     from localspec.verify.certificate import Certificate
 
 EXAMPLES = """\
@@ -104,7 +104,9 @@ def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, j
     return 0 if certificate.verdict == "passed" else 1
 
 
-def _examined(context: typer.Context, console: Console, models: Models, stop: Event) -> Certificate:
+def _examined(
+    context: typer.Context, console: Console, models: ModelRequest, stop: Event
+) -> Certificate:
     from localspec import load
     from localspec.llama import library
     from localspec.verify import effort
@@ -138,7 +140,7 @@ def _examined(context: typer.Context, console: Console, models: Models, stop: Ev
     return certificate
 
 
-def _compare(console: Console, models: Models, path: Path, *, json: bool) -> int:
+def _compare(console: Console, models: ModelRequest, path: Path, *, json: bool) -> int:
     """Compare a certificate with what is here."""
     from localspec.bench.machine import this_machine
     from localspec.hub import resolution

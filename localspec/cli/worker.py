@@ -10,7 +10,7 @@ from time import sleep
 from typing import Any, Generic, TypeVar
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream
-from localspec.cli.request import OpeningOptions, Request, uses_model
+from localspec.cli.request import AnswerRequest, OpeningOptions, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
 from localspec.errors import NativeError, UsageError
@@ -59,13 +59,13 @@ class Finished:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class AnswerFailed:
     """There is no (complete) answer."""
 
     error: BaseException
 
 
-Event = ProgressNote | Stopping | Ready | Chunk | Finished | Failed
+Event = ProgressNote | Stopping | Ready | Chunk | Finished | AnswerFailed
 Own = TypeVar("Own")
 """What a job reports besides how it goes."""
 
@@ -80,17 +80,17 @@ class EngineJob(ABC, Generic[Own]):
     last: type
     """The event that ends it where nothing fails."""
 
-    def __init__(self, request: Request, *, shows_progress: bool) -> None:
+    def __init__(self, request: AnswerRequest, *, shows_progress: bool) -> None:
         self._request = request
         self._shows_progress = shows_progress
-        self._queue: SimpleQueue[ProgressNote | Stopping | Failed | Own] = SimpleQueue()
+        self._queue: SimpleQueue[ProgressNote | Stopping | AnswerFailed | Own] = SimpleQueue()
         self._cancelled = self._lost = False
         self._thread = EngineThread("localspec-worker")
         # The main thread raises again what comes out of it.
-        self._thread.submit(self._run, failed=lambda error: self._queue.put(Failed(error)))
+        self._thread.submit(self._run, failed=lambda error: self._queue.put(AnswerFailed(error)))
         self._thread.finish()
 
-    def events(self) -> Iterator[ProgressNote | Stopping | Failed | Own]:
+    def events(self) -> Iterator[ProgressNote | Stopping | AnswerFailed | Own]:
         """Start, and report up to the last one or Failed."""
         self._thread.start()
         while True:
@@ -99,7 +99,7 @@ class EngineJob(ABC, Generic[Own]):
             except Empty:
                 continue
             yield event
-            if isinstance(event, (self.last, Failed)):
+            if isinstance(event, (self.last, AnswerFailed)):
                 return
 
     def cancel(self) -> None:
@@ -132,7 +132,7 @@ class EngineJob(ABC, Generic[Own]):
         We do at once if it is not our passes that are lost, as nobody listens to us any more.
         """
         self._lost = True
-        self._queue.put(Failed(error))
+        self._queue.put(AnswerFailed(error))
         while self._thread.is_alive():
             sleep(_POLL)
 

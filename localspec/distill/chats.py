@@ -11,7 +11,7 @@ import numpy as np
 
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.distill import folders
-from localspec.distill.trace import Header, Record
+from localspec.distill.trace import TraceHeader, TraceRecord
 from localspec.errors import TraceError
 
 OF_CONVERSATION = 8
@@ -23,7 +23,7 @@ hash, so that a few are enough to train on."""
 
 def keep(
     folder: Path,
-    header: Header,
+    header: TraceHeader,
     conversation: str,
     prompt: Sequence[int],
     told: Sequence[TokenLogprob],
@@ -56,7 +56,9 @@ def keep(
             return
         known = {each[:OF_CONVERSATION]: held for each, held in trace.chats.items()}
         held_back = known.get(begin, len(known) % HELD_BACK == 1)
-        trace.append(Record(key, np.array(prompt), said, ids, log_p, rest, held_back, chat=True))
+        trace.append(
+            TraceRecord(key, np.array(prompt), said, ids, log_p, rest, held_back, chat=True)
+        )
         trace.sync()
 
 

@@ -11,10 +11,10 @@ from pathlib import Path
 from localspec.distill import folders, training
 from localspec.distill.making import Making, making
 from localspec.distill.prompts import pieces, questions
-from localspec.distill.recording import Question, Recorder
-from localspec.distill.request import Notice, Request
-from localspec.distill.rounds import Rounds
-from localspec.distill.run import Plan, Point, Run
+from localspec.distill.recording import RecordedQuestion, Recorder
+from localspec.distill.request import DistillRequest, Notice
+from localspec.distill.rounds import OnPolicyRounds
+from localspec.distill.run import Point, Run, TrainingPlan
 from localspec.distill.torch_room import device, torch_package
 from localspec.distill.trace import Trace, bytes_of
 from localspec.distill.weights import Trained, Weights
@@ -22,7 +22,7 @@ from localspec.errors import TraceError, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.identity import content_identity
 from localspec.llama.options import ModelOptions
-from localspec.retrieval.texts import Skipped
+from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes
 
 SEATS = 24
@@ -48,7 +48,7 @@ class Distilled:
     new: bool = True
 
 
-def record(request: Request, say: Callable[[int], None], notice: Notice) -> tuple[int, int]:
+def record(request: DistillRequest, say: Callable[[int], None], notice: Notice) -> tuple[int, int]:
     """Have the target answer what it was not asked before.
 
     Returns:
@@ -77,9 +77,9 @@ def record(request: Request, say: Callable[[int], None], notice: Notice) -> tupl
         _require_room(trace, request.most)
         shared = SharedContext(model, options, cells=SEATS)
         opened.enter_context(closing(shared))
-        skipped = Skipped()
+        skipped = SkippedFiles()
 
-        def everything() -> Iterator[Question]:
+        def everything() -> Iterator[RecordedQuestion]:
             builder = PromptBuilder(model, context)
             yield from questions(
                 request.prompts,
@@ -110,7 +110,7 @@ def record(request: Request, say: Callable[[int], None], notice: Notice) -> tupl
         return len(trace), there + recorder.tokens
 
 
-def distill(request: Request, say: training.Say, notice: Notice) -> Distilled:
+def distill(request: DistillRequest, say: training.Say, notice: Notice) -> Distilled:
     """Train on what was recorded, and write the draft.
 
     Raises:
@@ -143,7 +143,9 @@ def distill(request: Request, say: training.Say, notice: Notice) -> Distilled:
         def own_texts(epoch: int, weights: Callable[[], Weights]) -> Trace:
             told = Trained(identity, 0.0, f"{path.stem}, unfinished")
             write = lambda draft: made.write(draft, weights(), told)  # noqa: E731
-            return Rounds(run.folder, run.plan, trace, request.target, write, notice).texts(epoch)
+            return OnPolicyRounds(run.folder, run.plan, trace, request.target, write, notice).texts(
+                epoch
+            )
 
         values, point = training.train(run, trace, made.begun, made.learner, say, own_texts)
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
@@ -151,9 +153,9 @@ def distill(request: Request, say: training.Say, notice: Notice) -> Distilled:
     return Distilled(path, made, tuple(run.curve()))
 
 
-def _plan(request: Request, made: Making, trace: Trace) -> Plan:
+def _plan(request: DistillRequest, made: Making, trace: Trace) -> TrainingPlan:
     longest = min(CONTEXT, made.shape.context)
-    return Plan(
+    return TrainingPlan(
         kind=request.made,
         begun_from=content_identity(request.begun_from) if request.begun_from else "",
         shape=asdict(made.shape),

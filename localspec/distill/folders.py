@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from localspec import paths
-from localspec.distill.trace import Header, Trace
+from localspec.distill.trace import Trace, TraceHeader
 from localspec.errors import LocalspecError, TraceError, UsageError
 from localspec.hub.places import drafts_folder
 from localspec.identity import content_identity
@@ -75,15 +75,15 @@ def drafts_of(target: Path, identity: str) -> Path:
     return drafts_folder() / _name(target, identity)
 
 
-def header_of(target: Path, vocabulary: Vocabulary) -> Header:
+def header_of(target: Path, vocabulary: Vocabulary) -> TraceHeader:
     """What the trace of a target's answers says of it."""
     identity, tokens = content_identity(target), vocabulary.fingerprint()
-    return Header(target.name, identity, tokens, vocabulary.size)
+    return TraceHeader(target.name, identity, tokens, vocabulary.size)
 
 
 @contextmanager
 def recording(
-    folder: Path, header: Header | None = None, *, patience: float = PATIENCE
+    folder: Path, header: TraceHeader | None = None, *, patience: float = PATIENCE
 ) -> Iterator[Trace]:
     """The trace in a target's folder, with this process alone to write it.
 

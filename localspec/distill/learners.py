@@ -20,7 +20,7 @@ al. 2025, section 3.2). It is right as deep as that, and hardly ever beyond."""
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Some answers.
 
     Attributes:
@@ -57,7 +57,7 @@ class Output:
 class Learner(Protocol):
     """Something with weights."""
 
-    def outputs(self, weights: Tensors, batch: Batch) -> list[Output]:
+    def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         """What its weights make of a batch."""
         ...
 
@@ -68,7 +68,7 @@ class DraftLearner:
 
     shape: Shape
 
-    def outputs(self, weights: Tensors, batch: Batch) -> list[Output]:
+    def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         states = network.states(weights, self.shape, batch.tokens)
         matrix = network.output_matrix(weights, self.shape)
         return [Output(states.flatten(0, 1)[batch.places], matrix, batch.wanted)]
@@ -88,7 +88,7 @@ class MedusaLearner:
     target: Tensors
     heads: int
 
-    def outputs(self, weights: Tensors, batch: Batch) -> list[Output]:
+    def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
         with torch.no_grad():
             _, last = network.layer_inputs(self.target, self.shape, batch.tokens)
@@ -119,7 +119,7 @@ class EagleLearner:
     target: Tensors
     layers: tuple[int, ...]
 
-    def outputs(self, weights: Tensors, batch: Batch) -> list[Output]:
+    def outputs(self, weights: Tensors, batch: TrainingBatch) -> list[Output]:
         torch = torch_package()
         with torch.no_grad():
             inputs, _ = network.layer_inputs(self.target, self.target_shape, batch.tokens)

@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec.distill import heads, shape, weights
 from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
-from localspec.distill.request import CURVE, DRAFT, EAGLE3, Notice, Request
+from localspec.distill.request import CURVE, DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.shape import Shape
 from localspec.distill.training import MakesLearner
 from localspec.distill.weights import Trained, Weights
@@ -45,7 +45,7 @@ class Making:
     write: Callable[[Path, Weights, Trained], None]
 
 
-def making(request: Request, target: GGUFFile, vocabulary: str, notice: Notice) -> Making:
+def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: Notice) -> Making:
     """What was asked for.
 
     Args:
@@ -95,7 +95,7 @@ def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: put(each) for name, each in values.items()}
 
 
-def _draft(request: Request, target: GGUFFile, notice: Notice) -> Making:
+def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
     found, begun = _beginning(request, target, notice)
     return Making(
         found,
@@ -109,7 +109,7 @@ def _draft(request: Request, target: GGUFFile, notice: Notice) -> Making:
 
 
 def _beginning(
-    request: Request, target: GGUFFile, notice: Notice
+    request: DistillRequest, target: GGUFFile, notice: Notice
 ) -> tuple[Shape, Callable[[], Weights]]:
     """A draft's shape, and what gives its first weights."""
     facts = weights.target_facts(target)
@@ -135,7 +135,7 @@ def _beginning(
     return found, lambda: weights.initial(found, request.target, request.seed)
 
 
-def _measured(request: Request) -> list[float]:
+def _measured(request: DistillRequest) -> list[float]:
     """T(n) ÷ T(1) of the target here and now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model

@@ -6,10 +6,10 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from localspec.distill.recording import Question
+from localspec.distill.recording import RecordedQuestion
 from localspec.errors import UsageError
 from localspec.prompting.prompt import Prompt, PromptBuilder
-from localspec.retrieval.texts import Skipped, texts_in
+from localspec.retrieval.texts import SkippedFiles, texts_in
 from localspec.text import decoded
 
 PIECE = 256
@@ -61,7 +61,7 @@ def questions(
     *,
     raw: bool,
     answers: int,
-) -> Iterator[Question]:
+) -> Iterator[RecordedQuestion]:
     """Every prompt as often as it is to be answered: all of them once, then all once more.
 
     Args:
@@ -79,12 +79,12 @@ def questions(
                 chat = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else prompt
                 tokens = list(builder.rendered(builder.text(chat)))
             if tokens:
-                yield Question(tuple(tokens), turn)
+                yield RecordedQuestion(tuple(tokens), turn)
 
 
 def pieces(
-    path: Path, tokenize: Callable[[str], list[int]], begins: Sequence[int], skipped: Skipped
-) -> Iterator[Question]:
+    path: Path, tokenize: Callable[[str], list[int]], begins: Sequence[int], skipped: SkippedFiles
+) -> Iterator[RecordedQuestion]:
     """The texts of a file or folder, to be read a piece at a time.
 
     Args:
@@ -101,4 +101,4 @@ def pieces(
             before = tuple(begins) or (piece[0],)
             given = tuple(piece if begins else piece[1:])
             if len(given) >= LEAST:
-                yield Question(before, 0, given)
+                yield RecordedQuestion(before, 0, given)

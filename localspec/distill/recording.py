@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.decoding.sampling import Rows
-from localspec.distill.trace import Record
-from localspec.llama.shared_context import Part, SharedContext
+from localspec.distill.trace import TraceRecord
+from localspec.llama.shared_context import PassPart, SharedContext
 
 HELD_BACK_SHARE = 0.05
 """Of the prompts, by their hash, so that it is the same ones however often is recorded."""
@@ -31,13 +31,13 @@ class Sink(Protocol):
 
     keys: set[bytes]
 
-    def append(self, record: Record) -> None:
+    def append(self, record: TraceRecord) -> None:
         """Keep one."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class RecordedQuestion:
     """A prompt to be answered.
 
     Attributes:
@@ -105,7 +105,7 @@ def drawn(rows: Rows, temperature: float, random: np.random.Generator) -> int:
 class _Answer:
     """One that is being given, in a seat."""
 
-    question: Question
+    question: RecordedQuestion
     sequence: int
     temperature: float
     random: np.random.Generator
@@ -139,7 +139,9 @@ class Recorder:
         self._seed, self._temperatures, self._say = seed, temperatures, say
         self.tokens = 0
 
-    def record(self, questions: Iterable[Question], sink: Sink, most: int | None = None) -> None:
+    def record(
+        self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None = None
+    ) -> None:
         """Have them answered; those whose key is there already are passed over.
 
         Args:
@@ -167,8 +169,8 @@ class Recorder:
                 self._say(self.tokens)
 
     def _due(
-        self, questions: Iterable[Question], sink: Sink, most: int | None
-    ) -> Iterator[Question]:
+        self, questions: Iterable[RecordedQuestion], sink: Sink, most: int | None
+    ) -> Iterator[RecordedQuestion]:
         begun: set[bytes] = set()
         for question in questions:
             if most is not None and self.tokens >= most:
@@ -179,7 +181,7 @@ class Recorder:
             begun.add(question.key)
             yield question
 
-    def _begun(self, question: Question, sequence: int) -> _Answer:
+    def _begun(self, question: RecordedQuestion, sequence: int) -> _Answer:
         seed = np.random.SeedSequence([self._seed, *question.key])
         which = (question.digest[1] + question.turn) % len(self._temperatures)
         random = np.random.Generator(np.random.PCG64(seed))
@@ -209,21 +211,21 @@ class Recorder:
             if not answer.question.given:
                 answer.said.append(drawn(logits[-1], answer.temperature, answer.random))
 
-    def _part(self, answer: _Answer, room: int, rows: int) -> Part:
+    def _part(self, answer: _Answer, room: int, rows: int) -> PassPart:
         """What an answer brings to the next pass; there is room for a token and a row at least."""
         question = answer.question
         text = question.tokens + question.given[:-1]
         ids = ((answer.sequence,),)
         if answer.read >= len(text):  # it goes on by itself
             at = len(question.tokens) + len(answer.said) - 1
-            return Part((answer.said[-1],), (at,), ids, 1)
+            return PassPart((answer.said[-1],), (at,), ids, 1)
         start, prompt = answer.read, len(question.tokens)
         end = min(len(text), start + room)
         if question.given:
             end = min(end, max(start, prompt - 1) + rows)
         answer.read = end
         outputs = max(0, end - max(start, prompt - 1))
-        return Part(text[start:end], range(start, end), ids, outputs)
+        return PassPart(text[start:end], range(start, end), ids, outputs)
 
     def _over(self, answer: _Answer) -> bool:
         question, said = answer.question, answer.said
@@ -238,9 +240,9 @@ class Recorder:
         return full or len(said) >= self._longest or self._context.model.vocabulary.ends(said[-1])
 
 
-def _record(answer: _Answer) -> Record:
+def _record(answer: _Answer) -> TraceRecord:
     ids, log_p, rest = (np.concatenate(each) for each in zip(*answer.rows, strict=True))
-    return Record(
+    return TraceRecord(
         answer.question.key,
         np.asarray(answer.question.tokens, np.int64),
         np.asarray(answer.said, np.int64),

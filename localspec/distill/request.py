@@ -22,7 +22,7 @@ Notice = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class DistillRequest:
     """What is asked for.
 
     Attributes:
@@ -34,7 +34,7 @@ class Request:
         most: tokens after which nothing more is recorded.
         begun_from: a draft to tune, None for a new one.
         shape: of a new one, "192x3x512"; None chooses.
-        epochs, batch, rate, hard, seed, threads, device, rounds: see `run.Plan`; `rate` None takes
+        epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`; `rate` None takes
             what suits.
         kind: how the matrices are written, "Q8_0" or "F16".
         out: where, None for the folder in which `-d auto` looks.

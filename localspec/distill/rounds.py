@@ -16,9 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
-from localspec.distill.recording import Question, Recorder
-from localspec.distill.run import ROUND, Plan, written
-from localspec.distill.trace import Record, Trace
+from localspec.distill.recording import RecordedQuestion, Recorder
+from localspec.distill.run import ROUND, TrainingPlan, written
+from localspec.distill.trace import Trace, TraceRecord
 from localspec.errors import TraceError
 from localspec.llama.options import ModelOptions
 
@@ -31,7 +31,7 @@ OWN = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Rounds:
+class OnPolicyRounds:
     """Makes the texts of each round, where they are not there yet.
 
     Attributes:
@@ -44,7 +44,7 @@ class Rounds:
     """
 
     folder: Path
-    plan: Plan
+    plan: TrainingPlan
     trace: Trace
     target: Path
     write: Callable[[Path], None]
@@ -79,7 +79,7 @@ class Rounds:
         return Trace(path)
 
     def _recorded(
-        self, path: Path, questions: Iterator[Question], sink: _Heard | Trace, k: int
+        self, path: Path, questions: Iterator[RecordedQuestion], sink: _Heard | Trace, k: int
     ) -> None:
         from localspec.llama.model import Model
         from localspec.llama.shared_context import SharedContext
@@ -91,7 +91,7 @@ class Rounds:
             opened.enter_context(closing(shared))
             Recorder(shared, k, longest=SAID, seed=self.plan.seed).record(questions, sink)
 
-    def _beginnings(self, epoch: int) -> Iterator[Question]:
+    def _beginnings(self, epoch: int) -> Iterator[RecordedQuestion]:
         """Answers of the target up to some place, enough for their share of an epoch's tokens."""
         random = np.random.Generator(np.random.PCG64([self.plan.seed, epoch, 1]))
         numbers = [n for n in self.trace.numbers(held_back=False) if n < self.plan.records]
@@ -105,7 +105,7 @@ class Rounds:
             begin = text[max(0, end + SAID + 1 - self.plan.longest) : end]
             if len(begin):
                 wanted -= SAID
-                yield Question(tuple(begin.tolist()), epoch)
+                yield RecordedQuestion(tuple(begin.tolist()), epoch)
 
 
 @dataclass(slots=True)
@@ -113,13 +113,13 @@ class _Heard:
     """What the draft says."""
 
     keys: set[bytes] = field(default_factory=set)
-    said: list[Record] = field(default_factory=list)
+    said: list[TraceRecord] = field(default_factory=list)
 
-    def append(self, record: Record) -> None:
+    def append(self, record: TraceRecord) -> None:
         self.said.append(record)
 
-    def questions(self) -> Iterator[Question]:
+    def questions(self) -> Iterator[RecordedQuestion]:
         """What the target is to read; in the order of their keys, as some were answered sooner."""
         for record in sorted(self.said, key=lambda each: each.key):
             prompt, said = record.prompt.tolist(), record.answer.tolist()
-            yield Question(tuple(prompt), 0, tuple(said))
+            yield RecordedQuestion(tuple(prompt), 0, tuple(said))

@@ -32,7 +32,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """Everything that the outcome depends on, but for the trace itself.
 
     Attributes:
@@ -120,22 +120,22 @@ class Run:
         plan: what it does.
     """
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: TrainingPlan) -> None:
         self.folder, self.plan = folder, plan
 
     @classmethod
-    def opened(cls, parent: Path, plan: Plan) -> Run:
+    def opened(cls, parent: Path, plan: TrainingPlan) -> Run:
         """The one of the same request that is there, with the plan that it was begun with; else one
         of this plan. Nothing is written yet."""
         folder = parent / f"run-{plan.asked}"
         known = _read_plan(folder / PLAN)
         return cls(folder, plan if known is None else known)
 
-    def finished_with(self, plan: Plan) -> bool:
+    def finished_with(self, plan: TrainingPlan) -> bool:
         """Whether all that this plan asks for was done."""
         return (self.folder / DONE).exists() and self.plan == plan
 
-    def begun(self, plan: Plan) -> Run:
+    def begun(self, plan: TrainingPlan) -> Run:
         """The same, where it is not finished, to go on with; else anew, with this plan.
 
         Raises:
@@ -221,9 +221,9 @@ class Run:
             path.unlink(missing_ok=True)
 
 
-def _read_plan(path: Path) -> Plan | None:
+def _read_plan(path: Path) -> TrainingPlan | None:
     try:
-        return Plan(**json.loads(path.read_text(encoding="utf-8")))
+        return TrainingPlan(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
         return None
 

@@ -83,7 +83,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class ShapeTarget:
     """What a shape is chosen for.
 
     Attributes:
@@ -102,7 +102,7 @@ class Target:
     parameters: int
 
 
-def parse(text: str, target: Target) -> Shape:
+def parse(text: str, target: ShapeTarget) -> Shape:
     """What "192x3x512" means: width x layers x feed-forward.
 
     Raises:
@@ -124,7 +124,7 @@ def parse(text: str, target: Target) -> Shape:
     return _of(target, width, layers, feed_forward)
 
 
-def choose(target: Target, curve: Sequence[float]) -> tuple[Shape, Forecast]:
+def choose(target: ShapeTarget, curve: Sequence[float]) -> tuple[Shape, Forecast]:
     """The shape that promises most, and what it promises: before it is trained, how often it will
     be right is a guess from how many weights it has besides its embeddings.
 
@@ -136,7 +136,7 @@ def choose(target: Target, curve: Sequence[float]) -> tuple[Shape, Forecast]:
     return max(found, key=lambda each: (round(each[1].speed_up, 3), -each[0].parameters))
 
 
-def _candidates(target: Target) -> Iterator[Shape]:
+def _candidates(target: ShapeTarget) -> Iterator[Shape]:
     step = max(BLOCK, target.head_width)
     widths = {max(step, round(target.width * part / step) * step) for part in PARTS}
     for width in sorted(widths):
@@ -146,7 +146,7 @@ def _candidates(target: Target) -> Iterator[Shape]:
             yield _of(target, width, layers, feed_forward)
 
 
-def _of(target: Target, width: int, layers: int, feed_forward: int) -> Shape:
+def _of(target: ShapeTarget, width: int, layers: int, feed_forward: int) -> Shape:
     heads = max(1, width // target.head_width)
     # As many query heads to a key as the target has, where that comes out even.
     share = max(1, target.heads // max(1, target.kv_heads))
@@ -163,7 +163,7 @@ def _of(target: Target, width: int, layers: int, feed_forward: int) -> Shape:
     )
 
 
-def _promise(shape: Shape, target: Target, curve: Sequence[float]) -> Forecast:
+def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forecast:
     cost = 1.1 * shape.parameters * BYTES / max(1, target.bytes) + 0.01
     body = shape.parameters - shape.vocabulary * shape.width
     whole = max(1, target.parameters - target.vocabulary * target.width)

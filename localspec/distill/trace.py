@@ -1,7 +1,7 @@
 """What a target said, and what it held for likely at every token: a file that only grows.
 
     magic                     16 bytes
-    header                    u32 length, then JSON: see `Header`
+    header                    u32 length, then JSON: see `TraceHeader`
     records, one an answer    u32 length, u32 CRC-32 of what follows, then
 
         facts        flags u8, key 16 bytes, prompt tokens u32, answer tokens u32
@@ -43,7 +43,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class TraceHeader:
     """Whose answers they are.
 
     Attributes:
@@ -67,7 +67,7 @@ class Header:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class TraceRecord:
     """One answer.
 
     Attributes:
@@ -118,7 +118,7 @@ class Trace:
         FileNotFoundError: there is none, and no header.
     """
 
-    def __init__(self, path: Path, header: Header | None = None) -> None:
+    def __init__(self, path: Path, header: TraceHeader | None = None) -> None:
         self.path = path
         self.damaged = 0
         self.keys: set[bytes] = set()
@@ -179,7 +179,7 @@ class Trace:
         place = self._places[number]
         return place.prompt, place.answer
 
-    def record(self, number: int) -> Record:
+    def record(self, number: int) -> TraceRecord:
         """One of them.
 
         Raises:
@@ -196,11 +196,11 @@ class Trace:
         except OSError as error:
             raise TraceError(f"{self.path} cannot be read: {error.strerror}.") from None
 
-    def records(self, *, held_back: bool) -> Iterator[Record]:
+    def records(self, *, held_back: bool) -> Iterator[TraceRecord]:
         """All of one part, in their order."""
         return (self.record(number) for number in self.numbers(held_back=held_back))
 
-    def append(self, record: Record) -> None:
+    def append(self, record: TraceRecord) -> None:
         """Write one behind the others.
 
         Raises:
@@ -247,13 +247,13 @@ class Trace:
         except OSError as error:
             raise _unwritten(self.path, error) from None
 
-    def _read_header(self) -> Header:
+    def _read_header(self) -> TraceHeader:
         head = self._file.read(len(MAGIC) + 4)
         if head[: len(MAGIC)] != MAGIC or len(head) < len(MAGIC) + 4:
             raise TraceError(f"{self.path} is no trace of localspec distill. Name another file.")
         (length,) = struct.unpack("<I", head[-4:])
         try:
-            return Header(**json.loads(self._file.read(length)))
+            return TraceHeader(**json.loads(self._file.read(length)))
         except (ValueError, TypeError):
             raise TraceError(
                 f"{self.path} is damaged: its header cannot be read. Remove it, and record again."
@@ -280,18 +280,18 @@ class Trace:
         return at
 
 
-def bytes_of(header: Header, prompt: int, answer: int) -> int:
+def bytes_of(header: TraceHeader, prompt: int, answer: int) -> int:
     """What an answer takes on the disk."""
     width = header.kind.itemsize
     body = _FACTS.size + width * (prompt + answer) + answer * (header.k * (width + 2) + 2)
     return _LENGTHS.size + body
 
 
-def _begin(path: Path, header: Header) -> None:
+def _begin(path: Path, header: TraceHeader) -> None:
     write_atomically(path, _told(header), private=True)
 
 
-def _told(header: Header) -> bytes:
+def _told(header: TraceHeader) -> bytes:
     told = json.dumps(asdict(header)).encode()
     return MAGIC + struct.pack("<I", len(told)) + told
 
@@ -300,7 +300,7 @@ def _framed(body: bytes) -> bytes:
     return _LENGTHS.pack(len(body), zlib.crc32(body)) + body
 
 
-def _encoded(record: Record, header: Header, flags: int) -> bytes:
+def _encoded(record: TraceRecord, header: TraceHeader, flags: int) -> bytes:
     kind = header.kind
     tokens = np.concatenate([record.prompt, record.answer])
     return b"".join(
@@ -314,7 +314,7 @@ def _encoded(record: Record, header: Header, flags: int) -> bytes:
     )
 
 
-def _decoded(body: bytes, header: Header, prompt: int, answer: int, flags: int) -> Record:
+def _decoded(body: bytes, header: TraceHeader, prompt: int, answer: int, flags: int) -> TraceRecord:
     _, key, _, _ = _FACTS.unpack_from(body)
     at = _FACTS.size
 
@@ -329,7 +329,7 @@ def _decoded(body: bytes, header: Header, prompt: int, answer: int, flags: int) 
     ids = read(header.kind, answer * header.k).astype(np.int64).reshape(answer, header.k)
     log_p = read(half, answer * header.k).astype(np.float32).reshape(answer, header.k)
     rest = read(half, answer).astype(np.float32)
-    return Record(
+    return TraceRecord(
         key,
         tokens[:prompt],
         tokens[prompt:],

@@ -16,11 +16,11 @@ import numpy.typing as npt
 import psutil
 
 from localspec.distill import batches, losses, torch_room
-from localspec.distill.learners import Batch, Learner
+from localspec.distill.learners import Learner, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
-from localspec.distill.run import Plan, Point, Run, State
+from localspec.distill.run import Point, Run, State, TrainingPlan
 from localspec.distill.shape import Shape
-from localspec.distill.trace import Record, Trace
+from localspec.distill.trace import Trace, TraceRecord
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
 from localspec.text import gigabytes
@@ -42,7 +42,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingProgress:
     """How far it is.
 
     Attributes:
@@ -59,7 +59,7 @@ class Progress:
     point: Point | None
 
 
-Say = Callable[[Progress], None]
+Say = Callable[[TrainingProgress], None]
 OwnTexts = Callable[[int, Callable[[], Weights]], Trace]
 MakesLearner = Callable[[Callable[[Array], Tensor]], Learner]
 
@@ -136,10 +136,10 @@ def train(
 class _Own:
     """Texts of the draft's own, in batches; every second step is on one of them."""
 
-    texts: list[Record]
+    texts: list[TraceRecord]
     batches: list[list[int]]
 
-    def records(self, place: int) -> list[Record] | None:
+    def records(self, place: int) -> list[TraceRecord] | None:
         """Of a step of the epoch, counted from 0; None where it is on the target's answers."""
         if place % 2 == 0 or not self.batches:
             return None
@@ -159,7 +159,7 @@ class _Training:
         self._torch = torch = torch_room.torch_package()
         self._run, self._trace, self._say, plan = run, trace, say, run.plan
         self._own_texts = own_texts
-        self._plan: Plan = plan
+        self._plan: TrainingPlan = plan
         self._device = torch_room.device(plan.device)
         torch.set_num_threads(plan.threads)
         torch.use_deterministic_algorithms(True, warn_only=True)
@@ -210,12 +210,12 @@ class _Training:
                     cost = kept - before
                 left = (perf_counter() - self._began) / done_here * (plan.steps - seen)
                 loss = recent.mean_loss if recent.tokens else None
-                self._say(Progress(seen, plan.steps, left, loss, self._point))
+                self._say(TrainingProgress(seen, plan.steps, left, loss, self._point))
         self._keep()
         point = self._measure(self._step, None) if self._point is None else self._point
         return self._numpy(self._weights), point
 
-    def _records(self, batch: Sequence[int]) -> list[Record]:
+    def _records(self, batch: Sequence[int]) -> list[TraceRecord]:
         return [self._trace.record(self._numbers[i]) for i in batch]
 
     def _round(self, epoch: int) -> _Own:
@@ -226,7 +226,7 @@ class _Training:
             lengths = _lengths(trace, range(len(trace)), self._plan.longest)
         return _Own(texts, batches.epoch(lengths, self._plan.tokens, self._plan.seed, epoch))
 
-    def _do(self, step: int, records: Sequence[Record], hard: float) -> Measured:
+    def _do(self, step: int, records: Sequence[TraceRecord], hard: float) -> Measured:
         torch = self._torch
         batch = self._batch(records)
         measured = Measured()
@@ -308,7 +308,7 @@ class _Training:
         weights, first, second = (self._numpy(each) for each in tensors)
         self._run.keep(State(self._step, self._seconds, weights, first, second))
 
-    def _measured_with(self) -> list[Batch]:
+    def _measured_with(self) -> list[TrainingBatch]:
         """Held-back answers in batches, the same ones every time."""
         whole = self._tokens(self._plan.steps)
         most = min(MEASURED, max(LEAST, whole // (PART * POINTS)))
@@ -324,7 +324,7 @@ class _Training:
         groups = batches.epoch(lengths, self._plan.tokens, 0, 0)
         return [self._batch([self._trace.record(found[i]) for i in group]) for group in groups]
 
-    def _batch(self, records: Sequence[Record]) -> Batch:
+    def _batch(self, records: Sequence[TraceRecord]) -> TrainingBatch:
         cut = [_inputs(record, self._plan.longest) for record in records]
         longest = max(len(tokens) for tokens, _ in cut)
         tokens = np.zeros((len(cut), longest), np.int64)
@@ -342,7 +342,7 @@ class _Training:
         )
         left = np.concatenate([np.arange(n)[::-1] for n in counts])
         where = self._tensor(np.concatenate(places))
-        return Batch(self._tensor(tokens), where, self._tensor(left), wanted)
+        return TrainingBatch(self._tensor(tokens), where, self._tensor(left), wanted)
 
     def _tensor(self, values: Array) -> Tensor:
         return self._torch.from_numpy(np.array(values)).to(self._device)
@@ -356,7 +356,7 @@ class _Training:
         return {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
 
 
-def _inputs(record: Record, longest: int) -> tuple[Array, int]:
+def _inputs(record: TraceRecord, longest: int) -> tuple[Array, int]:
     """What the draft reads of an answer, and the place from which on it is asked."""
     text = np.concatenate([record.prompt, record.answer[:-1]])
     start = len(record.prompt) - 1

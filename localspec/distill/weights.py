@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.bench.scaled_gguf import LlamaFile, gguf_package
-from localspec.distill.shape import BLOCK, Shape, Target
+from localspec.distill.shape import BLOCK, Shape, ShapeTarget
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import replacing
 from localspec.gguf.file import GGUFFile, Value
@@ -90,7 +90,7 @@ def read(path: Path) -> tuple[Shape, Weights]:
     return shape, found
 
 
-def target_facts(file: GGUFFile) -> Target:
+def target_facts(file: GGUFFile) -> ShapeTarget:
     """What a shape is chosen by, of a target of any architecture."""
     tokens = file.array("tokenizer.ggml.tokens")
     width = file.own_integer("embedding_length")
@@ -102,7 +102,7 @@ def target_facts(file: GGUFFile) -> Target:
     head_width = file.own_integer("attention.key_length") or width // heads
     if head_width % BLOCK and BLOCK % head_width:
         head_width = 64
-    return Target(
+    return ShapeTarget(
         len(tokens),
         width,
         file.own_integer("feed_forward_length") or 4 * width,

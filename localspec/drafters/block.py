@@ -12,10 +12,10 @@ from typing import Protocol
 
 from localspec.decoding.sampling import Row, Rows
 from localspec.drafters.by_depth import DepthHead
-from localspec.drafters.trained_head import FedCache, FedHead
+from localspec.drafters.trained_head import FedHead, HeadCache
 
 
-class BlockRows(FedCache, Protocol):
+class BlockRows(HeadCache, Protocol):
     """The cache of such a head: `localspec.llama.block_cache.BlockCache`."""
 
     @property

@@ -14,10 +14,10 @@ from typing import Protocol
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.drafters.draft_model import BranchingCache
-from localspec.drafters.trained_head import FedCache, FedHead, TrainedHeadSource
+from localspec.drafters.trained_head import FedHead, HeadCache, TrainedHeadSource
 
 
-class StateCache(FedCache, BranchingCache, Protocol):
+class StateCache(HeadCache, BranchingCache, Protocol):
     """The cache of a head: `localspec.llama.eagle_cache.EagleCache`, and for MTP layers
     `localspec.llama.mtp_cache.MtpCache`."""
 
@@ -30,7 +30,7 @@ class StateCache(FedCache, BranchingCache, Protocol):
         ...
 
 
-class Head(FedHead):
+class EagleHead(FedHead):
     """A head's cache, kept in step with a session; see `FedHead`."""
 
     cache: StateCache
@@ -69,9 +69,9 @@ class HeadSource(TrainedHeadSource):
         head, greedy: see `TrainedHeadSource`.
     """
 
-    _head: Head
+    _head: EagleHead
 
-    def __init__(self, head: Head, *, greedy: bool = False) -> None:
+    def __init__(self, head: EagleHead, *, greedy: bool = False) -> None:
         super().__init__(head, greedy=greedy)
 
     def _latest(self, session: Session, most: int) -> Rows | None:

@@ -36,7 +36,7 @@ _STRIDE = 7
 _NONE: OrderedDict[tuple[int, ...], int] = OrderedDict()
 
 
-class Place(NamedTuple):
+class WindowPlace(NamedTuple):
     """Where the text, and what was imagined behind it, ends.
 
     Attributes:
@@ -129,19 +129,19 @@ class LookaheadSource:
     def kind(self, session: Session) -> str:
         return "greedy" if session.sampler.greedy else "sampled"
 
-    def place(self, session: Session) -> Place:
-        return Place(session.context[-1])
+    def place(self, session: Session) -> WindowPlace:
+        return WindowPlace(session.context[-1])
 
-    def follow(self, place: Place, token: int) -> Place:
+    def follow(self, place: WindowPlace, token: int) -> WindowPlace:
         if place.rest and place.rest[0] == token:
-            return Place(token, place.rest[1:])
+            return WindowPlace(token, place.rest[1:])
         if not place.rest:
             for tail in reversed(self._pool.get(place.token, _NONE)):
                 if tail[0] == token:
-                    return Place(token, tail[1:])
-        return Place(token)
+                    return WindowPlace(token, tail[1:])
+        return WindowPlace(token)
 
-    def expected(self, place: Place) -> Iterator[Prediction]:
+    def expected(self, place: WindowPlace) -> Iterator[Prediction]:
         token, rest, times = place.token, place.rest, 1
         for _ in range(FARTHEST):
             if not rest:
@@ -153,12 +153,12 @@ class LookaheadSource:
             token, rest = rest[0], rest[1:]
             yield Prediction(token, (1.0, math.log2(1 + min(times, 31))))
 
-    def others(self, place: Place, most: int) -> list[tuple[int, float]]:
+    def others(self, place: WindowPlace, most: int) -> list[tuple[int, float]]:
         known = self._pool.get(place.token, _NONE)
         firsts = dict.fromkeys(tail[0] for tail in reversed(known))
         return [(token, 0.5 / (1 + n)) for n, token in enumerate(islice(firsts, most))]
 
-    def _tokens_behind(self, place: Place) -> Iterator[int]:
+    def _tokens_behind(self, place: WindowPlace) -> Iterator[int]:
         return (prediction.token for prediction in self.expected(place))
 
 

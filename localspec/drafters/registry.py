@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from localspec.decoding.interfaces import Source
     from localspec.drafters.by_depth import DepthHead
     from localspec.drafters.draft_model import DraftModel
-    from localspec.drafters.eagle import Head
+    from localspec.drafters.eagle import EagleHead
     from localspec.drafters.ngram import NgramIndex
     from localspec.drafters.parallel import ParallelReader
     from localspec.drafters.trained_head import TrainedHead
@@ -136,7 +136,7 @@ def _head(parts: Parts) -> Source:
 
     assert parts.head is not None
     assert parts.head.source in ("eagle", "mtp")
-    return HeadSource(cast("Head", parts.head), greedy=parts.greedy)
+    return HeadSource(cast("EagleHead", parts.head), greedy=parts.greedy)
 
 
 def _by_depth(parts: Parts) -> Source:

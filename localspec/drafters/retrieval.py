@@ -21,7 +21,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.streak import Streak
 from localspec.planning.acceptance_estimator import logit
-from localspec.retrieval.datastore import LONGEST, Datastore, Occurrences, Snapshot
+from localspec.retrieval.datastore import LONGEST, Datastore, Snapshot, StoredOccurrences
 
 PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59, 0.0),
@@ -46,18 +46,18 @@ class _Place:
         tail: list[int],
         streak: int,
         *,
-        known: Occurrences | None = None,
+        known: StoredOccurrences | None = None,
         committed: bool = False,
     ) -> None:
         self._snapshot = snapshot
         self._searched = snapshot.longest(tail)
-        self._endings: list[Occurrences] = []
+        self._endings: list[StoredOccurrences] = []
         self._known = known
         self.tail = tail
         self.streak = streak
         self.committed = committed
 
-    def endings(self) -> Iterator[Occurrences]:
+    def endings(self) -> Iterator[StoredOccurrences]:
         """Where the longest ending occurs, and shorter ones, as far as it is asked for: mostly the
         longest is enough, and each takes as long as the one before."""
         for number in count():
@@ -69,7 +69,7 @@ class _Place:
             yield self._endings[number]
 
     @cached_property
-    def best(self) -> tuple[Occurrences, dict[int, Occurrences]] | None:
+    def best(self) -> tuple[StoredOccurrences, dict[int, StoredOccurrences]] | None:
         """The longest ending that anything followed, and what did, most frequent first."""
         if self._known is not None:
             followers = self._known.followers()
@@ -193,7 +193,7 @@ class RetrievalSource:
                 break
         return list(found.items())[:most]
 
-    def _usable(self, occurrences: Occurrences) -> list[tuple[int, Occurrences]]:
+    def _usable(self, occurrences: StoredOccurrences) -> list[tuple[int, StoredOccurrences]]:
         """What followed, without what is no token: damage on disk must not reach the model."""
         return [each for each in occurrences.followers().items() if each[0] < self._size]
 
@@ -205,7 +205,7 @@ class _Branch(NamedTuple):
     frequency: int
     number: int
     token: int
-    following: Occurrences
+    following: StoredOccurrences
     node: int
 
 

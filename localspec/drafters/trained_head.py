@@ -13,7 +13,7 @@ from localspec.drafters.draft_model import Cache, DraftModel
 from localspec.drafters.model import DraftModelSource
 
 
-class FedCache(Cache, Protocol):
+class HeadCache(Cache, Protocol):
     """The cache of a head that is fed the target's states of the whole text:
     `localspec.llama.fed_cache.FedCache`.
 
@@ -75,10 +75,10 @@ class FedHead(TrainedHead):
         source: the name of what it serves.
     """
 
-    cache: FedCache
+    cache: HeadCache
 
     def __init__(
-        self, cache: FedCache, layers: Sequence[int], vocabulary: int, source: str
+        self, cache: HeadCache, layers: Sequence[int], vocabulary: int, source: str
     ) -> None:
         super().__init__(cache, vocabulary, window=None)
         self.source = source

@@ -9,7 +9,7 @@ from pathlib import Path
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.gguf.architectures import DIFFUSION, EMBEDDERS, ENCODERS, KNOWN, SOUND
 from localspec.gguf.damage import damage
-from localspec.gguf.file import GGUFFile, Skipped
+from localspec.gguf.file import GGUFFile, SkippedText
 from localspec.gguf.mtp import is_mtp_alone
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
@@ -55,7 +55,7 @@ def describe(path: Path) -> ModelFacts:
         context if context is not None and context > 0 else None,
         file.size,
         why_not(file),
-        chat=bool(template) and isinstance(template, str | Skipped),
+        chat=bool(template) and isinstance(template, str | SkippedText),
     )
 
 

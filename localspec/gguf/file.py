@@ -32,7 +32,7 @@ Scalar = str | int | float | bool
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedText:
     """A text too long to be of interest: only its length in bytes is known."""
 
     length: int
@@ -139,7 +139,7 @@ class Array(Sequence[Scalar]):
         return self._starts
 
 
-Value = Scalar | Array | Skipped
+Value = Scalar | Array | SkippedText
 
 
 @dataclass(frozen=True, slots=True)

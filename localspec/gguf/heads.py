@@ -26,7 +26,7 @@ NOT_READ = {
 _AGAIN = "Download it again, or convert it again with llama.cpp's convert_hf_to_gguf.py."
 
 
-class Target(Protocol):
+class HeadTarget(Protocol):
     """What heads have to fit; `localspec.llama.model.Model` is one."""
 
     @property
@@ -57,7 +57,7 @@ class TappingHead:
     embeddings: bool
     output: bool
 
-    def require_fits(self, target: Target) -> None:
+    def require_fits(self, target: HeadTarget) -> None:
         """Return if it was made for such a target.
 
         Raises:

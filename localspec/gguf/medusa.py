@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from localspec.errors import DraftMismatch, ModelInvalid
 from localspec.gguf.file import GGUFFile, TensorInfo
-from localspec.gguf.heads import Target
+from localspec.gguf.heads import HeadTarget
 from localspec.gguf.reader import read_gguf
 
 MOST_HEADS = 32
@@ -74,7 +74,7 @@ class MedusaHeads:
         own = f"medusa.{head}.output.weight"
         return own if self._tensor(own) is not None else "medusa.output.weight"
 
-    def require_fits(self, target: Target, tokens: int, vocabulary: str) -> None:
+    def require_fits(self, target: HeadTarget, tokens: int, vocabulary: str) -> None:
         """Return if they were made for a target with so many tokens, whose vocabulary has that
         fingerprint.
 

@@ -28,7 +28,7 @@ from localspec.gguf.file import (
     Array,
     GGUFFile,
     Scalar,
-    Skipped,
+    SkippedText,
     TensorInfo,
     Value,
 )
@@ -216,14 +216,14 @@ class _Reader:
         value: Scalar = one.unpack(self.raw(one.size))[0]
         return value
 
-    def _text(self) -> str | Skipped:
+    def _text(self) -> str | SkippedText:
         length = self.u64()
         if length > self.left:
             raise _Damaged(f"claims a text of {length} bytes, and has {self.left} left")
         if length > LONGEST_TEXT:
             self._need(length)
             self.at += length
-            return Skipped(length)
+            return SkippedText(length)
         self._budget.spend("bytes of text", length)
         return self.raw(length).decode("utf-8", "replace")
 

@@ -53,7 +53,7 @@ _EOS: Mapping[str, int] = MappingProxyType({"llama": 2, "gpt2": 11, "t5": 1, "pl
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TokenDifference:
     """A token that two vocabularies do not share: its id, and its texts, escaped."""
 
     token: int
@@ -155,7 +155,7 @@ class VocabularyFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class VocabularyComparison:
     """Two vocabularies side by side.
 
     Attributes:
@@ -163,14 +163,14 @@ class Comparison:
         controls: the first control token that has two names, and how many there are.
     """
 
-    different: Difference | None
-    controls: Difference | None
+    different: TokenDifference | None
+    controls: TokenDifference | None
     n_controls: int
 
 
 def compare(
     target: VocabularyFacts, draft: VocabularyFacts, *, reads_all: bool = False
-) -> Comparison:
+) -> VocabularyComparison:
     """Whether ids mean the same to both, by the rules of `localspec.llama.vocabulary`.
 
     Control tokens may have other names, and either may have more tokens at the end (padding).
@@ -181,24 +181,24 @@ def compare(
     """
     mine, other = target.tokens, draft.tokens
     if mine is None or other is None:
-        return Comparison(None, None, 0)
+        return VocabularyComparison(None, None, 0)
     count = min(len(mine), len(other))
-    controls: Difference | None = None
+    controls: TokenDifference | None = None
     n_controls = 0
     for token in range(_first_unequal(mine, other, count), count):
         if target.bytes_of(token) == draft.bytes_of(token):
             continue
-        found = Difference(token, target.text(token), draft.text(token))
+        found = TokenDifference(token, target.text(token), draft.text(token))
         if not (target.control(token) and draft.control(token)):
-            return Comparison(found, controls, n_controls)
+            return VocabularyComparison(found, controls, n_controls)
         controls = controls or found
         n_controls += 1
     if reads_all:
         for token in range(draft.size, target.size):
             if not target.unused(token):
-                found = Difference(token, target.text(token), "none")
-                return Comparison(found, controls, n_controls)
-    return Comparison(None, controls, n_controls)
+                found = TokenDifference(token, target.text(token), "none")
+                return VocabularyComparison(found, controls, n_controls)
+    return VocabularyComparison(None, controls, n_controls)
 
 
 def _first_unequal(mine: Array, other: Array, count: int) -> int:

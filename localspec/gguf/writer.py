@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from math import prod
 from pathlib import Path
 
-from localspec.gguf.file import NUMBERS, Array, Skipped, Value
+from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
 from localspec.gguf.types import TYPES
 
 _ALIGNMENT = 32
@@ -63,7 +63,7 @@ def write_gguf(
     entries = [
         _text(key) + struct.pack("<I", kinds[key]) + _value(kinds[key], value)
         for key, value in metadata.items()
-        if not isinstance(value, Skipped) and not key.startswith(_DROPPED)
+        if not isinstance(value, SkippedText) and not key.startswith(_DROPPED)
     ]
     listed, places = [], []
     end = 0

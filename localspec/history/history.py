@@ -19,13 +19,13 @@ from localspec.errors import HistoryError, LocalspecError, UsageError
 from localspec.history.history_file import READING, WRITING, HistoryFile
 from localspec.history.pending_writes import PendingWrites
 from localspec.history.query import expression as as_expression
-from localspec.history.rows import UNTITLED, Header
+from localspec.history.rows import UNTITLED, ConversationHeader
 from localspec.history.search import SearchHit, search
 from localspec.history.statements import ConversationSummary, Statements
 from localspec.history.trouble import Trouble
 from localspec.retrieval import manifest as learned
 
-__all__ = ["ConversationSummary", "Header", "History", "SearchHit", "Trouble"]
+__all__ = ["ConversationHeader", "ConversationSummary", "History", "SearchHit", "Trouble"]
 
 T = TypeVar("T")
 
@@ -232,7 +232,7 @@ class History:
         Returns:
             Whether it is on disk; if not, it is in memory, and written later.
         """
-        return self.put(conversation.id, header=Header.of(conversation))
+        return self.put(conversation.id, header=ConversationHeader.of(conversation))
 
     def write(self, message: Message, conversation_id: str) -> bool:
         """Insert or update a message; returns as `save` does.
@@ -246,7 +246,7 @@ class History:
         self,
         conversation_id: str,
         *,
-        header: Header | None = None,
+        header: ConversationHeader | None = None,
         messages: Sequence[Message] = (),
         everything: Sequence[Message] = (),
     ) -> bool:
@@ -355,7 +355,7 @@ class History:
             return False
         self._tried = time.monotonic()
 
-        def write(header: Header, messages: Messages) -> None:
+        def write(header: ConversationHeader, messages: Messages) -> None:
             def put(statements: Statements) -> None:
                 statements.put(header.id, header=header, messages=messages)
 

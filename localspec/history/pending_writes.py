@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from localspec.chat.conversation import Message
-from localspec.history.rows import Header
+from localspec.history.rows import ConversationHeader
 from localspec.history.schema import migrate
 from localspec.history.statements import Statements
 
@@ -34,7 +34,7 @@ class PendingWrites:
         self,
         conversation: str,
         *,
-        header: Header | None,
+        header: ConversationHeader | None,
         messages: Sequence[Message],
         everything: Sequence[Message],
     ) -> None:
@@ -50,7 +50,7 @@ class PendingWrites:
                 conversation, header=header, messages=messages, everything=everything
             )
 
-    def drain(self, write: Callable[[Header, list[Message]], None]) -> None:
+    def drain(self, write: Callable[[ConversationHeader, list[Message]], None]) -> None:
         """Hand everything over, one conversation at a time; what raises stays, with what follows.
 
         Nobody may `put` meanwhile.

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec.chat.conversation import STREAMING, Message
 from localspec.history import process
-from localspec.history.rows import HEADER, MESSAGE, Header, message_from
+from localspec.history.rows import HEADER, MESSAGE, ConversationHeader, message_from
 from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
@@ -111,7 +111,9 @@ def salvage(aside: Path, into: Statements, *, patience: float) -> int:
     try:
         headers = {
             header.id: header
-            for header in map(Header.from_row, _rows(old, "conversations", HEADER, most=most))
+            for header in map(
+                ConversationHeader.from_row, _rows(old, "conversations", HEADER, most=most)
+            )
             if header.id
         }
         messages: dict[str, dict[str, Message]] = {}

@@ -37,7 +37,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
-class Header:
+class ConversationHeader:
     """All of a conversation but its messages, at one moment."""
 
     id: str
@@ -53,7 +53,7 @@ class Header:
     tip: str | None = None
 
     @classmethod
-    def of(cls, conversation: Conversation) -> Header:
+    def of(cls, conversation: Conversation) -> ConversationHeader:
         """The header as it is now."""
         return cls(
             id=conversation.id,
@@ -70,7 +70,7 @@ class Header:
         )
 
     @classmethod
-    def from_row(cls, row: Sequence[Any]) -> Header:
+    def from_row(cls, row: Sequence[Any]) -> ConversationHeader:
         """From the columns HEADER; whatever a damaged file holds there."""
         id, title, titled_by, created, updated, system, sampling, longest, model, draft, tip = row
         return cls(

@@ -14,7 +14,7 @@ from localspec.history.rows import (
     HEADER,
     MESSAGE,
     UNTITLED,
-    Header,
+    ConversationHeader,
     message_from,
     message_row,
     packed,
@@ -70,7 +70,7 @@ class Statements:
         self,
         conversation: str,
         *,
-        header: Header | None = None,
+        header: ConversationHeader | None = None,
         messages: Sequence[Message] = (),
         everything: Sequence[Message] = (),
     ) -> None:
@@ -141,17 +141,17 @@ class Statements:
                     message.state = INTERRUPTED
                     self.put(of, messages=[message])
 
-    def headers(self) -> list[Header]:
+    def headers(self) -> list[ConversationHeader]:
         """All conversations; for a store that has few."""
         rows = self.connection.execute(f"SELECT {_HEADER} FROM conversations ORDER BY seq")
-        return [Header.from_row(row) for row in rows]
+        return [ConversationHeader.from_row(row) for row in rows]
 
-    def header(self, id: str) -> Header | None:
+    def header(self, id: str) -> ConversationHeader | None:
         """One conversation without its messages."""
         row = self.connection.execute(
             f"SELECT {_HEADER} FROM conversations WHERE id = ?", (id,)
         ).fetchone()
-        return None if row is None else Header.from_row(row)
+        return None if row is None else ConversationHeader.from_row(row)
 
     def messages(self, conversation: str, *, only: str | None = None) -> list[Message]:
         """The messages of a conversation in the order in which they came, or one of them.
@@ -250,7 +250,7 @@ class Statements:
         ).fetchone()
         return None if row is None else int(row[0])
 
-    def _insert_header(self, header: Header) -> None:
+    def _insert_header(self, header: ConversationHeader) -> None:
         marks = ", ".join("?" * len(HEADER))
         cursor = self.connection.execute(
             f"INSERT INTO conversations ({_HEADER}) VALUES ({marks})", header.row()
@@ -258,7 +258,7 @@ class Statements:
         assert cursor.lastrowid is not None
         search.index(self.connection, "titles", cursor.lastrowid, header.title)
 
-    def _update_header(self, seq: int, header: Header) -> None:
+    def _update_header(self, seq: int, header: ConversationHeader) -> None:
         run = self.connection.execute
         (title,) = run("SELECT title FROM conversations WHERE seq = ?", (seq,)).fetchone()
         columns = ", ".join(
@@ -352,11 +352,11 @@ def _piece(message: Message, content: str, start: int) -> tuple[str, str | None]
     return storable(content[start:]), packed(runs)
 
 
-def _made_up(conversation: str, messages: Sequence[Message]) -> Header:
+def _made_up(conversation: str, messages: Sequence[Message]) -> ConversationHeader:
     """The header of a conversation of which only messages are known."""
     text = next((message.content for message in messages if message.role == USER), "")
     created = min((message.created for message in messages), default=0.0)
-    return Header(
+    return ConversationHeader(
         id=conversation,
         title=storable(title_from(text)),
         titled_by=UNTITLED,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from types import TracebackType
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.history.history import Header, History
+from localspec.history.history import ConversationHeader, History
 
 INTERVAL = 0.25
 """Seconds between two writes of an answer that grows. With the time until it is handed on again
@@ -230,7 +230,7 @@ class _Job:
     """What to write: copies, nobody else's."""
 
     conversation: str = ""
-    header: Header | None = None
+    header: ConversationHeader | None = None
     messages: tuple[Message, ...] = ()
     everything: tuple[Message, ...] = ()
     retry: bool = False
@@ -254,7 +254,7 @@ def _job(
     copies = () if message is None else (_copy(message, growing=growing),)
     if isinstance(conversation, str):
         return _Job(conversation, messages=copies)
-    header = Header.of(conversation)
+    header = ConversationHeader.of(conversation)
     if growing:
         return _Job(conversation.id, header, copies)
     # Messages that are done do not change any more, and the one that is not is copied.

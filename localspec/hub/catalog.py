@@ -52,7 +52,7 @@ class _Record(BaseModel):
         return value
 
 
-class Head(_Record):
+class CatalogHead(_Record):
     """Something trained on a model's hidden states to draft for it. Facts; not all can be used."""
 
     kind: Literal["EAGLE-3", "EAGLE-2", "MTP", "DFlash", "DFlash2", "DSpark", "Medusa"]
@@ -95,7 +95,7 @@ class Entry(_Record):
     licence: Line
     drafts: list[Line] = []
     """Draft models, the best first: names of this catalogue, or user/repo:quant."""
-    heads: list[Head] = []
+    heads: list[CatalogHead] = []
     note: Line | None = None
     source: Url
     checked: Checked

@@ -101,7 +101,7 @@ def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     return found
 
 
-def _places(folders: Sequence[Path]) -> Iterator[places.Place]:
+def _places(folders: Sequence[Path]) -> Iterator[places.ModelPlace]:
     yield from chain(
         places.embedded(),
         places.distilled(),

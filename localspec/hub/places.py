@@ -40,7 +40,7 @@ _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelPlace:
     """A file that may be a model.
 
     Attributes:
@@ -56,12 +56,12 @@ class Place:
     source: str
 
 
-def embedded() -> Iterator[Place]:
+def embedded() -> Iterator[ModelPlace]:
     """The pair that comes with localspec."""
     target = paths.embedded(paths.EMBEDDED_TARGET)
-    yield Place(target, "demo", "demo (tale-13m)", EMBEDDED)
+    yield ModelPlace(target, "demo", "demo (tale-13m)", EMBEDDED)
     draft = paths.embedded(paths.EMBEDDED_DRAFT)
-    yield Place(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
+    yield ModelPlace(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
 
 
 def drafts_folder() -> Path:
@@ -69,25 +69,25 @@ def drafts_folder() -> Path:
     return paths.data_folder() / "drafts"
 
 
-def distilled() -> Iterator[Place]:
+def distilled() -> Iterator[ModelPlace]:
     """Drafts that were trained here."""
     yield from folder(drafts_folder(), DISTILLED, depth=SHALLOW)
 
 
-def packages() -> Iterator[Place]:
+def packages() -> Iterator[ModelPlace]:
     """Models inside installed Python packages."""
     for model in PACKAGED:
         path = model.path
         if path is not None:
-            yield Place(path, model.name, model.name, PACKAGE)
+            yield ModelPlace(path, model.name, model.name, PACKAGE)
 
 
-def made() -> Iterator[Place]:
+def made() -> Iterator[ModelPlace]:
     """Drafts that were made of models' own files, with `-d self`."""
     yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
 
 
-def huggingface() -> Iterator[Place]:
+def huggingface() -> Iterator[ModelPlace]:
     """Hugging Face's cache: models--user--repo/snapshots/<commit>/name."""
     for folder in _folders_in(_huggingface_cache()):
         kind, _, rest = folder.name.partition("--")
@@ -101,7 +101,7 @@ def huggingface() -> Iterator[Place]:
             yield from _snapshot(snapshot, f"{owner}/{repository}", newest=number == 0)
 
 
-def _snapshot(folder: Path, repository: str, *, newest: bool) -> Iterator[Place]:
+def _snapshot(folder: Path, repository: str, *, newest: bool) -> Iterator[ModelPlace]:
     files = {path.relative_to(folder).as_posix(): path for path in _ggufs(folder, DEEP)}
     models = models_among(files)
     besides = [name for name in files if not any(name in model.files for model in models)]
@@ -115,17 +115,19 @@ def _snapshot(folder: Path, repository: str, *, newest: bool) -> Iterator[Place]
         shown = f"{repository}:{model.quant or name}" if which is model else f"{repository}:{name}"
         # Whatever is there stands for a model of which the first part is missing.
         path = files.get(name) or files[model.files[0]]
-        yield Place(path, reference, printable(shown), "huggingface")
+        yield ModelPlace(path, reference, printable(shown), "huggingface")
     for name in besides:
-        yield Place(files[name], str(files[name]), printable(f"{repository}:{name}"), "huggingface")
+        yield ModelPlace(
+            files[name], str(files[name]), printable(f"{repository}:{name}"), "huggingface"
+        )
 
 
-def llama_cpp() -> Iterator[Place]:
+def llama_cpp() -> Iterator[ModelPlace]:
     """llama.cpp's own cache (newer versions share Hugging Face's)."""
     yield from folder(_llama_cpp_cache(), "llama.cpp")
 
 
-def lmstudio() -> Iterator[Place]:
+def lmstudio() -> Iterator[ModelPlace]:
     """LM Studio's folders: publisher/repository/name."""
     home = Path.home()
     pointer = _read(home / ".lmstudio-home-pointer", 4096).strip()
@@ -135,7 +137,7 @@ def lmstudio() -> Iterator[Place]:
         yield from folder(root, "lmstudio")
 
 
-def ollama() -> Iterator[Place]:
+def ollama() -> Iterator[ModelPlace]:
     """ollama's models: manifests/host/user/model/tag name blobs/sha256-…"""
     named = os.environ.get("OLLAMA_MODELS")
     roots = [Path(named)] if named else []
@@ -156,7 +158,7 @@ def ollama() -> Iterator[Place]:
             name = f"{'/'.join([*space, model])}:{tag}"
             file = root / "blobs" / f"sha256-{blob}"
             if file.is_file():
-                yield Place(file, str(file), printable(name), "ollama")
+                yield ModelPlace(file, str(file), printable(name), "ollama")
 
 
 def _blob(manifest: Path) -> str | None:
@@ -170,7 +172,7 @@ def _blob(manifest: Path) -> str | None:
     return found[1] if found else None
 
 
-def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator[Place]:
+def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator[ModelPlace]:
     """GGUF files in a folder and below; of a split model, its first part stands for all."""
     found = dict.fromkeys(_ggufs(root, depth))
     done: set[Path] = set()
@@ -180,7 +182,7 @@ def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator
             continue
         done.add(first)
         shown = first.relative_to(root) if source == "lmstudio" else Path(first.name)
-        yield Place(
+        yield ModelPlace(
             first if first in found else path, str(first), printable(shown.as_posix()), source
         )
 

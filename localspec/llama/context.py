@@ -21,7 +21,7 @@ from localspec.llama.hidden import HiddenStates
 from localspec.llama.model import Model
 from localspec.llama.native_context import NativeContext, OverNative
 from localspec.llama.options import ModelOptions
-from localspec.llama.pictures import Part
+from localspec.llama.pictures import PicturePart
 from localspec.llama.saved_states import SavedStates
 from localspec.llama.sequence_state import State
 from localspec.llama.sequences import GrownTree, Sequences
@@ -136,7 +136,7 @@ class Context(OverNative, TreePasses):
         were read for no logits since `gather_hidden`, in their order; empty without any."""
         return self._hidden.gathered()
 
-    def show(self, part: Part) -> None:
+    def show(self, part: PicturePart) -> None:
         """Append the positions of an image, which `tokens` then has by their ids.
 
         Raises:

@@ -24,7 +24,7 @@ MARK = re.compile(rf"<image {_NONCE} ([0-9a-f]{{64}})>")
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PicturePart:
     """What a projector makes of an image, or of a part of it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Picture:
     """
 
     start: int
-    part: Part
+    part: PicturePart
 
     @property
     def end(self) -> int:

@@ -22,7 +22,7 @@ from localspec.identity import file_identity
 from localspec.llama import compute_thread, library
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from localspec.llama.pictures import Part
+from localspec.llama.pictures import PicturePart
 
 MOST_KEPT = 16
 """Images of which the latest are kept as the model sees them."""
@@ -52,7 +52,7 @@ class Projector:
         self._mtmd = mtmd = _library()
         self._width = int(llama_cpp.llama_model_n_embd_inp(model.handle))
         self._lock = threading.Lock()
-        self._known: OrderedDict[str, list[list[int] | Part]] = OrderedDict()
+        self._known: OrderedDict[str, list[list[int] | PicturePart]] = OrderedDict()
         self._identity = json.dumps(file_identity(path), sort_keys=True)
         self.filler = max(0, model.vocabulary.bos)
         params = mtmd.mtmd_context_params_default()
@@ -85,7 +85,7 @@ class Projector:
         if self._handle is None:
             raise UsageError("The engine is closed. Load the model again.")
 
-    def parts(self, key: str, image: bytes) -> list[list[int] | Part]:
+    def parts(self, key: str, image: bytes) -> list[list[int] | PicturePart]:
         """What stands in a prompt for an image: tokens that the model wants around it, and parts.
 
         Args:
@@ -104,7 +104,7 @@ class Projector:
             self._known.move_to_end(key)
             return found
 
-    def _read(self, key: str, image: bytes) -> list[list[int] | Part]:
+    def _read(self, key: str, image: bytes) -> list[list[int] | PicturePart]:
         mtmd, marker = self._mtmd, self._mtmd.mtmd_get_marker(self._handle)
         buffer = (ctypes.c_uint8 * len(image)).from_buffer_copy(image)
         how = mtmd.mtmd_helper_init_opt_default()
@@ -132,7 +132,7 @@ class Projector:
             if read.video_ctx:
                 mtmd.mtmd_helper_video_free(read.video_ctx)
 
-    def _part(self, name: str, chunk: Any) -> list[int] | Part:
+    def _part(self, name: str, chunk: Any) -> list[int] | PicturePart:
         mtmd = self._mtmd
         count = int(mtmd.mtmd_input_chunk_get_n_tokens(chunk))
         if mtmd.mtmd_input_chunk_get_type(chunk) == _TEXT:
@@ -144,7 +144,7 @@ class Projector:
         first = int.from_bytes(digest[:4], "little")
         encoding = _Encoding(self._encode, mtmd.mtmd_input_chunk_copy(chunk), count)
         weakref.finalize(encoding, mtmd.mtmd_input_chunk_free, encoding.chunk)
-        return Part(
+        return PicturePart(
             tuple(-1 - (first + number & 0x7FFFFFFF) for number in range(count)),
             encoding,
             not mtmd.mtmd_decode_use_non_causal(self._handle, chunk),

@@ -74,7 +74,7 @@ class Copy(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class CopyVerdict:
     """What is known of a copy for one pair.
 
     Attributes:
@@ -87,7 +87,7 @@ class Verdict:
     acceptance: tuple[float, float] | None = None
 
 
-def known_verdict(path: Path, pair: Pair, options: ModelOptions) -> Verdict | None:
+def known_verdict(path: Path, pair: Pair, options: ModelOptions) -> CopyVerdict | None:
     """What an earlier session found out about the copy of a file; None where nothing is known."""
     if not _applies(options):
         return None
@@ -97,11 +97,11 @@ def known_verdict(path: Path, pair: Pair, options: ModelOptions) -> Verdict | No
         if record.ratio is None:
             return None
         if record.ratio > WORTHWHILE:
-            return Verdict(None)
+            return CopyVerdict(None)
         use = record.pairs.get(pair.key)
         if use is None or (use.copy and not copy.exists()):
             return None
-        return Verdict(Copy(copy, record.ratio) if use.copy else None, use.acceptance)
+        return CopyVerdict(Copy(copy, record.ratio) if use.copy else None, use.acceptance)
     except OSError:
         return None
 
@@ -178,7 +178,7 @@ def _timed(
     return ratio
 
 
-def keep_verdict(copy: Path, pair: Pair, verdict: Verdict) -> None:
+def keep_verdict(copy: Path, pair: Pair, verdict: CopyVerdict) -> None:
     """Remember whether a pair uses a copy, and remove the copy if none does. Never raises."""
     try:
         record = _Record.read(copy)

@@ -12,9 +12,9 @@ from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
 from localspec.llama.hidden import HiddenStates
 from localspec.llama.sequences import GrownTree
-from localspec.llama.shared_context import Part, SharedContext
+from localspec.llama.shared_context import PassPart, SharedContext
 
-Passes: TypeAlias = Callable[[Part], tuple[Rows, float]]
+Passes: TypeAlias = Callable[[PassPart], tuple[Rows, float]]
 """Has a part decoded, in a pass with those of others perhaps; gives its rows, and its share of the
 seconds. The rows are valid until the next pass."""
 
@@ -112,7 +112,7 @@ class SeatCache(Context):
     def _most(self) -> int:
         return min(self._batch.capacity, self._chunk())
 
-    def _decode(self, batch: Part, outputs: int) -> Rows:
+    def _decode(self, batch: PassPart, outputs: int) -> Rows:
         self._last_pass = len(batch.tokens)
         if self._inputs.wanted:
             self._inputs.latest = {}
@@ -159,17 +159,19 @@ class _Parts:
         self._cache = cache
         self.capacity = cache.shared.batch
 
-    def chain(self, tokens: Sequence[int], outputs: int) -> Part:
+    def chain(self, tokens: Sequence[int], outputs: int) -> PassPart:
         held = len(self._cache.tokens)
-        return Part(tokens, range(held, held + len(tokens)), ((self._cache.lot.first,),), outputs)
+        return PassPart(
+            tokens, range(held, held + len(tokens)), ((self._cache.lot.first,),), outputs
+        )
 
     def tree(
         self, pending: Sequence[int], tree: TokenTree, start: int, leaves: list[list[int]]
-    ) -> Part:
+    ) -> PassPart:
         first = self._cache.lot.first
         behind = start + len(pending) - 1
         everyone = range(first, first + 1 + max(numbers[-1] for numbers in leaves))
-        return Part(
+        return PassPart(
             [*pending, *tree.tokens],
             [*range(start, start + len(pending)), *(behind + depth for depth in tree.depths)],
             [*[everyone] * len(pending), *([first + n for n in below] for below in leaves)],
@@ -178,7 +180,7 @@ class _Parts:
 
     def nodes(
         self, tokens: Sequence[int], positions: Sequence[int], sequences: Sequence[int]
-    ) -> Part:
+    ) -> PassPart:
         first = self._cache.lot.first
         ids = [(first + number,) for number in sequences]
-        return Part(tokens, positions, ids, len(tokens))
+        return PassPart(tokens, positions, ids, len(tokens))

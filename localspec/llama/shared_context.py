@@ -38,7 +38,7 @@ _sequence_copy = quick(
 )
 
 
-class Part(NamedTuple):
+class PassPart(NamedTuple):
     """What one answer brings to a pass.
 
     Attributes:
@@ -135,7 +135,7 @@ class SharedContext(OverNative):
         """How many tokens a sequence has."""
         return self._native.length(sequence)
 
-    def decode(self, parts: Sequence[Part], padding: int = 0) -> list[Rows]:
+    def decode(self, parts: Sequence[PassPart], padding: int = 0) -> list[Rows]:
         """One pass over all of these, at most `batch` tokens and `rows` outputs.
 
         Args:
@@ -149,7 +149,7 @@ class SharedContext(OverNative):
             Cancelled, NativeError: some of the tokens may have been read.
         """
         if padding:
-            parts = [*parts, Part([0] * padding, range(padding), ((self._padding,),), 0)]
+            parts = [*parts, PassPart([0] * padding, range(padding), ((self._padding,),), 0)]
         try:
             address = self._native.decode(self._filled.fill(parts))
         finally:
@@ -162,7 +162,7 @@ class SharedContext(OverNative):
             start += len(part.tokens)
         return self._rows(parts[:-1] if padding else parts, address)
 
-    def undo(self, parts: Sequence[Part]) -> None:
+    def undo(self, parts: Sequence[PassPart]) -> None:
         """Drop what a pass that failed may have read of these."""
         for part in parts:
             starts: dict[int, int] = {}
@@ -175,7 +175,7 @@ class SharedContext(OverNative):
             for sequence, start in starts.items():
                 sequence_remove(self.memory, sequence, start, -1)
 
-    def _rows(self, parts: Sequence[Part], address: int) -> list[Rows]:
+    def _rows(self, parts: Sequence[PassPart], address: int) -> list[Rows]:
         rows = self._native.rows(address, sum(part.outputs for part in parts))
         if len(parts) == 1:
             return [rows]
@@ -249,7 +249,7 @@ class _Filled:
             logits=_pointer(self._output, ctypes.c_int8),
         )
 
-    def fill(self, parts: Sequence[Part]) -> Any:
+    def fill(self, parts: Sequence[PassPart]) -> Any:
         if len(parts) == 1 and len(parts[0].tokens) == 1:
             return self._fill_one(parts[0])
         start = 0
@@ -271,7 +271,7 @@ class _Filled:
         self._batch.n_tokens = start
         return self._batch
 
-    def _fill_one(self, part: Part) -> Any:
+    def _fill_one(self, part: PassPart) -> Any:
         """The same for a single token: what plain decoding of one answer is made of."""
         self._token[0] = part.tokens[0]
         self._position[0] = part.positions[0]

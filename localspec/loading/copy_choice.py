@@ -24,7 +24,7 @@ from localspec.errors import LocalspecError
 from localspec.identity import fingerprint
 from localspec.llama import requantized_draft
 from localspec.llama.adapters import adapted_identity
-from localspec.llama.requantized_draft import Copy, Pair, Verdict
+from localspec.llama.requantized_draft import Copy, CopyVerdict, Pair
 from localspec.loading.cost_identity import cost_identity
 from localspec.pairing.agreement import acceptances
 from localspec.pairing.forecast import best
@@ -84,7 +84,7 @@ def pair_of(target: Model, options: ModelOptions) -> Pair:
     return Pair(target.path, fingerprint(facts)[:24])
 
 
-def words(verdict: Verdict) -> str:
+def words(verdict: CopyVerdict) -> str:
     """What to tell the user of a copy that is used, a sentence; empty for an original."""
     if verdict.copy is None:
         return ""
@@ -105,7 +105,7 @@ def weigh(
     copy: Copy,
     options: ModelOptions,
     quiet: Callable[[], bool],
-) -> Verdict | None:
+) -> CopyVerdict | None:
     """Measure what a copy is worth to a pair; None where that fails, or was disturbed.
 
     Args:
@@ -153,7 +153,7 @@ def promises_more(
 
 def _compare(
     target: Context, original: Model, requantized: Model, copy: Copy, options: ModelOptions
-) -> Verdict:
+) -> CopyVerdict:
     from localspec.llama.context import Context
 
     small = _small(options.for_draft(ROOM))
@@ -179,7 +179,7 @@ def _compare(
         after,
         "copy" if better else "original",
     )
-    return Verdict(copy if better else None, (before, after))
+    return CopyVerdict(copy if better else None, (before, after))
 
 
 def _cost(target: Context, draft: Context) -> float:

@@ -157,19 +157,19 @@ def open_own_mtp(target: Context | SharedContext, options: ModelOptions) -> Open
 def _eagle(
     file: TappingHead, target: Context | SharedContext, room: ModelOptions
 ) -> Callable[[Model], FedHead]:
-    from localspec.drafters.eagle import Head
+    from localspec.drafters.eagle import EagleHead
     from localspec.llama.eagle_cache import EagleCache
 
     size = target.model.vocabulary.size
-    return lambda model: Head(EagleCache(model, target.handle, room), file.layers, size)
+    return lambda model: EagleHead(EagleCache(model, target.handle, room), file.layers, size)
 
 
 def _mtp(target: Context | SharedContext, room: ModelOptions) -> Callable[[Model], FedHead]:
-    from localspec.drafters.eagle import Head
+    from localspec.drafters.eagle import EagleHead
     from localspec.llama.mtp_cache import MtpCache
 
     size = target.model.vocabulary.size
-    return lambda model: Head(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
+    return lambda model: EagleHead(MtpCache(model, target.handle, room), (NEXTN,), size, "mtp")
 
 
 def _block(

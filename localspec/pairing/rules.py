@@ -12,7 +12,7 @@ from localspec.gguf.description import why_not
 from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.vocabularies import Difference, VocabularyFacts, compare, shared_text
+from localspec.gguf.vocabularies import TokenDifference, VocabularyFacts, compare, shared_text
 from localspec.pairing.family import model_name, related
 from localspec.pairing.memory import default_context
 from localspec.pairing.pair_memory import available, memory_of_pair
@@ -192,7 +192,7 @@ def _vocabulary(
 def _ids(
     mine: VocabularyFacts,
     other: VocabularyFacts,
-    different: Difference | None,
+    different: TokenDifference | None,
     through_text: bool,
 ) -> Check:
     if mine.tokens is None or other.tokens is None:

@@ -62,7 +62,7 @@ class RecentPasses:
         return paid / undisturbed
 
 
-class Trial:
+class ThreadTrial:
     """A few passes on another count of threads.
 
     Args:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from math import inf
 
-from localspec.planning.recent_passes import ENOUGH, LONG, WINDOW, RecentPasses, Trial
+from localspec.planning.recent_passes import ENOUGH, LONG, WINDOW, RecentPasses, ThreadTrial
 from localspec.planning.thread_waits import BLIND_WAIT, BUSY, FIRST_WAIT, ThreadWaits
 from localspec.planning.usual_times import UsualTimes
 
@@ -88,7 +88,7 @@ class ThreadController:
         self._others, self._clock = others, clock
         self._usual = UsualTimes()
         self._recent = RecentPasses()
-        self._trial: Trial | None = None
+        self._trial: ThreadTrial | None = None
         self._since, self._last = clock(), -inf
         self._waits = ThreadWaits(self._since)
         self._paid_off: dict[int, bool] = {}  # whether it was, disturbed at times, the better one
@@ -265,10 +265,12 @@ class ThreadController:
         price = self._recent.price(self.count, self._usual, latest)
         lasted = self._clock() - self._since
         stay = self._paid / self._undisturbed if self._undisturbed else 1.0
-        self._trial = Trial(self.count, price, self.reason, self._others(), lasted, stay, look)
+        self._trial = ThreadTrial(
+            self.count, price, self.reason, self._others(), lasted, stay, look
+        )
         self._move(count, reason)
 
-    def _judge(self, trial: Trial) -> None:
+    def _judge(self, trial: ThreadTrial) -> None:
         """Keep the count, give it up, or wait for another pass."""
         passes = trial.passes
         if not passes:
@@ -285,7 +287,7 @@ class ThreadController:
             return
         self._end(trial, keep=price < GAIN * trial.before)
 
-    def _end(self, trial: Trial, *, keep: bool) -> None:
+    def _end(self, trial: ThreadTrial, *, keep: bool) -> None:
         count, now, others = self.count, self._clock(), self._others()
         self._trial = None
         if trial.look and trial.passes:

@@ -20,7 +20,7 @@ LETTERS = "ABCDEFGHIJKLMNOP"
 
 
 @dataclass(frozen=True, slots=True)
-class Item:
+class SuiteItem:
     """One question.
 
     Attributes:
@@ -36,7 +36,7 @@ class Item:
     right: Callable[[str], bool]
 
 
-def load(suite: str, path: Path, limit: int | None) -> list[Item]:
+def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     """The questions of a file, or `limit` of them, spread over it.
 
     Raises:
@@ -71,12 +71,12 @@ def load(suite: str, path: Path, limit: int | None) -> list[Item]:
     return [items[i * len(items) // limit] for i in range(limit)]
 
 
-def _gsm8k(found: dict[str, Any], number: str) -> Item:
+def _gsm8k(found: dict[str, Any], number: str) -> SuiteItem:
     expected = _number(found["answer"].rpartition("####")[2])
     if expected is None:
         raise ValueError("no number behind ####")
     prompt = f"{found['question']}\nThink step by step, and end with 'The answer is' and a number."
-    return Item(number, prompt, 256, lambda text: _number(text) == expected)
+    return SuiteItem(number, prompt, 256, lambda text: _number(text) == expected)
 
 
 _NUMBER = re.compile(r"-?\d[\d,]*(?:\.\d+)?")
@@ -88,14 +88,14 @@ def _number(text: str) -> float | None:
     return float(found[-1].replace(",", "")) if found else None
 
 
-def _mmlu(found: dict[str, Any], number: str) -> Item | None:
+def _mmlu(found: dict[str, Any], number: str) -> SuiteItem | None:
     if found["answer"] == "answer":  # some copies have the names of the columns as a question
         return None
     right = int(found["answer"])
     return _choice(found["question"], found["choices"], right, f"{found['subject']}/{number}")
 
 
-def _truthfulqa(found: dict[str, Any], number: str) -> Item:
+def _truthfulqa(found: dict[str, Any], number: str) -> SuiteItem:
     """The best answer among the wrong ones (MC1 of Lin et al. 2022), in a fixed order."""
     best = found["best_answer"]
     choices = [best, *found["incorrect_answers"]][: len(LETTERS)]
@@ -103,7 +103,7 @@ def _truthfulqa(found: dict[str, Any], number: str) -> Item:
     return _choice(found["question"], choices, choices.index(best), number)
 
 
-def _choice(question: str, choices: Iterable[str], right: int, name: str) -> Item:
+def _choice(question: str, choices: Iterable[str], right: int, name: str) -> SuiteItem:
     lettered = dict(zip(LETTERS, choices, strict=False))
     wanted = LETTERS[right]
     if wanted not in lettered:
@@ -116,13 +116,13 @@ def _choice(question: str, choices: Iterable[str], right: int, name: str) -> Ite
         said = letter.search(text)
         return said is not None and said[1] == wanted
 
-    return Item(name, prompt, 16, check)
+    return SuiteItem(name, prompt, 16, check)
 
 
 _BLOCK = re.compile(r"```(?:python)?\n(.*?)(?:```|\Z)", re.DOTALL)
 
 
-def _humaneval(found: dict[str, Any], number: str) -> Item:
+def _humaneval(found: dict[str, Any], number: str) -> SuiteItem:
     begun, entry, test = found["prompt"], found["entry_point"], found["test"]
 
     def check(text: str) -> bool:
@@ -133,10 +133,10 @@ def _humaneval(found: dict[str, Any], number: str) -> Item:
         return passes(f"{whole}\n\n{test}\n\ncheck({entry})\n")
 
     prompt = f"Complete this Python function. Answer with its code alone.\n```python\n{begun}```"
-    return Item(str(found.get("task_id", number)), prompt, 320, check)
+    return SuiteItem(str(found.get("task_id", number)), prompt, 320, check)
 
 
-SUITES: dict[str, Callable[[dict[str, Any], str], Item | None]] = {
+SUITES: dict[str, Callable[[dict[str, Any], str], SuiteItem | None]] = {
     "gsm8k": _gsm8k,
     "humaneval": _humaneval,
     "mmlu": _mmlu,

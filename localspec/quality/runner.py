@@ -9,7 +9,7 @@ from typing import Any
 
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
-from localspec.quality.items import Item
+from localspec.quality.items import SuiteItem
 from localspec.verify.noise import Noise, measure
 from localspec.verify.rows import Best
 from localspec.verify.subject import LONGEST, PLAIN, Subject
@@ -20,7 +20,7 @@ _MEASURED = 2
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ItemDifference:
     """A greedy answer that is not plain decoding's.
 
     Attributes:
@@ -52,7 +52,7 @@ class Way:
     right: list[bool] = field(default_factory=list)
     tokens: int = 0
     seconds: float = 0.0
-    differences: list[Difference] = field(default_factory=list)
+    differences: list[ItemDifference] = field(default_factory=list)
 
     @property
     def speed(self) -> float:
@@ -61,7 +61,7 @@ class Way:
 
 
 @dataclass(slots=True)
-class Outcome:
+class SuiteOutcome:
     """All ways over the same questions; `noise` is what rounding moves, in logits."""
 
     ways: dict[str, Way]
@@ -113,10 +113,10 @@ class Outcome:
 
 def examine(
     subject: Subject,
-    items: Sequence[Item],
+    items: Sequence[SuiteItem],
     ways: dict[str, Drafting],
     sampling: SamplingParams,
-    outcome: Outcome,
+    outcome: SuiteOutcome,
     tell: Callable[[str], None],
 ) -> None:
     """Ask every question in every way, into `outcome`; whatever `tell` raises ends it there.
@@ -148,7 +148,9 @@ def examine(
             way.right.append(right[name])
             if sampling.greedy and tokens != said[0]:
                 place, gap = _parting(subject, prompt, said[0], tokens)
-                way.differences.append(Difference(item.id, place, gap, right["plain"], right[name]))
+                way.differences.append(
+                    ItemDifference(item.id, place, gap, right["plain"], right[name])
+                )
         outcome.items += 1
     outcome.complete = True
 
@@ -156,7 +158,7 @@ def examine(
 def _answer(
     subject: Subject,
     way: Way,
-    item: Item,
+    item: SuiteItem,
     prompt: tuple[int, ...],
     drafting: Drafting,
     sampling: SamplingParams,

@@ -10,7 +10,7 @@ from localspec.stream import Stream
 Prompt: TypeAlias = str | list[dict[str, str]]
 
 
-class Conversation:
+class RacedConversation:
     """The answers to a prompt and to further questions, each asked for when the one before is
     complete. Iterating asks.
 

@@ -45,7 +45,7 @@ class Lap:
     question: int = 0
 
 
-class Answer:
+class LaneAnswer:
     """One answer of a lane.
 
     Attributes:
@@ -62,7 +62,7 @@ class Answer:
         self.token_ids: list[int] = []
 
 
-class Lane:
+class RaceLane:
     """One conversation and its clock.
 
     Args:
@@ -80,7 +80,7 @@ class Lane:
     ) -> None:
         self.seconds = 0.0
         self.finished = False
-        self.answers: list[Answer] = []
+        self.answers: list[LaneAnswer] = []
         self._number = number
         self._streams = iter(streams)
         self._clock = clock
@@ -93,7 +93,7 @@ class Lane:
             if stream is None:
                 self.finished = True
                 return None
-            self.answers.append(Answer(stream, self.seconds))
+            self.answers.append(LaneAnswer(stream, self.seconds))
             self._complete = False
         answer = self.answers[-1]
         measured, started = answer.stream.stats.calibration_seconds, self._clock()
@@ -109,7 +109,7 @@ class Lane:
         return Lap(self._number, chunk.text, chunk.token_ids, self.seconds, question)
 
 
-def take_turns(lanes: Sequence[Lane]) -> Iterator[Lap]:
+def take_turns(lanes: Sequence[RaceLane]) -> Iterator[Lap]:
     """All turns up to the end of the last answer; the first lane goes first where clocks agree."""
     while running := [lane for lane in lanes if not lane.finished]:
         lap = min(running, key=lambda lane: lane.seconds).advance()
@@ -117,7 +117,7 @@ def take_turns(lanes: Sequence[Lane]) -> Iterator[Lap]:
             yield lap
 
 
-class Progress:
+class RaceProgress:
     """How far both lanes are, for whoever shows it: made from laps alone.
 
     Attributes:

@@ -23,7 +23,15 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.target import shared_prefix
-from localspec.remote.process import FLAG, Done, Failed, LastWords, Log, Progress, SharedRows
+from localspec.remote.process import (
+    FLAG,
+    Done,
+    LastWords,
+    Log,
+    RemoteError,
+    RemoteProgress,
+    SharedRows,
+)
 
 FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size")
 """Of the model, which the parent knows by its vocabulary alone."""
@@ -131,7 +139,7 @@ class Child:
         return len(rows)
 
     def _progress(self, *values: float) -> None:
-        self.tell(Progress(values))
+        self.tell(RemoteProgress(values))
 
 
 class _Relay(logging.Handler):
@@ -186,7 +194,7 @@ def main(reference: str, width: int, level: int) -> None:
         except BrokenPipeError:
             return
         except Exception as error:
-            child.tell(Failed(error))
+            child.tell(RemoteError(error))
 
 
 if __name__ == "__main__":

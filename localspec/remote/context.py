@@ -16,7 +16,7 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.sequence_state import State
 from localspec.remote.child import flat
 from localspec.remote.model import RemoteModel
-from localspec.remote.process import Child, ChildLost
+from localspec.remote.process import ChildLost, ChildProcess
 
 logger = logging.getLogger("localspec.remote")
 
@@ -52,7 +52,7 @@ class RemoteContext(Context):
         self.watch = None
         self._options = options
         self._number = model.number()
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._layers: tuple[int, ...] = ()
         self._befell: list[str] = []
         self.resume()  # another context may have had the number
@@ -200,7 +200,7 @@ class RemoteContext(Context):
             logger.warning("%s", error)
         self.tokens.clear()
 
-    def _current(self, progress: Any = None) -> Child:
+    def _current(self, progress: Any = None) -> ChildProcess:
         """The child of the model, holding what we hold."""
         child = self.model.child()
         if child is not self._child:
@@ -219,14 +219,14 @@ class RemoteContext(Context):
                     raise
         return child
 
-    def _open(self, child: Child) -> None:
+    def _open(self, child: ChildProcess) -> None:
         """Have a child make the cache."""
         limits = self.model.ask(child, None, "context", self._number, self._options)
         self._child = child
         for name, value in limits.items():
             setattr(self, name, value)
 
-    def _change(self, child: Child, name: str, *arguments: Any, progress: Any = None) -> Any:
+    def _change(self, child: ChildProcess, name: str, *arguments: Any, progress: Any = None) -> Any:
         """Have a child do it, and follow what becomes of the tokens."""
         value, (same, rest) = self.model.ask(
             child, self._number, name, *arguments, progress=progress

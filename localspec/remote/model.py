@@ -13,7 +13,7 @@ from localspec.llama.devices import Device
 from localspec.llama.model import Model, Progress
 from localspec.llama.options import ModelOptions
 from localspec.remote import servers
-from localspec.remote.process import MOST_CONTEXTS, Child, ChildLost, SharedRows
+from localspec.remote.process import MOST_CONTEXTS, ChildLost, ChildProcess, SharedRows
 
 _CHILD = "localspec.remote.child"
 
@@ -45,7 +45,7 @@ class RemoteModel(Model):
         self._servers = options.rpc
         self._options = replace(options, rpc=())
         self._require_room = require_room
-        self._child: Child | None = None
+        self._child: ChildProcess | None = None
         self._numbers: set[int] = set()
         self._shared: SharedRows | None = None
         super().__init__(path, self._options, vocabulary_alone=True, adapters=adapters)
@@ -73,7 +73,7 @@ class RemoteModel(Model):
         assert self._shared is not None, "it is open"
         return self._shared
 
-    def child(self, progress: Progress | None = None) -> Child:
+    def child(self, progress: Progress | None = None) -> ChildProcess:
         """The child that has the model now; started, where there is none.
 
         Raises:
@@ -82,7 +82,7 @@ class RemoteModel(Model):
         if self._child is not None and not self._child.lost:
             return self._child
         servers.require_answering(self._servers)
-        child = self._child = Child(_CHILD, self.shared)
+        child = self._child = ChildProcess(_CHILD, self.shared)
         try:
             self._require_room(self.ask(child, None, "connect", self._servers))
             reports = progress is not None
@@ -97,13 +97,13 @@ class RemoteModel(Model):
 
     def ask(
         self,
-        child: Child,
+        child: ChildProcess,
         number: int | None,
         name: str,
         *arguments: Any,
         progress: Callable[..., object] | None = None,
     ) -> Any:
-        """What `Child.call` gives.
+        """What `ChildProcess.call` gives.
 
         Raises:
             ServerUnreachable, NativeError: the child died of it, or was dead before.

@@ -1,8 +1,8 @@
 """A child process that has the remote target, and talks to us over its standard input and output.
 
 We send (number of the context or None, what to do, arguments), pickled; it sends any number of
-`Told` and then a `Done` or a `Failed`. Logits come through memory that both have, and so does the
-flag that makes a pass stop.
+`Told` and then a `Done` or a `RemoteError`. Logits come through memory that both have, and so does
+the flag that makes a pass stop.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
-    """How far it is, as `Progress` of the model or of a prompt has it."""
+class RemoteProgress:
+    """How far it is, as `RemoteProgress` of the model or of a prompt has it."""
 
     values: tuple[float, ...]
 
@@ -65,7 +65,7 @@ class Done:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class RemoteError:
     """It raised that."""
 
     error: Exception
@@ -125,7 +125,7 @@ class SharedRows:
         return bool(self.memory[FLAG * number])
 
 
-class Child:
+class ChildProcess:
     """A running child.
 
     Args:
@@ -180,7 +180,7 @@ class Child:
                     told = pickle.load(self._process.stdout)
                     if isinstance(told, Done):
                         return told.value
-                    if isinstance(told, Failed):
+                    if isinstance(told, RemoteError):
                         raise told.error
                     if isinstance(told, LastWords):
                         words = told.text
@@ -214,7 +214,7 @@ class Child:
         with self._lock:
             self._end()
 
-    def _report(self, progress: Callable[..., object], told: Progress) -> None:
+    def _report(self, progress: Callable[..., object], told: RemoteProgress) -> None:
         try:
             progress(*told.values)
         except BaseException:

@@ -11,7 +11,7 @@ from pathlib import Path
 from localspec.errors import DatastoreError
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.manifest import Manifest, SegmentRecord
-from localspec.retrieval.segment import Found, Segment, encoded
+from localspec.retrieval.segment import Segment, SegmentMatch, encoded
 
 LONGEST = 32
 """Tokens of an ending that are looked for: a longer match predicts no better."""
@@ -22,7 +22,7 @@ logger = logging.getLogger("localspec.retrieval")
 
 
 @dataclass(frozen=True, slots=True)
-class Occurrences:
+class StoredOccurrences:
     """Where an ending stands in the text, as far as it is looked at.
 
     Attributes:
@@ -37,7 +37,7 @@ class Occurrences:
     places: Sequence[tuple[Segment, int]]
     ahead: int = 0
 
-    def followers(self) -> dict[int, Occurrences]:
+    def followers(self) -> dict[int, StoredOccurrences]:
         """By each token that followed, the occurrences that it did; the most frequent first."""
         groups: dict[bytes, list[tuple[Segment, int]]] = {}
         ahead = self.ahead + 1
@@ -49,7 +49,7 @@ class Occurrences:
         length = min(self.length + 1, LONGEST)
         # The sort is stable: equals come in the order of the suffix array, every time the same.
         return {
-            int.from_bytes(token, "big"): Occurrences(
+            int.from_bytes(token, "big"): StoredOccurrences(
                 length, max(1, round(len(group) * share)), group, ahead
             )
             for token, group in sorted(groups.items(), key=lambda item: -len(item[1]))
@@ -67,7 +67,7 @@ class Snapshot:
         """How much was learned."""
         return sum(segment.count for segment in self.segments)
 
-    def longest(self, ending: Sequence[int]) -> Iterator[Occurrences]:
+    def longest(self, ending: Sequence[int]) -> Iterator[StoredOccurrences]:
         """Where the longest ending of a text stands, and one of about half its tokens, and so on:
         the longest first, each looked for when it is asked for. Nothing where the last token occurs
         nowhere.
@@ -91,8 +91,8 @@ class Snapshot:
 
 
 def _occurrences(
-    found: Sequence[tuple[Segment, Found]], beginning: bytes, length: int
-) -> Occurrences:
+    found: Sequence[tuple[Segment, SegmentMatch]], beginning: bytes, length: int
+) -> StoredOccurrences:
     intervals = [
         (segment, *segment.interval(place.low, beginning))
         for segment, place in found
@@ -107,7 +107,7 @@ def _occurrences(
             places.append((segment, segment.position(low + int(at))))
             at += step
         at -= high - low
-    return Occurrences(length, total, places)
+    return StoredOccurrences(length, total, places)
 
 
 class Datastore:

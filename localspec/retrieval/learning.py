@@ -35,7 +35,7 @@ Texts = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class VocabularyFacts:
+class LearnedVocabulary:
     """Whose tokens are learned.
 
     Attributes:
@@ -59,7 +59,7 @@ def require() -> None:
 
 
 def learn(
-    vocabulary: VocabularyFacts, texts: Mapping[str, Texts], *, patience: float = PATIENCE
+    vocabulary: LearnedVocabulary, texts: Mapping[str, Texts], *, patience: float = PATIENCE
 ) -> Manifest:
     """Add texts, in place of what was learned under the same names before.
 

@@ -47,7 +47,7 @@ def encoded(texts: Sequence[Sequence[int] | npt.NDArray[np.int32]], width: int) 
     return np.ascontiguousarray(wide[:, 4 - width :]).reshape(-1)
 
 
-class Found(NamedTuple):
+class SegmentMatch(NamedTuple):
     """Where an ending stands in a segment.
 
     Attributes:
@@ -95,7 +95,7 @@ class Segment:
         """The tokens' bytes as `encoded` gave them, a copy."""
         return np.frombuffer(self._bytes[self._base :], np.uint8)
 
-    def find(self, ending: bytes) -> Found:
+    def find(self, ending: bytes) -> SegmentMatch:
         """Where an ending, the newest token first, stands best."""
         text, order, base, width = self._bytes, self._order, self._base, self.width
         low, high, size = 0, self.count, len(ending)
@@ -109,7 +109,7 @@ class Segment:
         length = self._shared(low, ending) if low < self.count else 0
         if low:
             length = max(length, self._shared(low - 1, ending))
-        return Found(low, length)
+        return SegmentMatch(low, length)
 
     def interval(self, low: int, beginning: bytes) -> tuple[int, int]:
         """The places around one that `find` gave whose suffixes have a beginning: from, to.

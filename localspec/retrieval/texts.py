@@ -20,7 +20,7 @@ _LOOKED_AT = 8192
 
 
 @dataclass(slots=True)
-class Skipped:
+class SkippedFiles:
     """What was left out, by reason: no text, too large, unreadable (paths of those)."""
 
     binary: int = 0
@@ -41,7 +41,7 @@ class Skipped:
         return f"Files left out: {', '.join(parts)}." if parts else None
 
 
-def texts_in(path: Path, skipped: Skipped) -> Iterator[str]:
+def texts_in(path: Path, skipped: SkippedFiles) -> Iterator[str]:
     """The texts of a file, or of all files in a folder that git would not ignore, by path.
 
     Links are not followed. `.gitignore` files count from the folder that git works in down, each
@@ -61,7 +61,7 @@ def texts_in(path: Path, skipped: Skipped) -> Iterator[str]:
             yield text
 
 
-def files_in(path: Path, skipped: Skipped) -> Iterator[Path]:
+def files_in(path: Path, skipped: SkippedFiles) -> Iterator[Path]:
     """The files that `texts_in` looks into."""
     if not path.is_dir():
         yield path
@@ -119,7 +119,7 @@ class _Ignored:
         return False
 
 
-def _text(file: Path, skipped: Skipped) -> str:
+def _text(file: Path, skipped: SkippedFiles) -> str:
     """Of a file; empty where it is none."""
     try:
         if file.stat().st_size > MOST_BYTES:

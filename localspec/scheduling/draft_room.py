@@ -21,7 +21,7 @@ LEAST = 8
 """Tokens of a draft for which there has to be room, or its cells serve others better."""
 
 
-class Seat(Protocol):
+class DraftSeat(Protocol):
     """What `localspec.scheduling.seats.Seat` says of its drafts."""
 
     draft_cache: SeatCache | None
@@ -40,13 +40,13 @@ class DraftRoom:
     """
 
     def __init__(
-        self, shared: SharedContext, capacity: int, seats: Callable[[], Sequence[Seat]]
+        self, shared: SharedContext, capacity: int, seats: Callable[[], Sequence[DraftSeat]]
     ) -> None:
         self._shared = shared
         self._ratio = max(1.0, shared.capacity / capacity)
         self._seats = seats
 
-    def grant(self, seat: Seat, text: int) -> None:
+    def grant(self, seat: DraftSeat, text: int) -> None:
         """Let a seat draft behind a text of so many target tokens, as far as there is room.
 
         It counts as drafting from then on, until it says otherwise.
@@ -69,14 +69,14 @@ class DraftRoom:
             seat.forget_draft()
         cache.capacity = min(most, left) if left >= least else 0
 
-    def open_to(self, seat: Seat) -> int:
+    def open_to(self, seat: DraftSeat) -> int:
         """Let a seat have all that nobody else holds; returns how many tokens that is."""
         cache = seat.draft_cache
         assert cache is not None
         cache.capacity = max(0, min(self._shared.capacity, self._left(seat)))
         return cache.capacity
 
-    def _left(self, seat: Seat) -> int:
+    def _left(self, seat: DraftSeat) -> int:
         """Cells that no other seat has, or was granted for the step it is in, and those of a text
         that this one shares with others."""
         own, common = 0, dict[object, int]()

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from localspec.decoding.sampling import Rows
 from localspec.errors import LocalspecError
-from localspec.llama.shared_context import Part
+from localspec.llama.shared_context import PassPart
 from localspec.planning.draft_value import Bid
 
 DRAFT, TARGET, BID = range(3)
@@ -27,9 +27,9 @@ class Lane(Protocol):
     @property
     def rows(self) -> int: ...
 
-    def decode(self, parts: Sequence[Part], padding: int = 0) -> list[Rows]: ...
+    def decode(self, parts: Sequence[PassPart], padding: int = 0) -> list[Rows]: ...
 
-    def undo(self, parts: Sequence[Part]) -> None: ...
+    def undo(self, parts: Sequence[PassPart]) -> None: ...
 
     def cancel(self) -> None: ...
 
@@ -94,7 +94,7 @@ class Request:
         self,
         member: Member,
         lane: int,
-        part: Part | None,
+        part: PassPart | None,
         bid: Bid | None = None,
         context: int = 0,
     ) -> None:

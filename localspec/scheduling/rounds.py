@@ -20,7 +20,7 @@ from time import perf_counter
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import Part
+from localspec.llama.shared_context import PassPart
 from localspec.planning.draft_value import Bid
 from localspec.scheduling.cells import PAUSED, fits, paused, room
 from localspec.scheduling.members import BID, DRAFT, TARGET, Displaced, Lane, Member, Request
@@ -179,7 +179,7 @@ class Rounds:
 
     # Asking for passes; the caller has the floor.
 
-    def decode(self, member: Member, lane: int, part: Part) -> tuple[Rows, float]:
+    def decode(self, member: Member, lane: int, part: PassPart) -> tuple[Rows, float]:
         """The rows of a part, valid until the member asks for the next ones, and its share of the
         seconds.
 

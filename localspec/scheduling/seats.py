@@ -14,7 +14,7 @@ from localspec.drafters.registry import Parts
 from localspec.drafters.trained_head import TrainedHead
 from localspec.errors import Cancelled, EngineBusy
 from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import Part, SharedContext
+from localspec.llama.shared_context import PassPart, SharedContext
 from localspec.llama.target import LlamaTarget, shared_prefix
 from localspec.scheduling.crowd import Crowd
 from localspec.scheduling.draft_room import DraftRoom
@@ -128,7 +128,7 @@ class Seat:
         self.keeps = True
         member.displace = self.cache.clear
 
-    def _decode(self, lane: int, part: Part) -> tuple[Rows, float]:
+    def _decode(self, lane: int, part: PassPart) -> tuple[Rows, float]:
         assert self.member is not None
         return self._rounds.decode(self.member, lane, part)
 

@@ -14,7 +14,7 @@ HOPEFUL = 0.9
 """Exchanging layers makes a draft right a little more often; what brings less than this is left."""
 
 
-class Found(NamedTuple):
+class LayerChoice(NamedTuple):
     """A choice of layers.
 
     Attributes:
@@ -32,7 +32,7 @@ def search(
     going_on: Callable[[], bool],
     *,
     count: int | None = None,
-) -> Found:
+) -> LayerChoice:
     """The best choice that there was time for.
 
     Args:
@@ -61,7 +61,7 @@ def search(
         if better is None:
             break
         best = better
-    return Found(best, known[best])
+    return LayerChoice(best, known[best])
 
 
 def _numbers(

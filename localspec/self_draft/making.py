@@ -31,7 +31,7 @@ from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
 from localspec.pairing.forecast import Forecast
 from localspec.self_draft.recipe import Recipe, Wish, smaller_quantizations, why_all_layers
-from localspec.self_draft.trial import Trial
+from localspec.self_draft.trial import DraftTrial
 from localspec.text import gigabytes, printable
 
 FORMAT = 1
@@ -86,7 +86,7 @@ def self_draft(
     logger.info("looking for a draft in %s", target.name)
     with ExitStack() as opened:
         model = opened.enter_context(Model(target, options, adapters=options.adapters))
-        trial = opened.enter_context(Trial(model, file, options, going_on))
+        trial = opened.enter_context(DraftTrial(model, file, options, going_on))
         finding = _Finding(target, file, trial, options, record)
         return finding.fulfil(wish)
 
@@ -107,7 +107,7 @@ class _Finding:
     """
 
     def __init__(
-        self, target: Path, file: GGUFFile, trial: Trial, options: ModelOptions, record: Path
+        self, target: Path, file: GGUFFile, trial: DraftTrial, options: ModelOptions, record: Path
     ) -> None:
         self._target, self._file, self._trial = target, file, trial
         self._options, self._record = options, record

@@ -22,13 +22,13 @@ from localspec.pairing import texts
 from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
 from localspec.pairing.target_curve import measured_curve
 from localspec.planning.calibration import BUDGETS
-from localspec.self_draft.layer_search import Found, search
+from localspec.self_draft.layer_search import LayerChoice, search
 
 MINUTE = 60.0
 """Seconds for the search over layers."""
 
 
-class Trial:
+class DraftTrial:
     """A model that drafts of itself are tried on.
 
     Args:
@@ -51,7 +51,7 @@ class Trial:
         self._passes = self._opened.enter_context(closing(WithoutLayers(model, self._options)))
         self._searched, self._judged = map(self._read, (texts.SEARCHED, texts.JUDGED))
 
-    def __enter__(self) -> Trial:
+    def __enter__(self) -> DraftTrial:
         return self
 
     def __exit__(
@@ -72,7 +72,7 @@ class Trial:
             agreement = _agreement(passes, self._judged, ())
         return self.forecast(time_ratio(self._model, path, self._options), agreement)
 
-    def layers(self, cost: float, agreement: float, count: int | None = None) -> Found:
+    def layers(self, cost: float, agreement: float, count: int | None = None) -> LayerChoice:
         """Which layers to leave out of a draft that takes `cost` of a plain pass with all of them,
         and is right in `agreement` of all places then.
 

@@ -19,7 +19,7 @@ _RECENT = 10.0
 
 
 @dataclass(slots=True)
-class Totals:
+class ServedTotals:
     """Sums over all answers that ended.
 
     Attributes:
@@ -108,7 +108,7 @@ class Activity:
     """
 
     def __init__(self) -> None:
-        self.totals = Totals()
+        self.totals = ServedTotals()
         self.slots: dict[int, Working] = {}
         self._begun = 0
         self._latest: deque[_Passed] = deque()

@@ -113,7 +113,7 @@ def with_system(messages: list[dict[str, Any]], text: str) -> list[dict[str, Any
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class AnswerSaid:
     """Some of one answer.
 
     Attributes:
@@ -131,20 +131,20 @@ class Said:
     reading: Reading | None = None
 
 
-async def said(answers: Answers, readers: Sequence[Reader]) -> AsyncGenerator[Said, None]:
+async def said(answers: Answers, readers: Sequence[Reader]) -> AsyncGenerator[AnswerSaid, None]:
     """What the answers say, in pieces, as they come."""
     async for number, chunk in answers.chunks():
         reader = readers[number]
         if chunk is None:
-            yield Said(number, reader.finish(), (), complete=True)
+            yield AnswerSaid(number, reader.finish(), (), complete=True)
             continue
         if isinstance(chunk, Reading):
-            yield Said(number, (), (), complete=False, reading=chunk)
+            yield AnswerSaid(number, (), (), complete=False, reading=chunk)
             continue
         told = chunk.step.logprobs if chunk.step is not None else ()
         pieces = joined(reader.push(chunk.text))
         if pieces or told:
-            yield Said(number, pieces, told, complete=False)
+            yield AnswerSaid(number, pieces, told, complete=False)
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:
@@ -175,7 +175,7 @@ class Call:
 
 
 @dataclass(slots=True)
-class Message:
+class AnswerMessage:
     """An answer so far.
 
     Attributes:
@@ -207,7 +207,7 @@ class Talk:
     def __init__(self, answers: Answers, turn: Turn) -> None:
         self.answers = answers
         self.stream = answers.streams[0]
-        self.message = Message()
+        self.message = AnswerMessage()
         self._said = said(answers, [turn.reader()])
 
     async def pieces(self) -> AsyncGenerator[Piece, None]:
@@ -217,7 +217,7 @@ class Talk:
                 self.message.add(piece)
                 yield piece
 
-    async def whole(self) -> Message:
+    async def whole(self) -> AnswerMessage:
         """All that it says."""
         async for _ in self.pieces():
             pass

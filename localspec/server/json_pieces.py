@@ -13,7 +13,7 @@ class NotJson(ValueError):
     """What comes cannot be the object that was expected."""
 
 
-class Member(NamedTuple):
+class MemberText(NamedTuple):
     """Some of the raw text of a member's value.
 
     Attributes:
@@ -36,14 +36,14 @@ class ObjectReader:
 
     def __init__(self) -> None:
         self.complete = False
-        self._expects: Callable[[str], Member | None] = self._brace
+        self._expects: Callable[[str], MemberText | None] = self._brace
         self._key: list[str] = []
         self._name = ""
         self._depth = 0
         self._in_string = self._escaped = False
         self._kind = ""  # of a value: "string", "nested" or "plain"
 
-    def read(self, char: str) -> Member | None:
+    def read(self, char: str) -> MemberText | None:
         """One more character.
 
         Raises:
@@ -89,7 +89,7 @@ class ObjectReader:
         elif char not in _SPACE:
             raise NotJson(char)
 
-    def _value(self, char: str) -> Member | None:
+    def _value(self, char: str) -> MemberText | None:
         if char in _SPACE:
             return None
         self._depth, self._in_string, self._escaped = 0, False, False
@@ -102,9 +102,9 @@ class ObjectReader:
         else:
             raise NotJson(char)
         self._expects = self._in_value
-        return Member(self._name, char, complete=False)
+        return MemberText(self._name, char, complete=False)
 
-    def _in_value(self, char: str) -> Member | None:
+    def _in_value(self, char: str) -> MemberText | None:
         if self._in_string:
             if self._escaped:
                 self._escaped = False
@@ -114,13 +114,13 @@ class ObjectReader:
                 self._in_string = False
                 if self._kind == "string":
                     return self._ends_with(char)
-            return Member(self._name, char, complete=False)
+            return MemberText(self._name, char, complete=False)
         if self._kind == "plain":
             if char in ",}" or char in _SPACE:
                 told = self._ends_with("")
                 self._after(char)
                 return told
-            return Member(self._name, char, complete=False)
+            return MemberText(self._name, char, complete=False)
         if char == '"':
             self._in_string = True
         elif char in "{[":
@@ -129,11 +129,11 @@ class ObjectReader:
             self._depth -= 1
             if self._depth == 0:
                 return self._ends_with(char)
-        return Member(self._name, char, complete=False)
+        return MemberText(self._name, char, complete=False)
 
-    def _ends_with(self, char: str) -> Member:
+    def _ends_with(self, char: str) -> MemberText:
         self._expects = self._after
-        return Member(self._name, char, complete=True)
+        return MemberText(self._name, char, complete=True)
 
     def _after(self, char: str) -> None:
         if char == ",":

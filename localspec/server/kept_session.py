@@ -20,7 +20,7 @@ Told = str | Sequence[Mapping[str, Any]]
 """A text, or messages."""
 
 
-class KeptSession:
+class ServedSession:
     """See the module.
 
     Args:

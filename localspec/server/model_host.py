@@ -22,7 +22,7 @@ from localspec.server.activity import Activity
 from localspec.server.answer import Ask
 from localspec.server.failures import ApiError
 from localspec.server.gate import Gate
-from localspec.server.kept_session import KeptSession
+from localspec.server.kept_session import ServedSession
 
 logger = logging.getLogger("localspec.server")
 
@@ -57,7 +57,7 @@ class Offer:
     path: Path | None = None
     options: ModelOptions = field(default_factory=ModelOptions)
     needs: Callable[[], int] = lambda: 0
-    session: KeptSession | None = None
+    session: ServedSession | None = None
 
 
 class ModelHost:

@@ -19,7 +19,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.errors import NativeError
 from localspec.prompting.prompt import Tokens
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.greedy import Reference
+from localspec.verify.greedy import PlainReference
 from localspec.verify.outcome import Outcome, left_out
 from localspec.verify.rows import Best
 from localspec.verify.subject import PlainAnswer, Subject
@@ -41,7 +41,7 @@ Found = tuple[str, float]
 
 
 def check_cache_state(
-    subject: Subject, reference: Reference, effort: Effort, deadline: Deadline
+    subject: Subject, reference: PlainReference, effort: Effort, deadline: Deadline
 ) -> Outcome:
     """Rejections, trees, cancelled answers and prompts that begin like others."""
     found: dict[str, list[float]] = defaultdict(list)

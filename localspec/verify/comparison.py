@@ -25,7 +25,7 @@ _VERSIONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class CertificateDifference:
     """Something here against what a certificate says.
 
     Attributes:
@@ -71,7 +71,7 @@ def compare(
     target: Path,
     draft: Path | None,
     adapters: Mapping[str, Sequence[Adapter]] = MappingProxyType({}),
-) -> list[Difference]:
+) -> list[CertificateDifference]:
     """What is the same, and what is not.
 
     Args:
@@ -86,7 +86,7 @@ def compare(
         then = found["machine"]
         return [
             *(
-                Difference(
+                CertificateDifference(
                     name,
                     _joined([facts["sha256"] for facts in found["files"][key]]),
                     _joined([facts.sha256 for facts in files_of(path)]),
@@ -103,7 +103,7 @@ def compare(
                 if not (one := _adapters(key, found, adapters.get(key, ()))).same or one.here
             ),
             *(
-                Difference(
+                CertificateDifference(
                     name.replace("_", " "), str(then[name]), str(getattr(machine, name)), decides
                 )
                 for name, decides in _VERSIONS.items()
@@ -116,10 +116,10 @@ def compare(
         ) from None
 
 
-def _adapters(key: str, found: dict[str, Any], here: Sequence[Adapter]) -> Difference:
+def _adapters(key: str, found: dict[str, Any], here: Sequence[Adapter]) -> CertificateDifference:
     what = "adapters" if key == "lora" else "adapters of the draft model"
     certified = _joined(found["settings"].get(key, []))
-    return Difference(what, certified, _joined(adapters_of(here)), True)
+    return CertificateDifference(what, certified, _joined(adapters_of(here)), True)
 
 
 def _joined(hashes: list[str]) -> str | None:

@@ -15,7 +15,7 @@ from localspec.verify.cache_state import check_cache_state
 from localspec.verify.certificate import Certificate
 from localspec.verify.comparison import adapters_of, files_of
 from localspec.verify.effort import Deadline, Effort
-from localspec.verify.greedy import Reference, check_greedy
+from localspec.verify.greedy import PlainReference, check_greedy
 from localspec.verify.noise import Noise
 from localspec.verify.outcome import Outcome
 from localspec.verify.sampled import check_sampled
@@ -66,7 +66,7 @@ def examine(
         KeyboardInterrupt: `tell` did; the certificate has what was done until then.
     """
     subject, started = Subject(engine, tell), perf_counter()
-    reference = Reference((), Noise())
+    reference = PlainReference((), Noise())
 
     def deadline(check: str) -> Deadline:
         if effort.seconds is None:

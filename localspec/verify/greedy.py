@@ -41,7 +41,7 @@ class Divergence:
 
 
 @dataclass(slots=True)
-class Comparison:
+class WayComparison:
     """Answers of one way of drafting, as far as there was time."""
 
     answers: int = 0
@@ -57,7 +57,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Reference:
+class PlainReference:
     """What other checks go by.
 
     Attributes:
@@ -69,11 +69,13 @@ class Reference:
     noise: Noise
 
 
-def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> tuple[Outcome, Reference]:
+def check_greedy(
+    subject: Subject, effort: Effort, deadline: Deadline
+) -> tuple[Outcome, PlainReference]:
     """All prompts in turn: plain decoding, its rounding, and every way beside it."""
     ways = subject.ways()
-    compared = {name: Comparison() for name in ways}
-    itself, noise, answers = Comparison(), Noise(), list[PlainAnswer]()
+    compared = {name: WayComparison() for name in ways}
+    itself, noise, answers = WayComparison(), Noise(), list[PlainAnswer]()
     prompts = subject.prompts(effort.prompts)
     possible = [size for size in effort.sizes if size <= subject.limits.max_draft + 1]
     for number, name in deadline.within(product(range(len(prompts)), ways)):
@@ -94,7 +96,7 @@ def check_greedy(subject: Subject, effort: Effort, deadline: Deadline) -> tuple[
         compared[name].accepted += said.accepted
     complete = all(one.answers == len(prompts) for one in compared.values())
     outcome = _outcome(compared, itself, noise, len(answers), complete=complete)
-    return outcome, Reference(tuple(answers), noise)
+    return outcome, PlainReference(tuple(answers), noise)
 
 
 def divergence(
@@ -114,7 +116,11 @@ def divergence(
 
 
 def _add(
-    compared: Comparison, subject: Subject, prompt: int, plain: PlainAnswer, tokens: Sequence[int]
+    compared: WayComparison,
+    subject: Subject,
+    prompt: int,
+    plain: PlainAnswer,
+    tokens: Sequence[int],
 ) -> None:
     compared.answers += 1
     compared.tokens += len(tokens)
@@ -124,8 +130,8 @@ def _add(
 
 
 def _outcome(
-    compared: dict[str, Comparison],
-    itself: Comparison,
+    compared: dict[str, WayComparison],
+    itself: WayComparison,
     noise: Noise,
     prompts: int,
     *,
@@ -175,7 +181,7 @@ def _far(gap: float) -> str:
     return f"the two tokens are {gap:.4f} logits apart"
 
 
-def _figures(comparison: Comparison) -> dict[str, Any]:
+def _figures(comparison: WayComparison) -> dict[str, Any]:
     return {
         "answers": comparison.answers,
         "tokens": comparison.tokens,

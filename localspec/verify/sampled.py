@@ -42,7 +42,7 @@ Pair = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Sample:
+class PairSample:
     """Pairs of tokens of one way behind one text."""
 
     seen: Counter[Pair] = field(default_factory=Counter)
@@ -87,7 +87,7 @@ def check_sampled(
     places = sampling_places(subject, answers, sampler, effort.places, looking)
     ways = sampled_ways(subject)
     profiles = {name: _profile(subject) for name in ways}
-    samples = {(name, place): Sample() for name in ways for place in places}
+    samples = {(name, place): PairSample() for name in ways for place in places}
     expected: dict[tuple[int, ...], dict[Pair, float]] = {}
     rounds = max(1, effort.samples // _ROUND)
     complete = bool(places) and (len(places) == effort.places or not looking.over)
@@ -124,7 +124,7 @@ def _draw(
     drafting: Drafting,
     profile: PairProfile,
     random: SeededRandom,
-    sample: Sample,
+    sample: PairSample,
 ) -> None:
     """Two tokens, as `Engine` has an answer begin, but for drafts in the first step."""
     session = Session(place[:-1], sampler, random, limit=len(place) + 2 + DEPTH, ends=_never)
@@ -176,7 +176,7 @@ def _expected(target: PlainRows, sampler: Sampler) -> dict[Pair, float]:
     return found
 
 
-def _judged(found: Sequence[tuple[Sample, dict[Pair, float]]], reject: float) -> Judged:
+def _judged(found: Sequence[tuple[PairSample, dict[Pair, float]]], reject: float) -> Judged:
     firsts, pairs, impossible = [], [], 0
     for sample, expected in found:
         impossible += sum(n for pair, n in sample.seen.items() if pair not in expected)

@@ -41,7 +41,7 @@ class PlainAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class SubjectAnswer:
     """An answer of the engine.
 
     Attributes:
@@ -176,7 +176,7 @@ class Subject:
         sampling: SamplingParams = GREEDY,
         grammar: str | None = None,
         reuse: bool = False,
-    ) -> Said:
+    ) -> SubjectAnswer:
         """Ask the engine as a user does."""
         stream = self.engine.stream(
             Tokens(prompt),
@@ -194,7 +194,7 @@ class Subject:
                 if chunk.step is not None:
                     steps.append(chunk.step)
                 self.go_on()
-        return Said(
+        return SubjectAnswer(
             tuple(tokens),
             tuple(stream.context),
             stream.finish_reason or "cancelled",

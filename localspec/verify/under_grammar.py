@@ -12,7 +12,7 @@ from localspec.llama.grammar import Grammar
 from localspec.llama.target import shared_prefix
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome, left_out
-from localspec.verify.subject import PLAIN, Said, Subject
+from localspec.verify.subject import PLAIN, Subject, SubjectAnswer
 
 GRAMMAR = r"""
 root ::= "{\"name\": " word ", \"age\": " age ", \"likes\": [" word (", " word){1,3} "]}"
@@ -37,7 +37,7 @@ def check_grammar(subject: Subject, effort: Effort, deadline: Deadline, noise: f
     faults: list[str] = []
     greedy = parted = sampled = tested = accepted = 0
     gaps: list[float] = []
-    ways, asked, plain = subject.ways(), list[str](), list[Said]()
+    ways, asked, plain = subject.ways(), list[str](), list[SubjectAnswer]()
     for number, name in deadline.within(product(range(effort.answers), ways)):
         drafting, told = ways[name], f"grammar, text {number + 1} of {effort.answers}"
         prompt = subject.tokens(ASKED.replace("{}", WHO[number % len(WHO)], 1))
@@ -103,7 +103,7 @@ def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
     return None
 
 
-def _gap(subject: Subject, plain: Said, said: Said) -> float | None:
+def _gap(subject: Subject, plain: SubjectAnswer, said: SubjectAnswer) -> float | None:
     """Logits between the two tokens where an answer parts from plain decoding's; None where it does
     not, infinite where one of them ends."""
     at = shared_prefix(plain.tokens, said.tokens)

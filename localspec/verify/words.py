@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from localspec.verify.comparison import Difference
+from localspec.verify.comparison import CertificateDifference
 
 
 def text(found: dict[str, Any]) -> str:
@@ -91,7 +91,7 @@ def _flat(row: dict[str, Any], before: str = "") -> dict[str, str]:
     return found
 
 
-def comparison(found: dict[str, Any], differences: Sequence[Difference]) -> str:
+def comparison(found: dict[str, Any], differences: Sequence[CertificateDifference]) -> str:
     """What a certificate says, and whether it is about what is here."""
     lines = []
     for one in differences:

@@ -10,9 +10,18 @@ import pytest
 from tests.cli.process import finished
 
 DIES = """
-import ctypes, os, signal, sys
+import ctypes, os, signal, sys, threading
 from localspec import Stream
 from localspec.cli.main import main
+from localspec.cli.output import Console
+
+said = threading.Event()
+
+def answer(console, text, real=Console.answer):
+    real(console, text)
+    said.set()
+
+Console.answer = answer
 
 def dies(real=Stream.__next__, left=[3]):
     left[0] -= 1
@@ -24,6 +33,8 @@ Stream.__next__ = lambda stream, real=Stream.__next__: dies(real)(stream)
 sys.exit(main(sys.argv[1:]))
 """
 """localspec whose third piece of an answer ends the process in the thread that computes."""
+WHEN_SAID = "said.wait(60); "
+"""What to put before such an end: another thread prints what was said, when it gets to it."""
 DAMAGED = "The file of the model may be damaged: download it again, or choose another model."
 HOWS = {
     "ctypes.string_at(0)": (signal.SIGSEGV, f"llama.cpp crashed (Segmentation fault). {DAMAGED}"),
@@ -38,7 +49,7 @@ def test_an_end_in_native_code_is_told(how: str) -> None:
     number, sentence = HOWS[how]
     done = finished(
         *("run", "hi", "-n", "20", "-q", "--drafter", "none"),
-        command=(sys.executable, "-c", DIES.format(how=how)),
+        command=(sys.executable, "-c", DIES.format(how=WHEN_SAID + how)),
     )
     assert done.returncode == -number
     assert done.stdout, "what was said until then stays"

@@ -142,9 +142,9 @@ def test_what_was_recorded_while_chatting_goes_by_one_name_or_with_its_conversat
 ) -> None:
     from localspec.decoding.logprobs import TokenLogprob
     from localspec.distill import chats, folders
-    from localspec.distill.trace import Header
+    from localspec.distill.trace import TraceHeader
 
-    header = Header("toy.gguf", "0" * 16, "f" * 24, 97, 1)
+    header = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 1)
     folder = folders.folder_of(Path("toy.gguf"), header.identity)
     conversation, store = Conversation(), History()
     store.save(conversation)

@@ -12,7 +12,7 @@ from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.cli.main import main
 from localspec.history.history import History
 from localspec.retrieval import manifest as manifests
-from localspec.retrieval.texts import Skipped, texts_in
+from localspec.retrieval.texts import SkippedFiles, texts_in
 from tests.support import homes
 
 
@@ -60,7 +60,7 @@ def test_gitignore_is_respected(here: Path) -> None:
     )
 
     def taken(folder: Path) -> list[str]:
-        return sorted(text for text in texts_in(folder, Skipped()) if "\n" not in text)
+        return sorted(text for text in texts_in(folder, SkippedFiles()) if "\n" not in text)
 
     assert taken(here) == ["a", "b", "kept", "y"]
     # What stands above the folder counts as well.

@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from localspec.distill import folders
-from localspec.distill.trace import Header
+from localspec.distill.trace import TraceHeader
 from localspec.identity import content_identity
 from tests.distill.traces import trace_of
 from tests.support.ggufs import tiny_llama
@@ -22,7 +22,7 @@ def prepared(home: Path) -> Path:
     """A target, and a trace of it under LOCALSPEC_HOME; returns the target."""
     target = tiny_llama(home / "target.gguf", dim=32, heads=1, layers=1, ff=64)
     identity = content_identity(target)
-    header = Header(target.name, identity, "f" * 24, 8192, 4)
+    header = TraceHeader(target.name, identity, "f" * 24, 8192, 4)
     before = os.environ.get("LOCALSPEC_HOME")
     os.environ["LOCALSPEC_HOME"] = str(home)
     try:

@@ -11,14 +11,14 @@ import pytest
 
 from localspec import ModelOptions
 from localspec.distill.prompts import pieces, questions, read_prompts
-from localspec.distill.recording import Question, Recorder, drawn, likeliest, log_softmax
-from localspec.distill.trace import Header, Record, Trace
+from localspec.distill.recording import RecordedQuestion, Recorder, drawn, likeliest, log_softmax
+from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.errors import UsageError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.shared_context import SharedContext
 from localspec.prompting.prompt import PromptBuilder
-from localspec.retrieval.texts import Skipped
+from localspec.retrieval.texts import SkippedFiles
 
 K = 8
 OPTIONS = ModelOptions(context=96, threads=1, parallel=4)
@@ -34,18 +34,22 @@ def model(target_path: Path) -> Iterator[Model]:
 @pytest.fixture
 def trace(model: Model, tmp_path: Path) -> Iterator[Trace]:
     with Trace(
-        tmp_path / "t", Header("tale", "0" * 16, "f" * 24, model.vocabulary.size, K)
+        tmp_path / "t", TraceHeader("tale", "0" * 16, "f" * 24, model.vocabulary.size, K)
     ) as made:
         yield made
 
 
-def asked(model: Model) -> list[Question]:
+def asked(model: Model) -> list[RecordedQuestion]:
     tokens = [model.vocabulary.tokenize(text, special=True, add_bos=True) for text in PROMPTS]
-    return [Question(tuple(each)) for each in tokens]
+    return [RecordedQuestion(tuple(each)) for each in tokens]
 
 
 def recorded(
-    model: Model, trace: Trace, wanted: list[Question], most: int | None = None, **how: object
+    model: Model,
+    trace: Trace,
+    wanted: list[RecordedQuestion],
+    most: int | None = None,
+    **how: object,
 ) -> int:
     with closing(SharedContext(model, OPTIONS, cells=4)) as context:
         recorder = Recorder(context, K, longest=12, **how)  # type: ignore[arg-type]
@@ -53,7 +57,7 @@ def recorded(
         return recorder.tokens
 
 
-def alone(model: Model, record: Record) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def alone(model: Model, record: TraceRecord) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
     """Log probabilities for an answer, read by itself in another cache."""
     with closing(Context(model, ModelOptions(context=96, threads=1))) as context:
         text = [int(t) for t in [*record.prompt, *record.answer[:-1]]]
@@ -99,7 +103,7 @@ def test_nothing_is_asked_twice(model: Model, trace: Trace) -> None:
     assert len(trace) == len(wanted)
     assert [trace.record(n).answer.tolist() for n in range(3)] == kept
     assert recorded(model, trace, wanted) == 0
-    again = Question(wanted[0].tokens, turn=1)
+    again = RecordedQuestion(wanted[0].tokens, turn=1)
     assert recorded(model, trace, [again]) > 0
 
 
@@ -118,7 +122,7 @@ def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path)
     def tokenize(text: str) -> list[int]:
         return vocabulary.tokenize(text, special=False, add_bos=False)
 
-    wanted = list(pieces(tmp_path / "a.txt", tokenize, (vocabulary.bos,), Skipped()))
+    wanted = list(pieces(tmp_path / "a.txt", tokenize, (vocabulary.bos,), SkippedFiles()))
     given = [token for question in wanted for token in question.given]
     assert given == tokenize((tmp_path / "a.txt").read_text())
     recorded(model, trace, wanted)
@@ -131,11 +135,13 @@ def test_a_text_is_read_not_answered(model: Model, trace: Trace, tmp_path: Path)
 
 def test_all_answers_to_a_prompt_are_held_back_or_none() -> None:
     prompts = [tuple(range(n, n + 5)) for n in range(2000)]
-    held = [Question(prompt).held_back for prompt in prompts]
+    held = [RecordedQuestion(prompt).held_back for prompt in prompts]
     assert 0.03 < sum(held) / len(held) < 0.07
     for prompt, each in zip(prompts[:200], held, strict=False):
-        assert Question(prompt, turn=3).held_back == each
-    assert len({Question(prompt, turn).key for prompt in prompts for turn in range(2)}) == 4000
+        assert RecordedQuestion(prompt, turn=3).held_back == each
+    assert (
+        len({RecordedQuestion(prompt, turn).key for prompt in prompts for turn in range(2)}) == 4000
+    )
 
 
 def test_likeliest_is_sorting() -> None:

@@ -15,9 +15,9 @@ import pytest
 from localspec import ModelOptions
 from localspec.distill import rounds
 from localspec.distill.recording import log_softmax
-from localspec.distill.rounds import Rounds
+from localspec.distill.rounds import OnPolicyRounds
 from localspec.distill.run import ROUND
-from localspec.distill.trace import Header, Record, Trace
+from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.distill.test_run import PLAN
@@ -35,7 +35,7 @@ def read_by(path: Path, text: Sequence[int], outputs: int) -> npt.NDArray[np.flo
 def trace(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Model(target_path, OPTIONS) as model:
         tokens = np.array(model.vocabulary.tokenize(STORY, special=True, add_bos=True))
-        header = Header("tale", "0" * 16, "f" * 24, model.vocabulary.size, 8)
+        header = TraceHeader("tale", "0" * 16, "f" * 24, model.vocabulary.size, 8)
     path = tmp_path_factory.mktemp("trace") / "t"
     with Trace(path, header) as made:
         for number in range(6):
@@ -43,7 +43,7 @@ def trace(target_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
             ids = np.zeros((end - 4, 8), np.int64)
             log_p, rest = np.zeros((end - 4, 8), np.float32), np.zeros(end - 4, np.float32)
             key, held = number.to_bytes(16, "little"), number == 5
-            made.append(Record(key, tokens[:4], tokens[4:end], ids, log_p, rest, held))
+            made.append(TraceRecord(key, tokens[:4], tokens[4:end], ids, log_p, rest, held))
     return path
 
 
@@ -59,7 +59,7 @@ def test_the_draft_says_it_and_the_target_judges(
     told: list[str] = []
     with Trace(trace) as known:
         answers = [known.record(n).prompt.tolist() + known.record(n).answer.tolist() for n in (0,)]
-        of = Rounds(
+        of = OnPolicyRounds(
             tmp_path,
             plan,
             known,

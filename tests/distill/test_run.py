@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from localspec.distill.batches import epoch
-from localspec.distill.run import CHECKPOINT, CURVE, Plan, Point, Run, State
+from localspec.distill.run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
 from localspec.errors import TraceError
 
-PLAN = Plan(
+PLAN = TrainingPlan(
     kind="draft",
     begun_from="",
     shape={"width": 8},

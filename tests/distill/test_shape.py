@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from localspec.distill.shape import BLOCK, Target, choose, parse
+from localspec.distill.shape import BLOCK, ShapeTarget, choose, parse
 from localspec.errors import UsageError
 
 # Llama 3.2 1 B in Q4_0, nearly.
-BILLION = Target(128_256, 2048, 8192, 32, 8, 64, 760_000_000, 1_235_000_000)
+BILLION = ShapeTarget(128_256, 2048, 8192, 32, 8, 64, 760_000_000, 1_235_000_000)
 FLAT = [1.0 + 0.03 * n for n in range(9)]
 STEEP = [1.0, 2.0, 2.9, 3.8, 4.7, 5.6, 6.5, 7.4, 8.3]
 
@@ -30,7 +30,7 @@ def test_the_output_matrix_is_part_of_the_cost() -> None:
 
 
 def test_shapes_can_be_built() -> None:
-    for target in (BILLION, Target(8192, 384, 1024, 6, 3, 64, 14_000_000, 13_000_000)):
+    for target in (BILLION, ShapeTarget(8192, 384, 1024, 6, 3, 64, 14_000_000, 13_000_000)):
         for curve in (FLAT, STEEP):
             shape, _ = choose(target, curve)
             assert shape.width % target.head_width == shape.feed_forward % BLOCK == 0

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from localspec.distill.trace import Header, Record, Trace, bytes_of
+from localspec.distill.trace import Trace, TraceHeader, TraceRecord, bytes_of
 from localspec.errors import TraceError
 from tests.distill.traces import HEADER, answer, trace_of
 
 
-def same(one: Record, other: Record) -> bool:
+def same(one: TraceRecord, other: TraceRecord) -> bool:
     """But for what is rounded: probabilities are kept in 16 bits."""
     rounded = all(
         np.allclose(getattr(one, name), getattr(other, name), rtol=1e-3, atol=1e-4)
@@ -107,7 +107,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 def test_another_targets_is_refused(tmp_path: Path) -> None:
     trace_of(tmp_path / "t", 1)
     with pytest.raises(TraceError, match="another model"):
-        Trace(tmp_path / "t", Header("other.gguf", "1" * 16, "f" * 24, 97, 4))
+        Trace(tmp_path / "t", TraceHeader("other.gguf", "1" * 16, "f" * 24, 97, 4))
 
 
 def test_a_full_disk_keeps_what_was_there(tmp_path: Path) -> None:

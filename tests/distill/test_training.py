@@ -17,10 +17,10 @@ import pytest
 from localspec import ModelOptions
 from localspec.distill import folders, heads, losses, network, rounds, training, weights
 from localspec.distill.distilling import distill
-from localspec.distill.learners import Batch, MedusaLearner
+from localspec.distill.learners import MedusaLearner, TrainingBatch
 from localspec.distill.losses import Wanted
 from localspec.distill.recording import likeliest, log_softmax
-from localspec.distill.request import Request
+from localspec.distill.request import DistillRequest
 from localspec.distill.shape import Shape
 from localspec.errors import LocalspecError
 from localspec.gguf.reader import read_gguf
@@ -137,7 +137,9 @@ def test_a_draft_learns_and_nothing_is_done_twice(
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     target = kills.prepared(tmp_path)
-    request = Request(target=target, shape="32x1x64", epochs=8, batch=128, rate=1e-2, device="cpu")
+    request = DistillRequest(
+        target=target, shape="32x1x64", epochs=8, batch=128, rate=1e-2, device="cpu"
+    )
     steps = []
     made = distill(request, lambda progress: steps.append(progress.step), print)
     first, last = made.curve[0], made.curve[-1]
@@ -171,7 +173,7 @@ def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
 
     monkeypatch.setattr(training._Training, "_do", watched)
     told: list[str] = []
-    request = Request(
+    request = DistillRequest(
         target=target, shape="32x1x64", epochs=3, batch=128, rate=1e-2, device="cpu", rounds=2
     )
     made = distill(request, lambda _: None, told.append)
@@ -231,7 +233,7 @@ def test_devices_that_are_not_there() -> None:
 def test_heads_learn(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     target = kills.prepared(tmp_path)
-    request = Request(target=target, made=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
+    request = DistillRequest(target=target, made=kind, epochs=8, batch=128, rate=1e-2, device="cpu")
     made = distill(request, lambda _: None, print)
     first, last = made.curve[0], made.curve[-1]
     assert last.held_loss < 0.8 * first.held_loss
@@ -265,7 +267,7 @@ def test_medusa_heads_begin_with_what_the_target_says(target_path: Path) -> None
     made = {n: torch.from_numpy(v) for n, v in heads.initial_medusa(values, shape, 2).items()}
     tokens = torch.tensor([[0, 300, 5, 77, 1200, 8]])
     asked = wanted(np.random.Generator(np.random.PCG64(0)).normal(size=(4, 50)), 3)
-    batch = Batch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)
+    batch = TrainingBatch(tokens, torch.arange(1, 5), torch.arange(3, -1, -1), asked)
     with torch.no_grad():
         found = MedusaLearner(shape, given, 2).outputs(made, batch)
         last = network.states(given, shape, tokens)[0]

@@ -7,12 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from localspec.distill.recording import likeliest
-from localspec.distill.trace import Header, Record, Trace
+from localspec.distill.trace import Trace, TraceHeader, TraceRecord
 
-HEADER = Header("toy.gguf", "0" * 16, "f" * 24, 97, 4)
+HEADER = TraceHeader("toy.gguf", "0" * 16, "f" * 24, 97, 4)
 
 
-def answer(number: int, *, held_back: bool = False, header: Header = HEADER) -> Record:
+def answer(number: int, *, held_back: bool = False, header: TraceHeader = HEADER) -> TraceRecord:
     """An answer whose tokens follow a rule that can be learned, with sharp distributions."""
     random = np.random.Generator(np.random.PCG64(number))
     length = int(random.integers(4, 20))
@@ -20,10 +20,10 @@ def answer(number: int, *, held_back: bool = False, header: Header = HEADER) -> 
     rows = random.normal(size=(length, header.size)).astype(np.float32)
     rows[np.arange(length), tokens[3:]] += 4 + np.log(header.size)
     key = number.to_bytes(16, "little")
-    return Record(key, tokens[:3], tokens[3:], *likeliest(rows, header.k), held_back)
+    return TraceRecord(key, tokens[:3], tokens[3:], *likeliest(rows, header.k), held_back)
 
 
-def trace_of(path: Path, count: int, header: Header = HEADER) -> None:
+def trace_of(path: Path, count: int, header: TraceHeader = HEADER) -> None:
     """A trace, every eighth answer of which is held back."""
     with Trace(path, header) as trace:
         for number in range(count):

@@ -8,13 +8,13 @@ from pathlib import Path
 
 from localspec.distill import training
 from localspec.distill.distilling import distill
-from localspec.distill.request import Request
-from localspec.distill.training import Progress
+from localspec.distill.request import DistillRequest
+from localspec.distill.training import TrainingProgress
 
 
 def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
     training.PAUSE = training.SHARE = 0.0
-    request = Request(
+    request = DistillRequest(
         target=target,
         shape="32x1x64",
         epochs=epochs,
@@ -25,7 +25,7 @@ def main(target: Path, out: Path, epochs: int, rounds: int) -> None:
         rounds=rounds,
     )
 
-    def say(progress: Progress) -> None:
+    def say(progress: TrainingProgress) -> None:
         print(progress.step, progress.steps, flush=True)
 
     distill(request, say, lambda told: print(told, flush=True))

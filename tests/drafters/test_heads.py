@@ -14,7 +14,7 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
 from localspec.drafters.block import BlockHead
 from localspec.drafters.composition import compose, sources
-from localspec.drafters.eagle import Head
+from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaWeights
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
@@ -116,7 +116,7 @@ def test_auto_uses_it_where_it_pays_and_drops_it_where_it_does_not(name: str) ->
 def test_accepted_tokens_are_read_again_with_the_targets_states() -> None:
     """And everything else is read once: states of all the text, none of it twice."""
     head = toy_head("eagle", MODEL)
-    assert isinstance(head, Head)
+    assert isinstance(head, EagleHead)
     cache = head.cache
     assert isinstance(cache, ToyStates)
     steps = steps_of(Parts(head=head), Drafting(drafter="eagle", depth=3, width=2), TEXT)

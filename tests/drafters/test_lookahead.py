@@ -18,7 +18,7 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.composition import compose
-from localspec.drafters.lookahead import KEPT, LookaheadSource, Place
+from localspec.drafters.lookahead import KEPT, LookaheadSource, WindowPlace
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.planning.pair_profile import PairProfile
@@ -131,26 +131,26 @@ def test_what_the_target_said_last_comes_first() -> None:
     source = LookaheadSource()
     for ngram in ((1, 2, 3), (1, 2, 3), (1, 2, 4), (1, 5, 6)):
         source._learn(ngram)
-    assert [p.token for p in source.expected(Place(1))] == [5, 6]
-    assert [token for token, _ in source.others(Place(1), 3)] == [5, 2]
-    assert source.follow(Place(1), 2) == Place(2, (4,))
+    assert [p.token for p in source.expected(WindowPlace(1))] == [5, 6]
+    assert [token for token, _ in source.others(WindowPlace(1), 3)] == [5, 2]
+    assert source.follow(WindowPlace(1), 2) == WindowPlace(2, (4,))
     source._learn((1, 2, 3))
-    found = list(source.expected(Place(1)))
+    found = list(source.expected(WindowPlace(1)))
     assert [p.token for p in found] == [2, 3]
     assert found[0].features == (1.0, 2.0), "it was made three times"
-    assert source.follow(Place(1), 2) == Place(2, (3,))
+    assert source.follow(WindowPlace(1), 2) == WindowPlace(2, (3,))
     # The one that was made again is not the first to go.
     for token in range(10, 10 + KEPT - 1):
         source._learn((1, token, token))
-    assert source.follow(Place(1), 2) == Place(2, (3,))
-    assert source.follow(Place(1), 5) == Place(5)
+    assert source.follow(WindowPlace(1), 2) == WindowPlace(2, (3,))
+    assert source.follow(WindowPlace(1), 5) == WindowPlace(5)
 
 
 def test_another_text_begins_with_an_empty_pool() -> None:
     source = LookaheadSource()
     source._learn((1, 2, 3))
     source.begin([7, 1])
-    assert not list(source.expected(Place(1)))
+    assert not list(source.expected(WindowPlace(1)))
 
 
 def test_few_ngrams_of_one_token_are_kept() -> None:

@@ -21,7 +21,7 @@ from localspec.drafters.retrieval import RetrievalSource
 from localspec.errors import UsageError
 from localspec.planning.pair_profile import PairProfile
 from localspec.retrieval.datastore import Datastore
-from localspec.retrieval.learning import VocabularyFacts, forget, learn
+from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT, gap, generate, texts
 from tests.planning.measuring import SHAPES, Clockless, profile_of
@@ -196,7 +196,7 @@ def taught(engine: Engine) -> Iterator[Engine]:
     greedy, plain = SamplingParams(temperature=0), Drafting(drafter="none")
     answer = engine.generate(CLEAR, max_tokens=40, sampling=greedy, drafting=plain)
     vocabulary = engine.model.vocabulary
-    facts = VocabularyFacts(vocabulary.fingerprint(), vocabulary.size, "tale")
+    facts = LearnedVocabulary(vocabulary.fingerprint(), vocabulary.size, "tale")
     text = vocabulary.tokenize(f"{CLEAR}{answer.text}", special=False, add_bos=False)
     learn(facts, {"answer": [text]})
     yield engine

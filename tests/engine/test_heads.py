@@ -12,7 +12,7 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
 from localspec.bench.arms import localspec_arms
-from localspec.drafters.eagle import Head
+from localspec.drafters.eagle import EagleHead
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.parallel_engine import ParallelEngine
@@ -156,7 +156,7 @@ def test_it_reads_on_in_a_conversation(headed: Engine, prompts: list[str]) -> No
     headed._target.forget()
     first = headed.generate(prompts[0], max_tokens=20, sampling=GREEDY)
     second = prompts[0] + first.text + " And then"
-    assert isinstance(headed._parts.head, Head)
+    assert isinstance(headed._parts.head, EagleHead)
     cache = headed._parts.head.cache
     stream = headed.stream(
         second, max_tokens=20, sampling=GREEDY, drafting=Drafting(drafter="eagle")
@@ -182,7 +182,7 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     )
     got = [token for chunk in stream for token in chunk.token_ids]
     assert stream.stats.cached_tokens > 10
-    assert isinstance(headed._parts.head, Head)
+    assert isinstance(headed._parts.head, EagleHead)
     assert headed._parts.head.cache.known_from() > 5
     ids, expected = reference.prompts[1], reference.tokens[1]
     found = divergence(reference.context, ids, expected, [*expected[:20], *got])

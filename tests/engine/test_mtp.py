@@ -24,7 +24,7 @@ from localspec import (
     UsageError,
 )
 from localspec.bench.arms import localspec_arms
-from localspec.drafters.eagle import Head
+from localspec.drafters.eagle import EagleHead
 from localspec.llama.context import Context
 from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
@@ -159,7 +159,7 @@ def test_sampled_text_has_exactly_the_targets_distribution(
 
 def test_its_cache_is_the_text_and_nothing_else(opened: Engine, told: Told) -> None:
     """After an answer that was cut short as well, and in the conversation that follows."""
-    assert isinstance(opened._parts.head, Head)
+    assert isinstance(opened._parts.head, EagleHead)
     cache = opened._parts.head.cache
     drafting = Drafting(drafter="mtp", depth=4)
     stream = told.asked(opened, told.prompts[1], drafting)

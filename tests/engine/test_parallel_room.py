@@ -22,7 +22,7 @@ from localspec import (
 from localspec.decoding.sampling import Rows
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.shared_context import Part, SharedContext
+from localspec.llama.shared_context import PassPart, SharedContext
 from localspec.parallel_engine import ParallelEngine
 from localspec.scheduling.draft_room import DraftRoom
 from localspec.stream import Stream
@@ -326,7 +326,7 @@ def test_a_short_request_does_not_wait_for_a_long_prompt(
     that was asked for before it came; then its own prompt is read."""
     decode, passes = SharedContext.decode, [0]
 
-    def counted(self: SharedContext, parts: Sequence[Part], padding: int = 0) -> list[Rows]:
+    def counted(self: SharedContext, parts: Sequence[PassPart], padding: int = 0) -> list[Rows]:
         if self is parallel._seats.shared[0]:
             passes.append(sum(len(part.tokens) for part in parts))
         return decode(self, parts, padding)

@@ -11,7 +11,7 @@ import pytest
 from gguf import GGUFReader
 
 from localspec.errors import ModelInvalid, ModelNotFound
-from localspec.gguf.file import Array, Skipped
+from localspec.gguf.file import Array, SkippedText
 from localspec.gguf.reader import MOST_STRINGS, read_gguf
 from localspec.gguf.types import TYPES
 from tests.gguf.raw import (
@@ -110,7 +110,7 @@ def test_a_huge_text_is_left_where_it_is(tmp_path: Path) -> None:
     ]
     path.write_bytes(gguf(keys))
     file = read_gguf(path)
-    assert file.metadata["tokenizer.huggingface.json"] == Skipped(9 << 20)
+    assert file.metadata["tokenizer.huggingface.json"] == SkippedText(9 << 20)
     assert file.integer("n") == 2
 
 

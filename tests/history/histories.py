@@ -13,7 +13,7 @@ from typing import Any
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
 from localspec.history.connections import Connections
 from localspec.history.history import History
-from localspec.history.rows import Header
+from localspec.history.rows import ConversationHeader
 
 
 def conversation_of(
@@ -49,7 +49,9 @@ def fill(path: Path, count: int) -> None:
             created=float(number),
         )
         messages = list(conversation.messages.values())
-        assert history.put(conversation.id, header=Header.of(conversation), messages=messages)
+        assert history.put(
+            conversation.id, header=ConversationHeader.of(conversation), messages=messages
+        )
     history.close()
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from localspec.chat.conversation import ASSISTANT, USER, Attachment, Conversation
 from localspec.history.history import History
 from localspec.history.query import END, LONGEST, MARK, expression, parts
-from localspec.history.rows import Header
+from localspec.history.rows import ConversationHeader
 
 TEXTS = (
     "The quick brown fox jumps over the lazy dog.",
@@ -38,7 +38,9 @@ def history(tmp_path_factory: pytest.TempPathFactory) -> Iterator[History]:
 
 def put(history: History, conversation: Conversation) -> None:
     messages = list(conversation.messages.values())
-    assert history.put(conversation.id, header=Header.of(conversation), messages=messages)
+    assert history.put(
+        conversation.id, header=ConversationHeader.of(conversation), messages=messages
+    )
 
 
 def found(history: History, query: str) -> set[int]:

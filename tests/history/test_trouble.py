@@ -15,7 +15,7 @@ from localspec.chat.conversation import ASSISTANT, STREAMING, USER
 from localspec.errors import HistoryError
 from localspec.history import connections, schema
 from localspec.history.history import History
-from localspec.history.rows import Header
+from localspec.history.rows import ConversationHeader
 from localspec.history.schema import MIGRATIONS, file_system
 from localspec.history.trouble import KEPT_AGAIN, READ_AGAIN, kind_of
 from tests.history.histories import (
@@ -61,7 +61,7 @@ def test_a_conversation_that_another_program_removed_is_written_whole(tmp_path: 
     assert other.delete([conversation.id]) == 1
     message = conversation.add(USER, "three")
     everything = list(conversation.messages.values())
-    header = Header.of(conversation)
+    header = ConversationHeader.of(conversation)
     assert history.put(conversation.id, header=header, messages=[message], everything=everything)
     assert other.load(conversation.id) == conversation
     history.close()

@@ -14,7 +14,7 @@ from localspec.decoding.sampling import Row
 from localspec.errors import NativeError
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.llama.pictures import MARK, Part, Picture, marked, seen
+from localspec.llama.pictures import MARK, Picture, PicturePart, marked, seen
 from tests.support.ggufs import tiny_llama
 from tests.support.images import png
 
@@ -28,12 +28,12 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Model]:
         yield opened
 
 
-def part(model: Model, count: int, *, causal: bool = True) -> Part:
+def part(model: Model, count: int, *, causal: bool = True) -> PicturePart:
     rows = np.random.default_rng(count).normal(0, 1, (count, model.width)).astype(np.float32)
-    return Part(tuple(range(-count, 0)), lambda: rows, causal)
+    return PicturePart(tuple(range(-count, 0)), lambda: rows, causal)
 
 
-def behind(model: Model, shown: Part, batch: int = 512) -> Row:
+def behind(model: Model, shown: PicturePart, batch: int = 512) -> Row:
     """The row behind a text, what is shown, and another text."""
     with closing(Context(model, ModelOptions(context=512, batch=batch))) as context:
         context.extend([5, 6, 7])
@@ -63,7 +63,7 @@ def test_some_models_see_all_of_an_image_at_once(model: Model) -> None:
 
 
 def test_a_prompt_as_the_cache_has_it() -> None:
-    shown = Part((-7, -8, -9), lambda: np.zeros((3, 1), np.float32), True)
+    shown = PicturePart((-7, -8, -9), lambda: np.zeros((3, 1), np.float32), True)
     pictures = [Picture(1, shown), Picture(5, shown)]
     assert seen([1, 0, 0, 0, 2, 0, 0, 0, 3], pictures) == [1, -7, -8, -9, 2, -7, -8, -9, 3]
     # Another text, which ends before or within a picture.

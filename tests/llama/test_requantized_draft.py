@@ -24,7 +24,7 @@ from localspec.llama import library, requantized_draft
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.quantize import quantize
-from localspec.llama.requantized_draft import Copy, Pair, Verdict
+from localspec.llama.requantized_draft import Copy, CopyVerdict, Pair
 from localspec.llama.time_ratio import time_ratio
 
 OPTIONS = ModelOptions(threads=1, gpu_layers=0)
@@ -68,15 +68,15 @@ def takes(monkeypatch: pytest.MonkeyPatch, ratio: float) -> None:
 
 def used(pair: Pair, copy: Copy) -> None:
     """A pair was found to gain by it."""
-    requantized_draft.keep_verdict(copy.path, pair, Verdict(copy, RIGHT))
+    requantized_draft.keep_verdict(copy.path, pair, CopyVerdict(copy, RIGHT))
 
 
 def not_used(pair: Pair, copy: Copy) -> None:
     """A pair was found to lose by it."""
-    requantized_draft.keep_verdict(copy.path, pair, Verdict(None, RIGHT))
+    requantized_draft.keep_verdict(copy.path, pair, CopyVerdict(None, RIGHT))
 
 
-def known(path: Path, pair: Pair, options: ModelOptions = OPTIONS) -> Verdict | None:
+def known(path: Path, pair: Pair, options: ModelOptions = OPTIONS) -> CopyVerdict | None:
     return requantized_draft.known_verdict(path, pair, options)
 
 
@@ -110,7 +110,7 @@ def test_faster_copy_is_made_once_and_remembered(
     assert files(home) == [".gguf", ".json"]
     assert known(model.path, pair) is None, "what it is worth to the pair is not known yet"
     used(pair, copy)
-    assert known(model.path, pair) == Verdict(copy, RIGHT)
+    assert known(model.path, pair) == CopyVerdict(copy, RIGHT)
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
     assert made == [model.path]
     with Model(copy.path, OPTIONS) as small:
@@ -129,7 +129,7 @@ def test_copy_that_is_not_faster_is_dropped_and_not_made_again(
     made = count_quantizations(monkeypatch)
     for _ in range(2):
         assert requantized_draft.faster_copy(model, OPTIONS) is None
-        assert known(model.path, pair) == Verdict(None), "nothing is left to find out"
+        assert known(model.path, pair) == CopyVerdict(None), "nothing is left to find out"
     assert len(made) == 1
     assert files(home) == [".json"]
 
@@ -145,12 +145,12 @@ def test_each_pair_has_its_own_verdict_and_the_last_one_takes_the_copy_along(
     assert copy is not None
     used(pair, copy)
     not_used(other, copy)
-    assert known(model.path, pair) == Verdict(copy, RIGHT)
-    assert known(model.path, other) == Verdict(None, RIGHT)
+    assert known(model.path, pair) == CopyVerdict(copy, RIGHT)
+    assert known(model.path, other) == CopyVerdict(None, RIGHT)
     assert files(home) == [".gguf", ".json"], "one pair uses it"
     not_used(pair, copy)
     assert files(home) == [".json"]
-    assert known(model.path, pair) == known(model.path, other) == Verdict(None, RIGHT)
+    assert known(model.path, pair) == known(model.path, other) == CopyVerdict(None, RIGHT)
     # A third pair has it made again; how fast it is was measured.
     takes(monkeypatch, 3.0)
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
@@ -475,4 +475,4 @@ def test_record_that_says_nothing(
     assert known(model.path, pair) is None
     assert requantized_draft.faster_copy(model, OPTIONS) == copy
     used(pair, copy)
-    assert known(model.path, pair) == Verdict(copy, RIGHT)
+    assert known(model.path, pair) == CopyVerdict(copy, RIGHT)

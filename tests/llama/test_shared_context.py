@@ -15,7 +15,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.llama.native_context import CacheFull
 from localspec.llama.seat_cache import SeatCache
-from localspec.llama.shared_context import Part, SharedContext
+from localspec.llama.shared_context import PassPart, SharedContext
 from tests.llama.rows import NOISE, distance, fresh
 from tests.support import ggufs
 
@@ -31,14 +31,14 @@ def shared(model: Model) -> Iterator[SharedContext]:
 
 
 def seats(shared: SharedContext) -> list[SeatCache]:
-    def passes(part: Part) -> tuple[Rows, float]:
+    def passes(part: PassPart) -> tuple[Rows, float]:
         return shared.decode([part])[0], 0.0
 
     return [SeatCache(shared, n, passes, lambda: shared.batch) for n in range(ANSWERS)]
 
 
-def chain(tokens: list[int], sequence: int, start: int = 0) -> Part:
-    return Part(tokens, range(start, start + len(tokens)), ((sequence,),), 1)
+def chain(tokens: list[int], sequence: int, start: int = 0) -> PassPart:
+    return PassPart(tokens, range(start, start + len(tokens)), ((sequence,),), 1)
 
 
 def test_parts_of_one_pass_are_those_of_passes_of_their_own(

@@ -21,7 +21,7 @@ from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
-from localspec.llama.pictures import Part
+from localspec.llama.pictures import PicturePart
 from localspec.loading.places import open_projector
 from tests.support.images import png
 
@@ -45,7 +45,7 @@ def main(wanted: list[tuple[str, dict[str, int | str | bool]]]) -> None:
             eye = open_projector(model, options)
             if eye is not None:
                 stack.callback(eye.close)
-                parts = [part for part in eye.parts("key", png(0)) if isinstance(part, Part)]
+                parts = [part for part in eye.parts("key", png(0)) if isinstance(part, PicturePart)]
                 shown += [part.rows() for part in parts]
         print(psutil.Process().memory_info().rss - before)
 

@@ -17,7 +17,7 @@ from localspec.gguf.reader import read_gguf
 from localspec.hub.local import local_models
 from localspec.llama.devices import rewritten_types
 from localspec.llama.model import Model
-from localspec.llama.pictures import Part
+from localspec.llama.pictures import PicturePart
 from localspec.llama.projector import Projector
 from localspec.pairing import rules
 from localspec.pairing.auto import choose, decide
@@ -70,7 +70,7 @@ def test_what_an_image_takes_is_foretold_as_llama_cpp_reports_it(
     ):
         caplog.clear()
         eye = Projector(path, one, said)
-        rows = [part.rows() for part in eye.parts("key", png(0)) if isinstance(part, Part)]
+        rows = [part.rows() for part in eye.parts("key", png(0)) if isinstance(part, PicturePart)]
         eye.close()
     found = re.findall(r"compute buffer size = +([\d.]+) MiB", caplog.text)
     measured = float(found[-1]) + sum(each.nbytes for each in rows) / MIB

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from localspec import UsageError
-from localspec.quality.items import Item, load
+from localspec.quality.items import SuiteItem, load
 
 SUM = {"question": "Two and three?", "answer": "2 + 3 = <<2+3=5>>5\n#### 1,005"}
 CHOICE = {"subject": "sums", "question": "2 + 2?", "choices": ["3", "4", "5", "6"], "answer": "1"}
@@ -27,7 +27,7 @@ CODE = {
 }
 
 
-def item(tmp_path: Path, suite: str, *found: dict[str, Any]) -> Item:
+def item(tmp_path: Path, suite: str, *found: dict[str, Any]) -> SuiteItem:
     path = tmp_path / "questions.jsonl"
     path.write_text("\n".join(json.dumps(one) for one in found) + "\n")
     return load(suite, path, None)[0]

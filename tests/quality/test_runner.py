@@ -11,16 +11,16 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.quality import words
-from localspec.quality.items import Item
-from localspec.quality.runner import Difference, Outcome, Way, examine, wilson
+from localspec.quality.items import SuiteItem
+from localspec.quality.runner import ItemDifference, SuiteOutcome, Way, examine, wilson
 from localspec.verify.subject import GREEDY, Subject
 from tests.cli.conftest import Cli, cli
 
 __all__ = ["cli"]
 
 ITEMS = [
-    Item("fox", "Tell me a story about a fox.", 24, lambda text: "fox" in text),
-    Item("cat", "Tell me a story about a cat.", 24, lambda text: "no such word" in text),
+    SuiteItem("fox", "Tell me a story about a fox.", 24, lambda text: "fox" in text),
+    SuiteItem("cat", "Tell me a story about a cat.", 24, lambda text: "no such word" in text),
 ]
 
 
@@ -30,8 +30,8 @@ def engine() -> Iterator[Engine]:
         yield engine
 
 
-def asked(engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY) -> Outcome:
-    outcome = Outcome({"plain": Way(), "here": Way()})
+def asked(engine: Engine, drafting: Drafting, sampling: SamplingParams = GREEDY) -> SuiteOutcome:
+    outcome = SuiteOutcome({"plain": Way(), "here": Way()})
     examine(
         Subject(engine, lambda text: None),
         ITEMS,
@@ -80,9 +80,9 @@ def test_sampled_answers_are_scored_and_not_compared(engine: Engine) -> None:
 
 
 def test_a_lossy_way_may_part_and_a_gap_within_rounding_is_no_fault() -> None:
-    far, near = (Difference("one", 3, gap, True, False) for gap in (2.0, 0.1))
+    far, near = (ItemDifference("one", 3, gap, True, False) for gap in (2.0, 0.1))
     ways = {"plain": Way(), "near": Way(differences=[near]), "typical": Way(False, [], 0, 0, [far])}
-    outcome = Outcome(ways, noise=0.5)
+    outcome = SuiteOutcome(ways, noise=0.5)
     assert outcome.faults == []
     told = words.text("tales", outcome.as_dict())
     assert "one from token 3, 0.1000 logits apart: right became wrong" in told

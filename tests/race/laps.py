@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from localspec import Chunk, GenerationStats
 from localspec.race.outcome import LaneResult, RaceOutcome
-from localspec.race.turns import LOCALSPEC, PLAIN, Lane, Lap
+from localspec.race.turns import LOCALSPEC, PLAIN, Lap, RaceLane
 
 
 class Clock:
@@ -43,9 +43,9 @@ class MadeUp:
         return Chunk(text, tuple(range(tokens)), ("target",) * tokens, None)
 
 
-def lanes_of(answers: Sequence[MadeUp], clock: Clock) -> list[Lane]:
+def lanes_of(answers: Sequence[MadeUp], clock: Clock) -> list[RaceLane]:
     """A lane for each, of one question."""
-    return [Lane(number, [answer], clock) for number, answer in enumerate(answers)]
+    return [RaceLane(number, [answer], clock) for number, answer in enumerate(answers)]
 
 
 def sample() -> list[Lap]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from localspec.race.turns import LOCALSPEC, PLAIN, Lane, Progress, in_order, take_turns
+from localspec.race.turns import LOCALSPEC, PLAIN, RaceLane, RaceProgress, in_order, take_turns
 from tests.race.laps import Clock, MadeUp, lanes_of, sample
 
 
@@ -50,7 +50,7 @@ def test_measuring_is_no_part_of_a_race() -> None:
 
 
 def test_the_lead_is_in_seconds_at_the_last_token_that_both_have() -> None:
-    progress, leads = Progress(), []
+    progress, leads = RaceProgress(), []
     for lap in sample():
         progress.add(lap)
         leads.append(progress.lead())
@@ -70,7 +70,7 @@ def test_a_lane_goes_on_with_its_own_next_question() -> None:
     clock = Clock()
     plain = [MadeUp(clock, [(3.0, "p", 1)] * 2), MadeUp(clock, [(3.0, "q", 1)])]
     ours = [MadeUp(clock, [(2.0, "l", 2)]), MadeUp(clock, [(2.0, "m", 1)], measuring=5.0)]
-    lanes = [Lane(PLAIN, plain, clock), Lane(LOCALSPEC, ours, clock)]
+    lanes = [RaceLane(PLAIN, plain, clock), RaceLane(LOCALSPEC, ours, clock)]
     laps = list(take_turns(lanes))
     assert [(lap.text, lap.question, lap.seconds) for lap in laps] == [
         ("p", 0, 3.0),

@@ -17,12 +17,12 @@ from localspec.errors import DatastoreError
 from localspec.retrieval import learning
 from localspec.retrieval import manifest as manifests
 from localspec.retrieval.datastore import Datastore, Snapshot
-from localspec.retrieval.learning import VocabularyFacts, forget, learn
+from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.segment import Segment, encoded
 from localspec.retrieval.sorting import write_segment
 from tests.support.toys import examples
 
-FACTS = VocabularyFacts("f" * 24, 1000, "toy")
+FACTS = LearnedVocabulary("f" * 24, 1000, "toy")
 known_texts = st.lists(st.lists(st.integers(0, 3), min_size=1, max_size=12), min_size=1, max_size=4)
 
 
@@ -134,10 +134,10 @@ def test_an_open_datastore_sees_what_comes_and_goes() -> None:
 
 KILLED = """
 import os, sys
-from localspec.retrieval.learning import VocabularyFacts, forget, learn
+from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval import manifest as manifests
 left, events = int(sys.argv[1]), ("open", "os.rename", "os.remove", "os.mkdir")
-facts = VocabularyFacts("f" * 24, 1000, "toy")
+facts = LearnedVocabulary("f" * 24, 1000, "toy")
 import filelock, numpy, pydivsufsort
 def watch(event, arguments):
     global left
@@ -174,11 +174,11 @@ def test_killed_at_any_step_it_is_what_it_was_or_what_it_becomes() -> None:
 
 LEARNS = """
 import sys
-from localspec.retrieval.learning import VocabularyFacts, forget_conversations, learn
+from localspec.retrieval.learning import LearnedVocabulary, forget_conversations, learn
 first = int(sys.argv[1])
 for n in range(12):
     text = [[first + n, 900, first + n, 901]]
-    learn(VocabularyFacts("f" * 24, 1000, "toy"), {f"conversation {first + n}": text})
+    learn(LearnedVocabulary("f" * 24, 1000, "toy"), {f"conversation {first + n}": text})
 forget_conversations([str(first)])
 """
 

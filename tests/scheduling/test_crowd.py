@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from localspec.llama.shared_context import Part
+from localspec.llama.shared_context import PassPart
 from localspec.planning.costs import CostCurve
 from localspec.planning.draft_value import Bid
 from localspec.planning.pair_profile import PairProfile
@@ -42,7 +42,7 @@ class Table:
 
 
 def request(member: Member, tokens: int, lane: int = TARGET) -> Request:
-    return Request(member, lane, Part([0] * tokens, range(tokens), ((0,),), tokens))
+    return Request(member, lane, PassPart([0] * tokens, range(tokens), ((0,),), tokens))
 
 
 def drafted(profile: PairProfile, chance: float) -> int:

@@ -12,7 +12,7 @@ import pytest
 from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
-from localspec.llama.shared_context import Part
+from localspec.llama.shared_context import PassPart
 from localspec.planning.draft_value import Bid
 from localspec.scheduling import rounds
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member, Request
@@ -30,10 +30,10 @@ class NotedLane:
     def __init__(self) -> None:
         self.passes: list[list[int]] = []
         self.undone: list[list[int]] = []
-        self.fails: Callable[[Sequence[Part]], Exception | None] = lambda parts: None
+        self.fails: Callable[[Sequence[PassPart]], Exception | None] = lambda parts: None
         self.meanwhile: Callable[[], None] = lambda: None
 
-    def decode(self, parts: Sequence[Part], padding: int = 0) -> list[Rows]:
+    def decode(self, parts: Sequence[PassPart], padding: int = 0) -> list[Rows]:
         self.meanwhile()
         error = self.fails(parts)
         if error is not None:
@@ -44,7 +44,7 @@ class NotedLane:
             for part in parts
         ]
 
-    def undo(self, parts: Sequence[Part]) -> None:
+    def undo(self, parts: Sequence[PassPart]) -> None:
         self.undone.append([token for part in parts for token in part.tokens])
 
     def cancel(self) -> None: ...
@@ -52,8 +52,8 @@ class NotedLane:
     def resume(self) -> None: ...
 
 
-def part(*tokens: int, outputs: int = 1) -> Part:
-    return Part(tokens, range(len(tokens)), ((0,),), outputs)
+def part(*tokens: int, outputs: int = 1) -> PassPart:
+    return PassPart(tokens, range(len(tokens)), ((0,),), outputs)
 
 
 class Table:
@@ -332,7 +332,7 @@ def test_a_cancel_reaches_who_waits_for_the_others() -> None:
 def test_a_failing_part_is_found_and_the_others_are_served() -> None:
     table = Table()
 
-    def fails(parts: Sequence[Part]) -> Exception | None:
+    def fails(parts: Sequence[PassPart]) -> Exception | None:
         return NativeError("bad") if any(1 in one.tokens for one in parts) else None
 
     table.target.fails = fails
@@ -368,7 +368,7 @@ def test_a_full_cache_drops_what_is_kept_and_then_the_youngest(kept: int) -> Non
     old, young = table.member(), table.member()
     full = [3]
 
-    def fails(parts: Sequence[Part]) -> Exception | None:
+    def fails(parts: Sequence[PassPart]) -> Exception | None:
         full[0] -= 1
         return CacheFull("full") if full[0] > 0 else None
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from localspec import Engine
 from localspec.llama.context import Context
-from localspec.llama.shared_context import Part, SharedContext
+from localspec.llama.shared_context import PassPart, SharedContext
 from localspec.parallel_engine import ParallelEngine
 from tests.planning.timed import Clock
 from tests.support.sessions import make_drafts_cheap, target_seconds
@@ -74,7 +74,7 @@ def _shared_passes_take(
 ) -> None:
     decode = shared.decode
 
-    def timed(parts: Sequence[Part], padding: int = 0) -> Any:
+    def timed(parts: Sequence[PassPart], padding: int = 0) -> Any:
         rows = decode(parts, padding)
         clock.spend(cost(padding + sum(len(part.tokens) for part in parts)))
         return rows

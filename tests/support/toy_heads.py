@@ -9,7 +9,7 @@ import numpy as np
 
 from localspec.decoding.sampling import Rows
 from localspec.drafters.block import BlockHead
-from localspec.drafters.eagle import Head
+from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaCache, MedusaWeights
 from localspec.drafters.trained_head import TrainedHead
 from tests.support.toys import BranchingToyCache, ToyModel
@@ -128,7 +128,7 @@ def toy_head(source: str, model: ToyModel, *, capacity: int = 256) -> TrainedHea
     if source in ("dflash", "dspark"):
         return BlockHead(ToyBlocks(model, capacity=capacity), LAYERS, model.size, source)
     if source in ("eagle", "mtp"):
-        return Head(ToyStates(model, capacity=capacity), LAYERS, model.size, source)
+        return EagleHead(ToyStates(model, capacity=capacity), LAYERS, model.size, source)
     size, best = (
         model.size,
         [int(row.argmax()) for row in model.logits([[t] for t in range(model.size)])],

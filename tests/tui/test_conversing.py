@@ -24,7 +24,7 @@ from localspec.chat.conversation import (
 from localspec.decoding.interfaces import TARGET, Draft, Plan, Step
 from localspec.decoding.tree import TokenTree
 from localspec.errors import UsageError
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import ShownAnswer
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import (
     AnswerBegan,
@@ -135,8 +135,8 @@ class Chat:
         assert self.it.running is not None
         return self.it.running.to
 
-    def begin(self) -> Answer:
-        answer = Answer(
+    def begin(self) -> ShownAnswer:
+        answer = ShownAnswer(
             self.desk.asked[-1].message,
             GenerationStats(),
             plain_seconds=lambda _: 0.1,
@@ -146,7 +146,7 @@ class Chat:
         self.it.on_event(AnswerBegan(answer))
         return answer
 
-    def say(self, answer: Answer, text: str) -> None:
+    def say(self, answer: ShownAnswer, text: str) -> None:
         for character in text.encode():
             plan = Plan(None, reason="none")
             draft = Draft(TokenTree())

@@ -11,7 +11,7 @@ from localspec import Chunk, Drafting, ModelOptions
 from localspec.chat.conversation import COMPLETE, STOPPED
 from localspec.history.history import History
 from localspec.tui.app import ChatApp
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import ShownAnswer
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold
 
@@ -80,15 +80,15 @@ async def test_send_regenerate_and_find_it_again_after_a_restart() -> None:
 async def test_stop_keeps_what_was_said_and_the_next_answer_goes_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    hold, put, seen = Hold(), Answer.put, count(1)
+    hold, put, seen = Hold(), ShownAnswer.put, count(1)
 
-    def put_three(answer: Answer, chunk: Chunk) -> None:
+    def put_three(answer: ShownAnswer, chunk: Chunk) -> None:
         put(answer, chunk)
         if next(seen) == 3:
             hold.wait()
 
     # The pair is quicker than any key.
-    monkeypatch.setattr(Answer, "put", put_three)
+    monkeypatch.setattr(ShownAnswer, "put", put_three)
     async with chat(app=the_app(), size=WIDE) as shown:
         await shown.send("Tell me a long story about a bear and a bee.", answered=False)
         await shown.until(lambda: hold.reached)

@@ -8,7 +8,7 @@ import pytest
 from textual.widgets import Input, OptionList
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
-from localspec.history.history import Header, History
+from localspec.history.history import ConversationHeader, History
 from localspec.tui.screens.question import QuestionScreen
 from localspec.tui.session.history_access import HistoryAccess
 from tests.tui.pilots import Chat, chat, option_texts
@@ -29,7 +29,9 @@ def stored() -> list[Conversation]:
         for role, text in ((USER, asked), (ASSISTANT, answered)):
             message = conversation.add(role, text)
             message.created = conversation.created
-            history.put(conversation.id, header=Header.of(conversation), messages=(message,))
+            history.put(
+                conversation.id, header=ConversationHeader.of(conversation), messages=(message,)
+            )
         found.append(conversation)
     history.close()
     return found
@@ -300,7 +302,9 @@ async def test_the_list_goes_on_as_one_scrolls() -> None:
         message = conversation.add(USER, f"number {number}")
         message.created = conversation.created
         conversation.updated = conversation.created
-        history.put(conversation.id, header=Header.of(conversation), messages=(message,))
+        history.put(
+            conversation.id, header=ConversationHeader.of(conversation), messages=(message,)
+        )
     history.close()
     async with chat(size=WIDE) as shown:
         assert len(shown.listed()) == 100

@@ -7,7 +7,7 @@ import pytest
 from localspec import Drafting, Engine
 from localspec.verify.cache_state import check_cache_state
 from localspec.verify.effort import QUICK, Deadline
-from localspec.verify.greedy import Reference, check_greedy
+from localspec.verify.greedy import PlainReference, check_greedy
 from localspec.verify.outcome import Outcome
 from localspec.verify.sampled import check_sampled
 from localspec.verify.subject import Subject
@@ -19,7 +19,7 @@ ENDLESS = Deadline(None)
 
 
 @pytest.fixture
-def reference(subject: Subject) -> Reference:
+def reference(subject: Subject) -> PlainReference:
     return check_greedy(subject, LITTLE, ENDLESS)[1]
 
 
@@ -76,7 +76,7 @@ def test_a_siblings_stale_q_fails(engine: Engine, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_rejected_branch_in_the_cache_fails(
-    subject: Subject, reference: Reference, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken.with_target(monkeypatch, subject.engine, broken.KeepsRejectedBranch)
     found = check_cache_state(subject, reference, LITTLE, ENDLESS)
@@ -86,7 +86,7 @@ def test_a_rejected_branch_in_the_cache_fails(
 
 
 def test_a_grammar_that_drafts_escape_fails(
-    subject: Subject, reference: Reference, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken.without_grammar_on_drafts(monkeypatch)
     found = check_grammar(subject, LITTLE, ENDLESS, reference.noise.most)
@@ -94,7 +94,7 @@ def test_a_grammar_that_drafts_escape_fails(
 
 
 def test_a_rejected_tail_in_the_cache_fails(
-    subject: Subject, reference: Reference, monkeypatch: pytest.MonkeyPatch
+    subject: Subject, reference: PlainReference, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken.with_target(monkeypatch, subject.engine, broken.KeepsRejectedTail)
     found = check_cache_state(subject, reference, LITTLE, ENDLESS)

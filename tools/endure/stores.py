@@ -12,7 +12,7 @@ from localspec.history.history import History
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.profile_store import ProfileStore
 from localspec.retrieval.datastore import Datastore
-from localspec.retrieval.learning import VocabularyFacts, learn
+from localspec.retrieval.learning import LearnedVocabulary, learn
 from tests.history.histories import rows, talk
 
 GREEDY = localspec.SamplingParams(temperature=0)
@@ -159,7 +159,7 @@ class LearnedTexts(Store):
     """A datastore that drafts come from."""
 
     name = "datastore"
-    facts = VocabularyFacts("e" * 24, 1000, "endure")
+    facts = LearnedVocabulary("e" * 24, 1000, "endure")
 
     def prepare(self) -> None:
         learn(self.facts, {"a": [[1, 2, 3]]})

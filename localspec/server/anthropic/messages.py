@@ -21,7 +21,7 @@ from localspec.server.anthropic.wire import (
     schema_in,
     tools_in,
 )
-from localspec.server.conversation import Message, Talk, Turn, turn_of
+from localspec.server.conversation import AnswerMessage, Talk, Turn, turn_of
 from localspec.server.events import Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, anthropic_body, as_api_error
 from localspec.server.openai.chat_wire import messages_of
@@ -187,7 +187,7 @@ def _thinking(text: str) -> dict[str, Any]:
     return {"type": "thinking", "thinking": text, "signature": ""}
 
 
-def _blocks(message: Message) -> list[dict[str, Any]]:
+def _blocks(message: AnswerMessage) -> list[dict[str, Any]]:
     """The blocks of a whole answer."""
     found: list[dict[str, Any]] = []
     if message.thought:

@@ -17,7 +17,7 @@ from localspec.server.events import Streamed, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, sampled_probs, timings
 from localspec.server.llama_cpp.texts import prompt_of, reply, settings_of
-from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of
+from localspec.server.openai.chat_wire import AnswerFields, grammar_of, schema_of
 from localspec.server.reading import Reading
 from localspec.server.service import Service
 from localspec.server.wire import MOST_CHOICES, Record, sampling_of, stops_of
@@ -34,7 +34,7 @@ class PromptObject(Record):
 Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
-class Completion(Answering):
+class Completion(AnswerFields):
     biased_texts = True
     prompt: Prompts = ""
     n_probs: Annotated[int, Field(ge=0, le=100)] | None = None

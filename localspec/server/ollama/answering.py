@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp
 
-from localspec.server.conversation import Message, Talk, Turn, turn_of
+from localspec.server.conversation import AnswerMessage, Talk, Turn, turn_of
 from localspec.server.events import Streamed, as_json, while_there
 from localspec.server.failures import ApiError, as_api_error
 from localspec.server.ollama.wire import (
@@ -96,7 +96,7 @@ async def _replied(
 
 def _nothing(service: Service, member: str) -> Response:
     """What a request without a prompt gets: it only wants the model to be loaded."""
-    told = _said(member, Message())
+    told = _said(member, AnswerMessage())
     body = {**_head(service.host.name), **told, "done": True, "done_reason": "load"}
     return Response(as_json(body), media_type="application/json")
 
@@ -119,18 +119,18 @@ class OllamaReply:
         try:
             async for piece in self._talk.pieces():
                 if isinstance(piece, (Text, Thought)):
-                    message = Message()
+                    message = AnswerMessage()
                     message.add(piece)
                     yield self._line(message)
             calls = self._talk.message.calls
             if calls:
-                yield self._line(Message(calls=calls))
-            last = {**_head(self._model), **_said(self._member, Message()), **self._ending()}
+                yield self._line(AnswerMessage(calls=calls))
+            last = {**_head(self._model), **_said(self._member, AnswerMessage()), **self._ending()}
             yield as_json(last) + b"\n"
         except Exception as error:
             yield as_json({"error": as_api_error(error).message}) + b"\n"
 
-    def _line(self, message: Message) -> bytes:
+    def _line(self, message: AnswerMessage) -> bytes:
         body = {**_head(self._model), **_said(self._member, message), "done": False}
         return as_json(body) + b"\n"
 
@@ -153,7 +153,7 @@ def _head(model: str) -> dict[str, Any]:
     return {"model": model, "created_at": datetime.now(timezone.utc).isoformat()}
 
 
-def _said(member: str, message: Message) -> dict[str, Any]:
+def _said(member: str, message: AnswerMessage) -> dict[str, Any]:
     if member == "response":
         thinking = {"thinking": message.thought} if message.thought else {}
         return {"response": message.text, **thinking}

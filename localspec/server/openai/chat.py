@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 from localspec import Engine
 from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Answers, Ask
-from localspec.server.conversation import Call, Message, Said, Turn, said, turn_of
+from localspec.server.conversation import AnswerMessage, AnswerSaid, Call, Turn, said, turn_of
 from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, timings, usage
@@ -120,7 +120,7 @@ class ChatReply:
         self._engine = engine
         self._wanted = wanted
         self._answers = answers
-        self._messages = [Message() for _ in answers.streams]
+        self._messages = [AnswerMessage() for _ in answers.streams]
         self._said = said(answers, [turn.reader() for _ in answers.streams])
         self._head = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
@@ -162,7 +162,7 @@ class ChatReply:
         except Exception as error:
             yield event(openai_body(as_api_error(error)))
 
-    def _deltas(self, part: Said) -> list[bytes]:
+    def _deltas(self, part: AnswerSaid) -> list[bytes]:
         message = self._messages[part.number]
         found = []
         told = list(part.told)

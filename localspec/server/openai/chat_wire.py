@@ -88,7 +88,7 @@ class Prediction(Record):
     content: Content
 
 
-class Answering(SamplingFields):
+class AnswerFields(SamplingFields):
     """What chat completions and completions have in common."""
 
     model: str | None = None
@@ -122,7 +122,7 @@ class Answering(SamplingFields):
         return bool(self.stream and self.return_progress)
 
 
-class ChatRequest(Answering):
+class ChatRequest(AnswerFields):
     messages: Annotated[list[Message], Field(min_length=1)]
     tools: list[FunctionTool] | None = None
     tool_choice: str | dict[str, Any] | None = None
@@ -255,7 +255,7 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
     return found
 
 
-def grammar_of(request: Answering) -> str | None:
+def grammar_of(request: AnswerFields) -> str | None:
     """The GBNF that the answer has to match.
 
     Raises:
@@ -271,7 +271,7 @@ def grammar_of(request: Answering) -> str | None:
     return request.grammar
 
 
-def schema_of(request: Answering) -> str | None:
+def schema_of(request: AnswerFields) -> str | None:
     """The JSON schema that the answer has to match, as text.
 
     Raises:

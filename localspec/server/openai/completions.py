@@ -19,7 +19,7 @@ from localspec.server.answer import Answers, Ask
 from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import text_logprobs, timings, usage
-from localspec.server.openai.chat_wire import Answering, grammar_of, schema_of, text_of
+from localspec.server.openai.chat_wire import AnswerFields, grammar_of, schema_of, text_of
 from localspec.server.openai.echo import Echo, echo_of
 from localspec.server.reading import Reading
 from localspec.server.service import FINGERPRINT, Service
@@ -28,7 +28,7 @@ from localspec.server.wire import MOST_CHOICES, sampling_of, stops_of
 Prompts = str | list[str] | list[int] | list[list[int]]
 
 
-class CompletionRequest(Answering):
+class CompletionRequest(AnswerFields):
     prompt: Prompts
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool | None = None

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from localspec.server.failures import ApiError
 from localspec.server.openai.chat_wire import (
-    Answering,
+    AnswerFields,
     Content,
     FunctionCall,
     Message,
@@ -110,17 +110,17 @@ def tools_in(wanted: ResponsesRequest) -> list[Tool]:
     return found
 
 
-def format_in(wanted: ResponsesRequest) -> Answering:
+def format_in(wanted: ResponsesRequest) -> AnswerFields:
     """The format of the text, as chat completions have it."""
     said = wanted.text.format if wanted.text else None
     if said is None:
-        return Answering()
+        return AnswerFields()
     if said.type not in ("text", "json_object", "json_schema"):
         raise ApiError(400, "text.format is none of text, json_object, json_schema.", param="text")
     form: dict[str, Any] = {"type": said.type}
     if said.schema_ is not None:
         form["json_schema"] = {"schema": said.schema_}
-    return Answering.model_validate({"response_format": form})
+    return AnswerFields.model_validate({"response_format": form})
 
 
 def require_stateless(wanted: ResponsesRequest) -> None:

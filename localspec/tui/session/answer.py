@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from localspec import Chunk, GenerationStats
 
 
-class Answer:
+class ShownAnswer:
     """What has come of an answer. The engine's thread puts chunks in, the screen takes them out.
 
     Args:

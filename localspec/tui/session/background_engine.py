@@ -19,7 +19,7 @@ from localspec import paths
 from localspec.engine_thread import EngineThread
 from localspec.errors import Cancelled, ContextOverflow, LocalspecError, describe
 from localspec.text import listed
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import ShownAnswer
 from localspec.tui.session.events import (
     AnswerBegan,
     AnswerEnded,
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
     from localspec import Drafting, Engine, ModelOptions, Stream
     from localspec.decoding.logprobs import TokenLogprob
-    from localspec.distill.trace import Header
+    from localspec.distill.trace import TraceHeader
 
 logger = logging.getLogger("localspec.tui")
 
@@ -85,7 +85,7 @@ class BackgroundEngine:
         self._loader = loader
         self._engine: Engine | None = None
         self._opened: Opened | None = None
-        self._header: Header | None = None  # of the trace of the model that is open
+        self._header: TraceHeader | None = None  # of the trace of the model that is open
         self._text = ""  # of the answer that comes
         self._forgotten: set[str] = set()  # conversations
         self._thread = EngineThread("localspec-engine")
@@ -303,7 +303,7 @@ class BackgroundEngine:
             progress=progress,
         )
         told: list[TokenLogprob] = []
-        answer = Answer(
+        answer = ShownAnswer(
             question.message,
             stream.stats,
             plain_seconds=self._engine.plain_seconds,

@@ -22,7 +22,7 @@ from localspec.chat.conversation import (
 from localspec.chat.figures import Figures
 from localspec.errors import UsageError
 from localspec.tui.session import commands, events, titling
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import ShownAnswer
 from localspec.tui.session.boundaries import AnsweringEngine, ConversationStore, View
 from localspec.tui.session.events import Event, Opened, Question, event_id
 from localspec.tui.session.running import Running
@@ -53,7 +53,7 @@ class Conversing:
     running: Running | None = None
     opened: Opened | None = None
     notes: dict[str, str] = field(default_factory=dict)
-    latest: Answer | None = None
+    latest: ShownAnswer | None = None
     overfull: Conversation | None = None
     learns: bool = False
     records: bool = False
@@ -328,7 +328,7 @@ class Conversing:
         self.rename(title, of=conversation, by=BY_MODEL)
         self.view.show_conversation()
 
-    def _begin_answer(self, running: Running, answer: Answer) -> None:
+    def _begin_answer(self, running: Running, answer: ShownAnswer) -> None:
         opened = self.opened
         shown = running.conversation is self.conversation and self.conversation.tip == running.to
         message = running.conversation.add(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import ShownAnswer
 
 if TYPE_CHECKING:
     # The engine and its company import numpy, and the screen is painted before that.
@@ -115,7 +115,7 @@ class PromptProgress:
 class AnswerBegan:
     """An answer begins; look into `answer` for what comes."""
 
-    answer: Answer
+    answer: ShownAnswer
 
 
 @dataclass(frozen=True, slots=True)

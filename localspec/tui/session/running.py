@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from localspec.chat.conversation import Conversation, Message
 from localspec.chat.figures import Figures
-from localspec.tui.session.answer import Answer
+from localspec.tui.session.answer import ShownAnswer
 
 
 @dataclass(slots=True)
@@ -22,7 +22,7 @@ class Running:
     conversation: Conversation
     to: str
     message: Message | None = None
-    answer: Answer | None = None
+    answer: ShownAnswer | None = None
     asked: bool = False
 
     def take(self, *, spans: bool) -> bool:
