@@ -79,8 +79,11 @@ class Chat:
     def at_rest(self) -> bool:
         """Whether no message waits for anyone, and nothing to be laid out or drawn.
 
-        The pilot takes an app whose processor another process has for an idle one.
+        The pilot takes an app whose processor another process has for an idle one. One that ends
+        leaves messages unread.
         """
+        if self.app._exit:
+            return True
         screen = self.app.screen
         pumps = (self.app, *self.app.screen_stack, *screen.walk_children(with_self=False))
         waiting = any(not pump._message_queue.empty() or pump._next_callbacks for pump in pumps)
