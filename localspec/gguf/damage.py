@@ -38,12 +38,23 @@ _ROTATING = ALIKE | {"gemma", "gemma2", "gemma3", "glm4moe", "qwen35", "qwen35mo
 _SECTIONED = frozenset(["qwen2vl", "qwen3vl", "qwen3vlmoe", "qwen35", "qwen35moe"])
 """Architectures whose positions always have several parts (M-RoPE)."""
 
+_UNEVEN = {
+    "full_attention_interval": frozenset(["qwen3next", "qwen35", "qwen35moe", "minimax-01"]),
+    "interleave_moe_layer_step": frozenset(["ernie4_5-moe"]),
+}
+"""Keys by which the numbers of layers are divided, to tell one kind from another, and where."""
+
+_NOT_WEIGHTS = frozenset(["I8", "I16", "I32", "I64", "F64"])
+"""Types for which ggml has no kernels that multiply or add."""
+_NUMBERS = frozenset(["d2t", "ffn_gate_tid2eid"])
+"""Tensors that are lists of tokens or experts."""
+
 
 def damage(file: GGUFFile) -> str | None:
     """What is wrong with it, a sentence; None if nothing of the kind is known."""
     found = _tokens(file)
     if found is None and file.architecture in KNOWN - {"clip"}:
-        found = _numbers(file) or _experts(file)
+        found = _numbers(file) or _experts(file) or _weights(file)
     return None if found is None else f"It is damaged: {found}."
 
 
@@ -76,6 +87,9 @@ def _numbers(file: GGUFFile) -> str | None:
         epsilon = file.own(key)
         if isinstance(epsilon, float) and not epsilon >= 0.0:  # NaN is not
             return f"its {key} is {epsilon:g}"
+    for key, where in _UNEVEN.items():
+        if file.architecture in where and file.own_integer(key) == 0:
+            return f"its {key} is 0"
     scaling = file.own("rope.scaling.type")
     if isinstance(scaling, str) and scaling.partition("\0")[0] not in _ROPE_SCALING:
         return f"its rope.scaling.type is {printable(repr(scaling), 40)}"
@@ -85,25 +99,38 @@ def _numbers(file: GGUFFile) -> str | None:
 def _rotations(file: GGUFFile) -> str | None:
     """More numbers of a head are rotated than it has, an odd number, or none, which the kernel
     would go on with for ever (`ggml_compute_forward_rope_flt`)."""
-    heads, width = _first(file, "attention.head_count"), file.own_integer("embedding_length")
     for which in ("", "_swa"):
-        rotated = file.own_integer(f"rope.dimension_count{which}")
-        size = file.own_integer(f"attention.key_length{which}")
-        if size is None:
-            size = file.own_integer("attention.key_length")
-        if size is None and heads and width is not None:
-            size = width // heads
-        if not heads or rotated is None or size is None:
+        rotated, size = file.own_integer(f"rope.dimension_count{which}"), _head(file, which)
+        if not _first(file, "attention.head_count") or rotated is None or size is None:
             continue
         endless = not rotated and file.architecture in _ROTATING
         if rotated > size or rotated % 2 or endless:
             return f"it rotates {rotated} numbers of heads that have {size}"
+    return _sections(file)
+
+
+def _sections(file: GGUFFile) -> str | None:
+    """Of a head, the numbers that are rotated by each part of a position (M-RoPE)."""
     sections = file.own("rope.dimension_sections")
-    if file.architecture in _SECTIONED and isinstance(sections, Array):
-        said = [one for one in sections[:3] if isinstance(one, int)]
-        if said and max(said) <= 0:
-            return "it rotates by none of its positions (rope.dimension_sections)"
+    if not isinstance(sections, Array):
+        return None
+    said = [one for one in sections[:4] if isinstance(one, int)]
+    always = file.architecture in _SECTIONED
+    if always and said and max(said[:3]) <= 0:
+        return "it rotates by none of its positions (rope.dimension_sections)"
+    size = _head(file)
+    if (always or min(said[:2], default=0) > 0) and size is not None and sum(said) > size:
+        return f"it rotates {sum(said)} numbers of heads that have {size}, by all its positions"
     return None
+
+
+def _head(file: GGUFFile, which: str = "") -> int | None:
+    """Numbers of a head's key; None where that is not told."""
+    size = file.own_integer(f"attention.key_length{which}")
+    if size is None:
+        size = file.own_integer("attention.key_length")
+    heads, width = _first(file, "attention.head_count"), file.own_integer("embedding_length")
+    return width // heads if size is None and heads and width is not None else size
 
 
 def _recurrent(file: GGUFFile) -> str | None:
@@ -133,6 +160,13 @@ def _experts(file: GGUFFile) -> str | None:
         return f"it uses {chosen} of {groups} groups of {count} experts"
     if groups >= max(1, count):
         return f"it has {groups} groups of {count} experts"
+    return None
+
+
+def _weights(file: GGUFFile) -> str | None:
+    for tensor in file.tensors:
+        if tensor.type in _NOT_WEIGHTS and not _NUMBERS & set(tensor.name.split(".")):
+            return f"its {printable(tensor.name, 40)} is of type {tensor.type}"
     return None
 
 

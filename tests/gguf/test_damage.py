@@ -10,7 +10,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,14 +20,15 @@ import pytest
 from localspec.errors import ModelInvalid
 from localspec.gguf.damage import damage
 from localspec.gguf.description import require_undamaged
-from localspec.gguf.file import Array
+from localspec.gguf.file import Array, TensorInfo
 from localspec.gguf.reader import read_gguf
+from localspec.gguf.types import TYPES
 from tests.gguf.raw import ARRAY, F32, STRING, U32, array, key, scalar, text
 from tests.support import mtp
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 
 NAN = float("nan")
-ABORTED = -6
+ABORTED, DIVIDED, FAULT = -6, -8, -11
 I32 = 5  # GGUF's type
 _EPSILON = "attention.layer_norm_rms_epsilon"
 
@@ -40,11 +41,13 @@ class Said:
         make: writes a sound one.
         changes: values by key of the architecture's section, None where that is taken away.
         told: what is said about it.
+        ends: how llama.cpp takes it, a signal.
     """
 
     make: Callable[[Path], Path]
     changes: dict[str, float | int | str | list[int] | None]
     told: str
+    ends: int = ABORTED
 
 
 def tiny_jamba(path: Path) -> Path:
@@ -67,6 +70,12 @@ CASES = {
     ),
     "sections": Said(
         mtp.qwen, {"rope.dimension_sections": [0, -1, 0, 16]}, "by none of its positions"
+    ),
+    "wide sections": Said(
+        mtp.qwen, {"rope.dimension_sections": [16, 16, 1, 0]}, "33 numbers of heads that have 32"
+    ),
+    "interval": Said(
+        mtp.qwen, {"full_attention_interval": 0}, "full_attention_interval is 0", DIVIDED
     ),
     "delta": Said(mtp.qwen, {"ssm.inner_size": 33}, "33 wide, and not 2 times 16"),
     "double": Said(tiny_jamba, {"ssm.inner_size": 64}, "64 wide, and not twice 64"),
@@ -129,7 +138,34 @@ def test_what_llama_cpp_would_abort_over_is_refused(what: str, tmp_path: Path) -
     with pytest.raises(ModelInvalid, match=r"it is damaged: .* Download it again") as refused:
         require_undamaged(path)
     assert CASES[what].told in str(refused.value)
-    assert status(path) == ABORTED
+    assert status(path) == CASES[what].ends
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("blk.1.ffn_up.weight", "I16"), ("output_norm.weight", "I32"), ("blk.0.attn_q.weight", "I16")],
+)
+def test_weights_that_nothing_multiplies_are_refused(name: str, kind: str, tmp_path: Path) -> None:
+    path = tiny_llama(tmp_path / "a.gguf", more=True)
+    number, size = next((n, size) for n, (known, _, size) in TYPES.items() if known == kind)
+    data = bytearray(path.read_bytes())
+    tensor = next(t for t in read_gguf(path).tensors if t.name == name)
+    # Behind a tensor's name: the number of its dimensions, these, and its type.
+    at = data.index(text(name)) + len(text(name)) + 4 + 8 * len(tensor.shape)
+    assert tensor.size == tensor.elements * size, "it stays as long as it was"
+    struct.pack_into("<I", data, at, number)
+    path.write_bytes(data)
+    with pytest.raises(ModelInvalid, match=f"its {name} is of type {kind}"):
+        require_undamaged(path)
+    assert status(path) in (ABORTED, FAULT)
+
+
+def test_numbers_of_tokens_are_no_weights(tmp_path: Path) -> None:
+    """Of a head for a part of the vocabulary, and of experts that are chosen by token."""
+    sound = read_gguf(tiny_llama(tmp_path / "a.gguf"))
+    names = ("d2t", "d2t.weight", "blk.0.ffn_gate_tid2eid.weight")
+    lists = [TensorInfo(name, (8,), "I64", 0, 64) for name in names]
+    assert damage(replace(sound, tensors=(*sound.tensors, *lists))) is None
 
 
 def test_a_pass_that_would_never_end_is_refused(tmp_path: Path) -> None:
