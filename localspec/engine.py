@@ -347,6 +347,8 @@ class Engine(Answering):
         learned."""
         stats, tokens, target = answer.stats, answer.session.context, self._contexts[0]
         self._threads.begin()
+        self._target.look(answer.pictures)
+        known = self._target.holds_of(tokens) if answer.reuse else 0
         planner, drafter = compose(
             answer.drafting,
             self._parts,
@@ -355,11 +357,11 @@ class Engine(Answering):
             greedy=answer.sampling.greedy,
             trees=answer.rule.trees,
             cannot=self._target.why_not_draft,
+            session=answer.session,
+            known=known,
         )
         stats.vocabulary = self.vocabulary  # the way of this answer is decided now
-        self._target.look(answer.pictures)
         if isinstance(planner, AdaptivePlanner):
-            known = self._target.holds_of(tokens) if answer.reuse else 0
             stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
             stats.account = planner.statement
         self._target.progress = answer.progress

@@ -221,6 +221,7 @@ class ParallelEngine(Engine):
         assert seat.member is not None
         with rounds.inside(seat.member):
             self._threads.begin()
+            known = self._seats.kept.known(tokens) if answer.reuse else 0
             planner, drafter = compose(
                 answer.drafting,
                 seat.parts,
@@ -229,6 +230,8 @@ class ParallelEngine(Engine):
                 greedy=answer.sampling.greedy,
                 trees=answer.rule.trees,
                 cannot=seat.target.why_not_draft,
+                session=answer.session,
+                known=known,
             )
             model, asks = seat.parts.model, asks_model(answer.drafting, seat.parts)
             if isinstance(model, HeterogeneousDraftModel):

@@ -93,6 +93,10 @@ class ModelSource(AutoSource, Protocol):
     @property
     def passes(self) -> Any: ...
 
+    def reads(self, prompt: Sequence[int], known: int) -> int:
+        """Tokens of a prompt that `begin` has the model read, if it has the first `known`."""
+        ...
+
     def unread(self, session: Session) -> int:
         """Tokens that the model has to read before it can propose."""
         ...

@@ -34,8 +34,8 @@ class DistillRequest:
         most: tokens after which nothing more is recorded.
         begun_from: a draft to tune, None for a new one.
         shape: of a new one, "192x3x512"; None chooses.
-        epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`; `rate` None takes
-            what suits.
+        epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`; `rate`
+            None takes what suits.
         kind: how the matrices are written, "Q8_0" or "F16".
         out: where, None for the folder in which `-d auto` looks.
     """

@@ -8,6 +8,7 @@ from typing import cast
 
 from localspec.decoding.auto_sources import LookupSource, ModelSource, WindowSource
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Source
+from localspec.decoding.session import Session
 from localspec.drafters.lookahead import KEPT
 from localspec.drafters.named import NamedDrafter, Undrafted, Window
 from localspec.drafters.options import TURNED_OFF, Drafting
@@ -18,6 +19,7 @@ from localspec.planning.draft_tree import DraftTreeBuilder
 from localspec.planning.explore_then_commit import ExploreThenCommit
 from localspec.planning.pair_profile import PairProfile
 from localspec.planning.planner import Fixed, Never
+from localspec.planning.prompt_reading import repays
 from localspec.planning.window_shape import MOST_ROWS, best_shape
 
 
@@ -30,6 +32,8 @@ def compose(
     greedy: bool,
     trees: bool,
     cannot: str | None,
+    session: Session | None = None,
+    known: int = 0,
 ) -> tuple[Planner, Drafter]:
     """The planner for one generation, and the drafter that carries its plans out.
 
@@ -45,6 +49,9 @@ def compose(
         trees: whether the acceptance rule takes branches.
         cannot: why this target should not be drafted for, None if it can be. A source asked for
             by name is used all the same.
+        session: of the answer, with its prompt: draft models that cannot earn back reading that are
+            left out. None has them all take part.
+        known: tokens of the prompt that need not be read any more.
 
     Raises:
         UsageError: as `require`.
@@ -60,17 +67,21 @@ def compose(
     if name == "auto":
         branching = greedy and trees and limits.max_leaves > 1
         lookups, models = sources(parts, windows=branching and _window_pays(profile, limits))
+        taking_part = models
+        if session is not None:
+            taking_part = [model for model in models if _repays(model, profile, session, known)]
         planner = AdaptivePlanner(
             profile,
             lookups,
-            models,
+            taking_part,
             limits,
             greedy=greedy,
             trees=trees,
             drawn=drawn,
             overlap=_overlap(drafting, parts),
+            too_short=len(taking_part) < len(models),
         )
-        return planner, DraftTreeBuilder(lookups, models, profile)
+        return planner, DraftTreeBuilder(lookups, taking_part, profile)
     registered = REGISTRY[name]
     plan = Plan(
         name,
@@ -134,6 +145,14 @@ def sources(parts: Parts, *, windows: bool = False) -> tuple[list[LookupSource],
         elif known is LookupSource:
             lookups.append(cast("LookupSource", source))
     return lookups, models
+
+
+def _repays(model: ModelSource, profile: PairProfile, session: Session, known: int) -> bool:
+    """Whether this answer can be long enough for a model source to earn back reading its prompt."""
+    prompt = session.context
+    reads = model.reads(prompt, known)
+    longest = session.limit - len(prompt)
+    return not reads or repays(profile, profile.source(model), reads, len(prompt), longest)
 
 
 def _window_pays(profile: PairProfile, limits: Limits) -> bool:

@@ -143,6 +143,11 @@ class DraftModel:
             self.cache.extend(missing, 0)
             self._agreed = len(self.cache.tokens)
 
+    def reads(self, prompt: Sequence[int], known: int) -> int:
+        """Tokens that `begin` reads of a prompt, if the cache has the first `known`."""
+        missing = len(prompt) - 1 - known
+        return max(0, missing if self._window is None else min(missing, SINKS + self._window - 1))
+
     def sync(
         self, context: Sequence[int], beyond: Sequence[int] = (), *, whole: bool = False
     ) -> None:

@@ -158,6 +158,9 @@ class DraftModelSource:
             return "greedy"
         return "chosen" if self._greedy else "sampled"
 
+    def reads(self, prompt: Sequence[int], known: int) -> int:
+        return self._model.reads(prompt, known)
+
     def unread(self, session: Session) -> int:
         return self._model.unread(session)
 

@@ -59,6 +59,10 @@ class TrainedHead(DraftModel, ABC):
     source: str
     layers: tuple[int, ...]
 
+    def reads(self, prompt: Sequence[int], known: int) -> int:
+        """None before the target has."""
+        return 0
+
     @abstractmethod
     def take(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
         """Hidden rows of the latest tokens, see

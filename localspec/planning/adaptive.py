@@ -34,6 +34,7 @@ from localspec.planning.reasons import (
     HOPELESS,
     LOSING,
     NOTHING,
+    TOO_SHORT,
     UNCOVERED,
     UNLIKELY,
     UNMEASURED,
@@ -55,6 +56,7 @@ class AdaptivePlanner:
         drawn: whether model sources draw their tokens from their distributions.
         overlap: says whether the model source goes on while the target verifies; None if it never
             does.
+        too_short: whether there are model sources that such an answer is too short for.
     """
 
     RATE_KEEP = 0.97
@@ -87,6 +89,7 @@ class AdaptivePlanner:
         trees: bool,
         drawn: bool,
         overlap: ExploreThenCommit | None = None,
+        too_short: bool = False,
     ) -> None:
         self._profile = profile
         self._lookup_sources = lookups
@@ -103,6 +106,7 @@ class AdaptivePlanner:
         self._capacity = limits.capacity
         self._drawn = drawn and not greedy
         self._overlap = overlap
+        self._nothing = TOO_SHORT if too_short else NOTHING
         self._costs: VerificationCosts | None = None
         self._costs_of: tuple[int, int, int, int] | None = None
         self._tokens = self._seconds = 0.0
@@ -329,7 +333,7 @@ class AdaptivePlanner:
         self._naps.idled(costs, models=bool(self._models))
         if not self._models:
             looked_up = any(lookup.predictions for lookup in self._lookups)
-            return UNLIKELY if looked_up else NOTHING
+            return UNLIKELY if looked_up else self._nothing
         return LOSING
 
     def _verification_costs(self, held: int) -> VerificationCosts:

@@ -7,6 +7,11 @@ from localspec.planning.answer_state import LookupValue
 
 UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
+TOO_SHORT = Plan(
+    None,
+    reason="nothing repeats here, and so short an answer cannot earn back what the draft model "
+    "takes to read the prompt",
+)
 CONFIRMING = Plan(None, reason="passes have changed their pace, and a plain one tells by how much")
 UNCOVERED = Plan(
     None, reason="drafting has cost more than it saved lately, and waits until that is made up for"

@@ -1,0 +1,68 @@
+"""Answers too short for the draft model to earn back reading the prompt, and what comes after."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import localspec
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.drafters.composition import sources
+from localspec.planning.reasons import TOO_SHORT
+from tests.support.sessions import SIZES, FollowingCosts, make_drafts_cheap
+
+GREEDY = SamplingParams(temperature=0)
+PLAIN = Drafting(drafter="none")
+STORY = "Once upon a time there was a fox who lived in a wood with his friends, and one day"
+
+
+@pytest.fixture
+def engine() -> Iterator[Engine]:
+    # Exactly plain decoding's text, as some of these answers have near ties.
+    with localspec.load(options=ModelOptions(context=512, threads=1, exact=True)) as opened:
+        make_drafts_cheap(opened)
+        for source in sources(opened._parts)[1]:
+            costs = opened.profile.source(source).costs = FollowingCosts(opened.profile.target)
+            costs.learn({n: 0.004 * n for n in SIZES}, 0)  # a fifth of the target's, for each
+        yield opened
+
+
+def read(engine: Engine) -> int:
+    assert engine._parts.model is not None
+    return len(engine._parts.model.cache.tokens)
+
+
+def said(engine: Engine, text: str, count: int, drafting: Drafting | None = None) -> str:
+    return engine.generate(text, max_tokens=count, sampling=GREEDY, drafting=drafting).text
+
+
+def test_a_short_answer_leaves_the_draft_model_out_and_a_long_one_takes_it(engine: Engine) -> None:
+    with engine.stream(STORY, max_tokens=1, sampling=GREEDY) as stream:
+        steps = [chunk.step for chunk in stream if chunk.step is not None]
+        prompt = len(stream.prompt)
+    assert read(engine) == 0
+    assert all(step.draft_seconds == 0.0 for step in steps)
+    answer = engine.generate(STORY, max_tokens=60, sampling=GREEDY)
+    assert read(engine) >= prompt
+    assert answer.stats.by_drafter["model"].accepted > 10
+    assert answer.text == said(engine, STORY, 60, PLAIN)
+
+
+def test_what_it_missed_is_read_when_the_conversation_goes_on(engine: Engine) -> None:
+    said(engine, STORY, 40)
+    other = "A girl named Sue found a red ball in the park. She"
+    short = said(engine, other, 1)
+    longer = other + short
+    with engine.stream(longer, max_tokens=60, sampling=GREEDY) as stream:
+        drafted = stream.completion().text
+        known = engine._parts.model.cache.tokens if engine._parts.model is not None else []
+        assert list(known[: len(stream.prompt)]) == list(stream.prompt)
+    assert drafted == said(engine, longer, 60, PLAIN)
+    assert said(engine, STORY, 40) == said(engine, STORY, 40, PLAIN)
+
+
+def test_it_says_why(engine: Engine) -> None:
+    with engine.stream(STORY, max_tokens=4, sampling=GREEDY) as stream:
+        reasons = [chunk.step.plan.reason for chunk in stream if chunk.step is not None]
+    assert TOO_SHORT.reason in reasons
