@@ -81,7 +81,7 @@ def _numbers(file: GGUFFile) -> str | None:
         if not 1 <= layers <= MOST_LAYERS:
             return f"it claims {layers} layers, and llama.cpp takes 1 to {MOST_LAYERS}"
         ahead = file.own_integer("nextn_predict_layers") or 0
-        if ahead > layers:
+        if ahead >= layers:
             return f"it claims that {ahead} of its {layers} layers predict ahead"
     for key in _EPSILONS:
         epsilon = file.own(key)

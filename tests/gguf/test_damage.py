@@ -60,6 +60,7 @@ CASES = {
     "no layers": Said(tiny_llama, {"block_count": 0}, "0 layers, and llama.cpp takes 1 to 512"),
     "many layers": Said(tiny_mamba, {"block_count": 513}, "513 layers"),
     "nextn": Said(mtp.glm, {"nextn_predict_layers": 4}, "4 of its 3 layers predict ahead"),
+    "nothing but nextn": Said(mtp.glm, {"nextn_predict_layers": 3}, "3 of its 3 layers"),
     "epsilon": Said(tiny_llama, {_EPSILON: -1e-5}, "epsilon is -1e-05"),
     "epsilon NaN": Said(tiny_hybrid, {_EPSILON: NAN}, "epsilon is nan"),
     "rope scaling": Said(tiny_llama, {"rope.scaling.type": "yam"}, "rope.scaling.type is 'yam'"),
