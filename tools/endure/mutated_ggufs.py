@@ -67,7 +67,7 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
     models = [maker(folder / f"sound-{n}.gguf").read_bytes() for n, maker in enumerate(MAKERS)]
     wheres = [places(data) for data in models]
     told: Counter[str] = Counter()
-    over: Counter[str] = Counter()
+    over: dict[str, list[str]] = {}
     path = folder / "mutated.gguf"
     for number in range(count):
         rng = random.Random(f"{seed}/{number}")
@@ -79,17 +79,18 @@ def mutated_ggufs(folder: Path, count: int, seed: int) -> Outcome:
         for command in (("show", str(path)), ("run", "hi", "-m", str(path), *RUN)):
             status, said = ended(command, folder / "said")
             told[_kind(status, said)] += 1
-            over[_gave_up_over(said)] += 1
+            if GAVE_UP in said:
+                over.setdefault(_gave_up_over(said), []).append(f"{seed}/{number}")
             wrong = _wrong(status, said)
             if wrong is not None:
                 outcome.failures.append(f"{seed}/{number} {command[0]}: {wrong}")
                 kept = folder / "failed" / f"{command[0]}-{number}.gguf"
                 kept.parent.mkdir(exist_ok=True)
                 kept.write_bytes(data)
-    del over[""]
     outcome.seen = ", ".join(f"{many} {kind}" for kind, many in told.most_common())
     if over:  # a check is wanting: see `localspec.gguf.damage`
-        outcome.seen += " over " + ", ".join(f"{words} ({many})" for words, many in over.items())
+        found = (f"{words} ({len(files)}, first {files[0]})" for words, files in over.items())
+        outcome.seen += " over " + ", ".join(found)
     return outcome
 
 
@@ -154,7 +155,7 @@ def _kind(status: int, said: str) -> str:
 
 
 def _gave_up_over(said: str) -> str:
-    """What llama.cpp gave up over, in its words; empty where it did not."""
+    """What llama.cpp gave up over, in its words."""
     return said.partition(GAVE_UP)[2].partition(". The file")[0]
 
 
