@@ -43,6 +43,10 @@ class CostCurve:
 
     PACE_RATE, PACE_CLIP = 0.1, 0.7
     TABLE_RATE, TABLE_CLIP = 0.03, 0.25
+    SETTLE = 0.01
+    """Share of the pace (as a logarithm) that the table takes over with each refresh. Without that
+    a pass in thirty that takes far longer than usual, by which the two are moved unequally far,
+    drives them apart for ever, and the table to 0."""
     FIRST_RATE = 0.3
     """Rate of the first live pass of a size, falling with the root of how many there were; a
     calibration has seen it once or twice only."""
@@ -55,6 +59,8 @@ class CostCurve:
     """Passes over several tokens until a plain one has to confirm what a plain one takes."""
     REFRESH = 32
     """Live passes between two refreshes of what `seconds` answers; a pass moves it by little."""
+    LEAST = 1e-7
+    """Seconds of a pass, whatever comes."""
     APART = 256
     """Tokens that two lengths have to lie apart to tell what the cache costs."""
     UNSURE = 0.05
@@ -203,9 +209,11 @@ class CostCurve:
         unsure = (self.UNSURE * near) ** 2
         slope = max(more, self.UNSURE * near * context / 512) * self.UNSURE_SLOPE
         share = slope * slope / (unsure + slope * slope) if context >= self.APART else 0.0
+        if more > near > 0.0:  # so much it cannot be: it was measured in a busy moment
+            share = max(share, (more - near) / expected)
         if n not in self._table:
             insort(self._known, n)
-        self._table[n] = near + moved * (1.0 - share)
+        self._table[n] = self._bounded(near, near + moved * (1.0 - share))
         if share:
             # b₁ · n is about b₀ where n is TYPICAL: small passes tell of b₀, large ones of both.
             relative = n / self.TYPICAL
@@ -214,7 +222,21 @@ class CostCurve:
             self._slope = max(0.0, fixed + by), max(0.0, each + by * relative / self.TYPICAL)
         self._passes += 1
         if self._passes % self.REFRESH == 0:
+            self._settle(context)
             self._refresh()
+
+    def _bounded(self, before: float, after: float) -> float:
+        """A new a(n). What the cache adds may be more, and an error is of both."""
+        return max(0.5 * before, after, self.LEAST)
+
+    def _settle(self, context: int) -> None:
+        """Move some of the pace into the table; at this length passes take what they did before."""
+        factor = self.pace**self.SETTLE
+        for n, near in self._table.items():
+            whole = near + self._at(n, context, self._slope)
+            self._table[n] = self._bounded(near, near + (factor - 1.0) * whole)
+        self.pace /= factor
+        self._confirmed /= factor
 
     def as_dict(self) -> dict[str, Any]:
         """For the store: seconds by size with an empty cache, and what a cached token adds."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from random import Random
 from typing import Any
 
 import numpy as np
@@ -386,3 +387,60 @@ def test_a_text_of_another_length_asks_for_a_plain_pass() -> None:
     curve.observe(1, 1000, curve.seconds(1, 1000))
     assert not curve.strayed(1000)
     assert curve.strayed(100), "and back"
+
+
+@pytest.mark.parametrize("longest", [250, 900])
+def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
+    """As many passes as a small model makes in some minutes, one in thirty waits for others."""
+    near = {1: 1.0, 2: 1.5, 3: 1.8, 4: 2.0, 8: 3.0, 16: 5.0}
+
+    def true(n: int, context: int) -> float:
+        return near[n] + (2e-3 + 5e-4 * n) * context
+
+    random, curve = Random(1), CostCurve()
+    for context in (0, 520):
+        curve.learn({n: true(n, context) for n in near}, context)
+    for _ in range(30_000):
+        n = random.choices([*near], [20, 3, 3, 6, 2, 1])[0]
+        context = random.randrange(20, longest)
+        waits = random.uniform(2, 20) if random.random() < 0.03 else 1.0
+        noise = waits * math.exp(random.gauss(0, 0.05))
+        curve.observe(n, context, true(n, context) * noise)
+    assert abs(math.log(curve.pace)) < 0.4
+    for n in near:
+        for context in (20, 200):
+            seconds = curve.pace * curve.seconds(n, context)
+            assert 0.9 < seconds / true(n, context) < 1.3  # a pass takes 1.3 times that on average
+
+
+def test_a_lasting_pace_becomes_the_tables() -> None:
+    curve = curve_of(TILES)
+    for _ in range(2_000):
+        for n in TILES:
+            curve.observe(n, 0, 2.0 * TILES[n])
+    assert curve.pace == pytest.approx(1.0, abs=0.02)
+    assert [curve.seconds(n, 0) for n in TILES] == pytest.approx(
+        [2.0 * t for t in TILES.values()], 0.02
+    )
+
+
+@pytest.mark.parametrize("longest", [100, 400])
+def test_a_cache_that_was_measured_in_a_busy_moment_is_put_right(longest: int) -> None:
+    """Passes behind 520 tokens took 200 times as long as they do. Once that was taken off the
+    passes themselves, which came to take less than nothing."""
+    near = {1: 0.085, 2: 0.11, 3: 0.13, 4: 0.15, 8: 0.25, 16: 0.4}
+
+    def true(n: int, context: int) -> float:
+        return near[n] + 1e-5 * n * context
+
+    random, curve = Random(1), CostCurve()
+    curve.learn(near, 0)
+    curve.learn({n: near[n] + 2e-3 * n * 520 for n in (1, 4, 8, 16)}, 520)
+    for _ in range(1000):
+        n = random.choices([*near], [20, 3, 3, 6, 2, 1])[0]
+        context = random.randrange(20, longest)
+        curve.observe(n, context, true(n, context) * math.exp(random.gauss(0, 0.05)))
+    for n in near:
+        seconds = curve.pace * curve.seconds(n, longest // 2)
+        assert 0.75 < seconds / true(n, longest // 2) < 1.5
+    assert all(curve.seconds(n, 0) > 0.0 for n in near)
