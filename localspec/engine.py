@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -28,6 +28,7 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
+from localspec.llama import compute_thread
 from localspec.measuring import CALIBRATIONS, Measuring
 from localspec.planning.adaptive import AdaptivePlanner
 from localspec.planning.costs import CostCurve
@@ -211,10 +212,7 @@ class Engine(Answering):
         Returns:
             float32 [vocabulary], a copy.
         """
-        with self._lock:
-            self._check_open()
-            for context in self._contexts:
-                context.resume()
+        with self._computing():
             self._target.reuse(tokens)
             rows = self._target.forward(PassRequest(tokens, TokenTree())).rows
             return np.array(rows[-1])
@@ -232,10 +230,7 @@ class Engine(Answering):
         Args:
             tokens: no more than the context has room for.
         """
-        with self._lock:
-            self._check_open()
-            for context in self._contexts:
-                context.resume()
+        with self._computing():
             return likelihood(self._target, self._limits, tokens, alternatives, stopped=stopped)
 
     @property
@@ -339,6 +334,18 @@ class Engine(Answering):
             self._sessions.save(Path(path), conversation)
             return self._target.held
 
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """The caches, for passes that are no answer's."""
+        with self._lock:
+            self._check_open()
+            for context in self._contexts:
+                context.resume()
+            try:
+                yield
+            finally:
+                compute_thread.rest()
+
     def _holder(self, answer: Answer) -> tuple[Holder, Callable[[], Generator[Step, None, None]]]:
         return self._streams, partial(self._begin, answer)
 
@@ -393,10 +400,7 @@ class Engine(Answering):
         """Measure what passes cost where that is not known, no longer true, or was measured on a
         busy machine, and return the seconds it took. An answer does it by itself before it begins,
         but gives up on a machine that is always busy."""
-        with self._lock:
-            self._check_open()
-            for context in self._contexts:
-                context.resume()
+        with self._computing():
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
             return self._measuring.near(self._contexts[0], self._parts, (), 0)
 

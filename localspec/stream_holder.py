@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from localspec.errors import EngineBusy, UsageError
+from localspec.llama import compute_thread
 from localspec.stream import Holder, Stream
 
 if TYPE_CHECKING:
@@ -61,6 +62,7 @@ class StreamHolder(Holder):
         with self._state:
             self._active = self._owner = None
         self._ended()
+        compute_thread.rest()
         self._lock.release()
 
     def interrupt(self, stream: Stream) -> None:

@@ -79,13 +79,47 @@ with localspec.load(options=ModelOptions(context=256, threads=2)) as alone:
 """
 
 
+_IN_TURN = """
+import os, threading
+from concurrent.futures import ThreadPoolExecutor as Pool
+import localspec
+from localspec import Drafting, ModelOptions
+
+def tasks():
+    return len(os.listdir("/proc/self/task"))
+
+def answer(engine):
+    engine.generate("Once", max_tokens=2, drafting=Drafting(drafter="none"))
+    return tasks()
+
+with localspec.load(options=ModelOptions(context=256, threads=2)) as engine, Pool(1) as one:
+    with Pool(1) as other:
+        pools = (one, other, one)
+        for pool in pools:
+            pool.submit(int).result()
+        before = tasks()
+        for asked in (answer, lambda engine: engine.logits([1, 2])):
+            for pool in pools:
+                pool.submit(asked, engine).result()
+                for _ in range(200):
+                    if tasks() == before:
+                        break
+                    threading.Event().wait(0.05)
+                assert tasks() == before, "a team is left"
+    one.shutdown()
+    answer(engine)
+    assert tasks() > 1, "where no other thread lives it stays"
+"""
+
+
 @openmp
 @pytest.mark.skipif(sys.platform != "linux", reason="threads are counted in /proc")
 @pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="a team of one has no further thread")
-def test_a_thread_that_computed_by_itself_gives_its_team_up() -> None:
+@pytest.mark.parametrize("code", [_TEAMS, _IN_TURN], ids=["shared", "in turn"])
+def test_a_thread_that_computed_by_itself_gives_its_team_up(code: str) -> None:
     """Else libgomp would count it, and all teams would sleep at every barrier."""
     run = subprocess.run(
-        [sys.executable, "-c", _TEAMS], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert run.returncode == 0, run.stderr
 
