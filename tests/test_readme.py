@@ -1,4 +1,4 @@
-"""What the README tells people to type does what it says."""
+"""What the README and the pages behind it tell people to type does what it says."""
 
 from __future__ import annotations
 
@@ -14,7 +14,15 @@ from localspec.drafters.registry import REGISTRY
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, re.DOTALL)
+RUN = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
+REFERENCE = ("chat", "models", "never_slower")
+TYPED = (
+    README
+    + RUN
+    + "".join((ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8") for name in REFERENCE)
+)
+PAGES = [ROOT / "README.md", ROOT / "BENCHMARKS.md", ROOT / "SECURITY.md", *ROOT.glob("docs/*.md")]
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", TYPED, re.DOTALL)
 LINES = [
     line.split(" #")[0].strip()
     for kind, code in BLOCKS
@@ -72,7 +80,7 @@ def test_the_python_example_runs(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_every_drafter_is_listed() -> None:
-    assert all(f"`{name}`" in README for name in (*REGISTRY, "auto", "none"))
+    assert all(f"`{name}`" in RUN for name in (*REGISTRY, "auto", "none"))
 
 
 def test_the_exit_codes_are_those_of_the_errors() -> None:
@@ -80,5 +88,23 @@ def test_the_exit_codes_are_those_of_the_errors() -> None:
 
     kinds = [kind for kind in vars(errors).values() if isinstance(kind, type)]
     codes = {kind.exit_code for kind in kinds if issubclass(kind, errors.LocalspecError)}
-    listed = README.split("Exit codes:")[1].split("\n\n")[0]
+    listed = RUN.split("Exit codes:")[1].split("\n\n")[0]
     assert all(re.search(rf"\b{code} \w", listed) for code in codes)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    links = [link for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
+    for link in links:
+        name, _, place = link.partition("#")
+        there = page.parent / name if name else page
+        assert there.exists(), link
+        if place:
+            assert place in anchors(there.read_text(encoding="utf-8")), link
+
+
+def anchors(text: str) -> set[str]:
+    """Of the headings of a page, as forges make them."""
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
