@@ -1,13 +1,16 @@
 """How several commits answer the same prompts: × plain decoding, side by side in one run.
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
+        [--arm alone=.,--no-draft]
         [--prompts questions] [--per-suite 2] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
 knows nothing at first: a first session, and the first opening of the pair besides. All answer a
 prompt one after the other, who is first rotates, and plain decoding (of the first arm's checkout)
 is one of them. A figure is the geometric mean over the suites of the prompts' means, of tokens per
-second behind the first token. `,--no-copy` keeps an arm from requantizing its draft model.
+second behind the first token; "whole" is the same of whole answers, the seconds until the first
+token included. `,--no-copy` keeps an arm from requantizing its draft model, `,--no-draft` has it
+answer without one.
 """
 
 from __future__ import annotations
@@ -22,10 +25,11 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 PLAIN = "plain"
-NO_COPY = "--no-copy"
+NO_COPY, WITHOUT = "--no-copy", "--no-draft"
 NO_DRAFT = "none"
 
 
@@ -46,12 +50,17 @@ class Said(NamedTuple):
     foreseen: tuple[float, float]
     real: tuple[float, float]
 
+    def whole(self, tokens: int) -> float:
+        """Seconds that an answer of so many tokens takes like this."""
+        return self.prompt + (tokens - 1) / self.speed
+
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
-    options.add_argument("--arm", action="append", default=[], help="NAME=CHECKOUT[,--no-copy]")
+    flags = f"[,{NO_COPY}][,{WITHOUT}]"
+    options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", default="questions")
     options.add_argument("--per-suite", type=int, default=2)
     options.add_argument("-n", "--max-tokens", type=int, default=64)
@@ -69,7 +78,7 @@ def main() -> None:
     arms = dict(one.split("=", 1) for one in said.arm)
     if not arms:
         options.error("Name at least one checkout: --arm new=.")
-    arms = {PLAIN: next(iter(arms.values())).removesuffix("," + NO_COPY), **arms}
+    arms = {PLAIN: next(iter(arms.values())).split(",")[0], **arms}
     compare(said, arms)
 
 
@@ -90,25 +99,23 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
             told = ", ".join(f"{n} {row[n].speed / row[PLAIN].speed:.2f}" for n in names[1:])
             print(f"{prompt.id}: {row[PLAIN].speed:.1f} tok/s, × {told}", flush=True)
     for name in names[1:]:
-        report(name, found)
+        report(name, found, said.max_tokens)
 
 
-def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]]) -> None:
-    import numpy as np
-
-    from localspec.bench.intervals import mean_interval
-
-    logs = {
-        suite: np.array([math.log(row[name].speed / row[PLAIN].speed) for row in rows])
+def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens: int) -> None:
+    behind_first = {
+        suite: [math.log(row[name].speed / row[PLAIN].speed) for row in rows]
         for suite, rows in found.items()
     }
-    print(f"\n{name}")
-    for suite, ratios in logs.items():
-        print(f"  {suite:16} {math.exp(ratios.mean()):.2f}")
-    middle = math.exp(sum(ratios.mean() for ratios in logs.values()) / len(logs))
-    interval = mean_interval(list(logs.values()))
-    sure = "" if interval is None else f" ({interval[0]:.2f}–{interval[1]:.2f})"
-    print(f"  {'all (95 %)':16} {middle:.3f}{sure}")
+    whole = {
+        suite: [math.log(row[PLAIN].whole(tokens) / row[name].whole(tokens)) for row in rows]
+        for suite, rows in found.items()
+    }
+    print(f"\n{name:18} {'':4}  whole")
+    for suite in found:
+        middle = [math.exp(fmean(logs[suite])) for logs in (behind_first, whole)]
+        print(f"  {suite:16} {middle[0]:.2f}  {middle[1]:.2f}")
+    print(f"  {'all (95 %)':16} {told(behind_first)}  {told(whole)}")
     mine = [row[name] for rows in found.values() for row in rows]
     plain = [row[PLAIN] for rows in found.values() for row in rows]
     steps, drafted = sum(one.steps for one in mine), sum(one.drafted for one in mine)
@@ -119,6 +126,18 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]]) -> None
     if tokens and drafted:
         ratios_of = f"tokens {came / tokens:.3f}, seconds {took / seconds:.3f}"
         print(f"  of what was foreseen of these came {ratios_of}")
+
+
+def told(logs: Mapping[str, Sequence[float]]) -> str:
+    """The mean over the suites, with its interval where the prompts are enough for one."""
+    import numpy as np
+
+    from localspec.bench.intervals import mean_interval
+
+    middle = math.exp(fmean(fmean(suite) for suite in logs.values()))
+    interval = mean_interval([np.array(suite) for suite in logs.values()])
+    sure = "" if interval is None else f" ({interval[0]:.2f}–{interval[1]:.2f})"
+    return f"{middle:.3f}{sure}"
 
 
 @contextmanager
@@ -132,7 +151,8 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Any]:
         "tokens": said.max_tokens,
         "temp": said.temp,
     }
-    command = [sys.executable, str(Path(__file__).resolve()), said.target, said.draft]
+    draft = NO_DRAFT if WITHOUT in flags else said.draft
+    command = [sys.executable, str(Path(__file__).resolve()), said.target, draft]
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {
             "LOCALSPEC_HOME": home,
