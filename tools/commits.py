@@ -1,7 +1,7 @@
 """How several commits answer the same prompts: × plain decoding, side by side in one run.
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
-        [--arm alone=.,--no-draft]
+        [--arm alone=.,--draft=none]
         [--prompts questions] [--per-suite 2] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
@@ -9,8 +9,8 @@ knows nothing at first: a first session, and the first opening of the pair besid
 prompt one after the other, who is first rotates, and plain decoding (of the first arm's checkout)
 is one of them. A figure is the geometric mean over the suites of the prompts' means, of tokens per
 second behind the first token; "whole" is the same of whole answers, the seconds until the first
-token included. `,--no-copy` keeps an arm from requantizing its draft model, `,--no-draft` has it
-answer without one.
+token included. `,--no-copy` keeps an arm from requantizing its draft model, `,--draft=FILE` gives
+it another one, or none.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 PLAIN = "plain"
-NO_COPY, WITHOUT = "--no-copy", "--no-draft"
+NO_COPY, OTHER_DRAFT = "--no-copy", "--draft="
 NO_DRAFT = "none"
 
 
@@ -59,7 +59,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
-    flags = f"[,{NO_COPY}][,{WITHOUT}]"
+    flags = f"[,{NO_COPY}][,{OTHER_DRAFT}FILE]"
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", default="questions")
     options.add_argument("--per-suite", type=int, default=2)
@@ -69,9 +69,7 @@ def main() -> None:
     options.add_argument("--answer", help=argparse.SUPPRESS)
     said = options.parse_args()
     # The arms answer from folders of their own.
-    said.target = str(Path(said.target).resolve())
-    if said.draft != NO_DRAFT:
-        said.draft = str(Path(said.draft).resolve())
+    said.target, said.draft = str(Path(said.target).resolve()), draft_file(said.draft)
     if said.answer is not None:
         answer(said.target, said.draft, json.loads(said.answer))
         return
@@ -80,6 +78,11 @@ def main() -> None:
         options.error("Name at least one checkout: --arm new=.")
     arms = {PLAIN: next(iter(arms.values())).split(",")[0], **arms}
     compare(said, arms)
+
+
+def draft_file(name: str) -> str:
+    """A path that leads there from any folder, or NO_DRAFT."""
+    return name if name == NO_DRAFT else str(Path(name).resolve())
 
 
 def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
@@ -151,7 +154,8 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Any]:
         "tokens": said.max_tokens,
         "temp": said.temp,
     }
-    draft = NO_DRAFT if WITHOUT in flags else said.draft
+    others = [flag.removeprefix(OTHER_DRAFT) for flag in flags if flag.startswith(OTHER_DRAFT)]
+    draft = draft_file(others[-1]) if others else said.draft
     command = [sys.executable, str(Path(__file__).resolve()), said.target, draft]
     with tempfile.TemporaryDirectory() as home:
         environment = os.environ | {
