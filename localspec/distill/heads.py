@@ -96,7 +96,7 @@ def write_medusa(
         ("medusa.target_vocabulary", STRING, vocabulary),
     ]
     kinds = {name: weights.F16 if made[name].ndim > 1 else F32 for name in made}
-    weights.write_file(path, own, made, kinds)
+    weights.write_file(path, [*own, *weights.quantized_as(weights.F16)], made, kinds)
 
 
 def write_eagle(
@@ -135,6 +135,6 @@ def write_eagle(
         ("eagle3.rope.freq_base", FLOAT, shape.base),
         ("eagle3.vocab_size", U32, shape.vocabulary),
     ]
-    own += weights.tokenizer_of(target)
+    own += [*weights.quantized_as(kind), *weights.tokenizer_of(target)]
     kinds = {name: kind if made[name].ndim > 1 else F32 for name in made}
     weights.write_file(path, own, made, kinds)

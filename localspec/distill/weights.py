@@ -15,6 +15,7 @@ from localspec.distill.shape import BLOCK, Shape, ShapeTarget
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.files import replacing
 from localspec.gguf.file import GGUFFile, Value
+from localspec.gguf.types import FILE_TYPES
 from localspec.gguf.writer import NewTensor, write_gguf
 from localspec.pairing.forecast import active_bytes
 from localspec.pairing.trained import ACCEPTANCE, TARGET
@@ -23,6 +24,8 @@ Weights = dict[str, npt.NDArray[np.float32]]
 """By their names in a GGUF, shaped as `Shape.tensors` says."""
 STRING, U32, FLOAT = 8, 4, 6
 """GGUF's value types."""
+QUANTIZATION_VERSION = 2
+"""Of the layout of ggml's blocks: GGML_QNT_VERSION."""
 Q8_0, F16, F32 = "Q8_0", "F16", "F32"
 
 
@@ -184,7 +187,8 @@ def write(
     """
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
-    write_file(path, [*_facts(shape, trained), *tokenizer_of(target)], made, kinds)
+    facts = [*_facts(shape, trained), *quantized_as(kind), *tokenizer_of(target)]
+    write_file(path, facts, made, kinds)
 
 
 Fact = tuple[str, int, Value]
@@ -219,6 +223,16 @@ def write_file(
             f"{path} could not be written: {error.strerror or error}. What was trained is kept: "
             "free some space, and run the same command again."
         ) from None
+
+
+def quantized_as(kind: str) -> list[Fact]:
+    """What a file says of the type of its matrices, by which other programs name it and localspec
+    knows what a requantized copy may be made of."""
+    number = next(number for number, name in FILE_TYPES.items() if name == kind)
+    return [
+        ("general.file_type", U32, number),
+        ("general.quantization_version", U32, QUANTIZATION_VERSION),
+    ]
 
 
 def tokenizer_of(target: GGUFFile) -> list[Fact]:

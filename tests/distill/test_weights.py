@@ -14,6 +14,7 @@ from localspec.distill.shape import parse
 from localspec.distill.weights import Trained
 from localspec.errors import LocalspecError, ModelInvalid
 from localspec.gguf.reader import read_gguf
+from localspec.gguf.types import FILE_TYPES
 from localspec.hub.local import local_models
 from localspec.hub.places import drafts_folder
 from localspec.identity import content_identity
@@ -65,6 +66,7 @@ def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path
     for kind, far in (("Q8_0", 1e-3), ("F16", 0.3)):
         path = tmp_path / f"{kind}.gguf"
         weights.write(path, shape, values, target, Trained("x", 0.5, "copy"), kind)
+        assert FILE_TYPES[read_gguf(path).integer("general.file_type") or 0] == kind
         tokens = [50, 60, 70, 80]
         assert np.abs(logits(path, tokens) - logits(draft_path, tokens)).max() < far
 
