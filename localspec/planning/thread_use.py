@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from time import process_time
 from typing import Protocol
 
 from localspec.planning.pair_profile import PairProfile
@@ -14,6 +15,9 @@ TARGET, DRAFT = "target", "draft"
 TOGETHER, SECONDS = 8, 0.2
 """The controller hears of so many passes of the target at once, or of those of so many seconds:
 what it thinks takes 80 to 180 µs where a pass has just left the caches without it, else 20."""
+TELLING = 0.1
+"""Seconds of passes that tell how much of the cores they had: some systems count processor time in
+64ths."""
 STUMBLED = 1.3
 """It hears at once of a pass that took so many times what the latest such pass did."""
 
@@ -35,6 +39,7 @@ class ThreadUse:
         passes: by TARGET and DRAFT, those whose threads follow it.
         fixed: counts of the others, by the same names.
         profile: whose curves are to be those of the present counts.
+        processor: tells the processor seconds of this process, all of its threads together.
     """
 
     def __init__(
@@ -44,13 +49,16 @@ class ThreadUse:
         profile: PairProfile,
         *,
         fixed: Mapping[str, int],
+        processor: Callable[[], float] = process_time,
     ) -> None:
         self.controller = controller
+        self._processor = processor
         self._passes, self._fixed, self._profile = passes, fixed, profile
         self._measuring = False
         # Not told yet: whose, over how many tokens, behind how many, how long.
         self._passed: list[tuple[str, int, int, float]] = []
         self._targets, self._seconds = 0, 0.0  # of these: passes of the target, and of all
+        self._before = processor()
         self._latest: dict[int, float] = {}  # seconds of passes of the target, by their tokens
         self._applied = 0
         self._apply()
@@ -123,12 +131,16 @@ class ThreadUse:
             *earlier, latest = self._passed
             for one in earlier:
                 self.controller.learn(*one)
-            self.controller.observe(*latest)
+            # With what it did between passes: rather too much than too little.
+            had = self._processor() - self._before
+            cores = had / self._seconds if self._seconds >= TELLING else None
+            self.controller.observe(*latest, cores)
         self._forget()
 
     def _forget(self) -> None:
         self._passed.clear()
         self._targets, self._seconds = 0, 0.0
+        self._before = self._processor()
 
     def _apply(self) -> None:
         count = self._applied = self.controller.count

@@ -5,12 +5,14 @@ another process takes one of their cores, the others burn theirs until the first
 threads on two busy cores are then slower than one, by a factor of up to twenty. So the best count
 changes with what else the machine does, from one second to the next.
 
-What tells: how long passes take, against what they took undisturbed (`UsualTimes`), and how much
-of the machine other processes use. Neither is trusted alone. A change is a *trial*: a few passes on
-the other count, priced against those before. It stays if they were cheaper, and is undone at once
-if one of them was much dearer. A trial of fewer threads costs little. One of more threads on a
-busy machine is very dear, so it waits until other processes leave room, and each failure makes the
-next wait longer.
+What tells: how long passes take, against what they took undisturbed (`UsualTimes`), how much of the
+machine other processes use, and how much of the cores that its threads want this process gets:
+nothing else where the machine was busy from the first pass on, with what nobody counts (niced
+processes, a container's quota). None is trusted alone. A change is a *trial*: a few passes on the
+other count, priced against those before. It stays if they were cheaper, and is undone at once if
+one of them was much dearer. A trial of fewer threads costs little. One of more threads on a busy
+machine is very dear, so it waits until other processes leave room, and each failure makes the next
+wait longer.
 """
 
 from __future__ import annotations
@@ -26,6 +28,9 @@ ROOM = 0.3
 """How far other processes may reach into a core that a thread of ours is to have."""
 SLOW = 1.3
 """Passes that take so many times what they usually do ask for a trial of fewer threads."""
+STARVED = 0.6
+"""Threads that get so much of their cores at most are kept from them: undisturbed ones spin where
+they wait."""
 GAIN = 0.97
 """A count is kept if passes cost at most so much of what they cost on the one before."""
 DEAR = 1.5
@@ -121,7 +126,9 @@ class ThreadController:
         elif best < self.count:
             self._move(best, _taken(others))
 
-    def observe(self, user: str, tokens: int, context: int, seconds: float) -> None:
+    def observe(
+        self, user: str, tokens: int, context: int, seconds: float, cores: float | None = None
+    ) -> None:
         """Learn from a pass on `count` threads, and decide what the next one runs on.
 
         Args:
@@ -129,6 +136,8 @@ class ThreadController:
             tokens: it was over so many.
             context: behind so many cached ones.
             seconds: that it took.
+            cores: that this process had since this was called last, at least; None where too short
+                a time went by to tell.
         """
         if len(self.counts) == 1 or seconds <= 0.0:
             return
@@ -138,7 +147,7 @@ class ThreadController:
             self._judge(self._trial)
             return
         slowness = self._recent.slowness()
-        if slowness is not None and not self._go_down(slowness):
+        if slowness is not None and not self._go_down(slowness, cores):
             self._go_up()
 
     def learn(self, user: str, tokens: int, context: int, seconds: float) -> None:
@@ -182,15 +191,18 @@ class ThreadController:
     def _fits(self, count: int, others: float) -> bool:
         return count <= self._cores - others + ROOM
 
-    def _go_down(self, slowness: float) -> bool:
+    def _go_down(self, slowness: float, cores: float | None) -> bool:
         """Try fewer threads if that promises something."""
         lower = [n for n in self.counts if n < self.count]
         if not lower:
             return False
         now, others = self._clock(), self._others()
+        starved = cores is not None and cores < STARVED * self.count
         count = lower[-1]
         if others is not None and others >= BUSY:
             count = max((n for n in lower if self._fits(n, others)), default=lower[0])
+        elif cores is not None and starved:
+            count = max((n for n in lower if n <= cores + ROOM), default=lower[0])
         if not self._waits.over(count, now):
             return False
         if slowness > SLOW:
@@ -203,11 +215,16 @@ class ThreadController:
             # The first of them may be from before.
             self._try(count, LATEST, reason, FIRST_WAIT)
             return True
+        crowd, reason = 1.0, ""
         if others is not None and others >= BUSY:
+            crowd, reason = 1.0 + others, _taken(others)
+        elif cores is not None and starved:
+            crowd, reason = self.count / max(cores, 0.1), _KEPT
+        if reason:
             price = self._usual.price(count, self.count)
-            if price is not None and price * GAIN > slowness * (1.0 + others):
+            if price is not None and price * GAIN > slowness * crowd:
                 return False
-            self._try(count, WINDOW, _taken(others), BLIND_WAIT)
+            self._try(count, WINDOW, reason, BLIND_WAIT)
             return True
         return self._look(count, now)
 
@@ -330,6 +347,7 @@ class ThreadController:
 
 _ROOM = "other processes leave room for them"
 _AS_FAST = "more of them are no faster"
+_KEPT = "more of them were kept from their cores"
 
 
 def _taken(others: float) -> str:

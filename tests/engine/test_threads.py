@@ -29,12 +29,16 @@ class Restless:
 
     def __init__(self) -> None:
         self.passes: list[tuple[str, int]] = []
+        self.cores: list[float | None] = []
 
     def begin(self) -> None:
         """Nothing is known."""
 
-    def observe(self, user: str, tokens: int, context: int, seconds: float) -> None:
+    def observe(
+        self, user: str, tokens: int, context: int, seconds: float, cores: float | None = None
+    ) -> None:
         self.passes.append((user, self.count))
+        self.cores.append(cores)
         self.count = 3 - self.count
 
     def learn(self, user: str, tokens: int, context: int, seconds: float) -> None:
@@ -163,3 +167,27 @@ def test_threads_are_left_alone_where_a_device_computes_all_layers(
         assert engine.model.on_device is not moves
         chunk = engine._threads.chunk("target", 0, 512)
     assert chunk == 512, "a device reads prompts fastest as a whole"
+
+
+def test_what_it_hears_of_the_cores_is_this_processes_time_by_that_of_the_passes() -> None:
+    settled, used = Restless(), 5.0
+    use = ThreadUse(
+        settled,  # type: ignore[arg-type]
+        {"target": Passes()},
+        PairProfile(),
+        fixed={},
+        processor=lambda: used,
+    )
+    used += 0.3
+    use.passed("target", 1, 0, 0.2)
+    use.between()
+    used += 0.1
+    use.passed("target", 1, 0, 0.4)
+    use.between()
+    use.passed("target", 1, 0, 0.01)  # so short that some systems could not tell
+    use.between()
+    used += 3.0
+    use.begin()  # whatever was computed between two answers
+    used += 0.4
+    use.passed("target", 1, 0, 0.2)
+    assert settled.cores == [pytest.approx(1.5), pytest.approx(0.25), None, pytest.approx(2.0)]

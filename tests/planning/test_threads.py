@@ -159,6 +159,38 @@ def test_a_load_is_noticed_within_ten_passes(kind: Kind, sees: bool, load: float
     assert counts[-1] == 1
 
 
+@pytest.mark.parametrize("kind", [HERE, FLAT, LARGE])
+@pytest.mark.parametrize("load", [1.0, 2.0])
+def test_a_load_that_nobody_counts_and_that_was_always_there_is_noticed_by_the_cores_it_takes(
+    kind: Kind, load: float
+) -> None:
+    """A niced build, a container's quota: there is no undisturbed pass to compare with."""
+    machine = Machine(kind, lambda _: load)
+    chosen = ThreadController([2, 1], cores=2, others=lambda: 0.0, clock=machine.clock)
+    counts = []
+    for _ in range(400):
+        threads = chosen.count
+        counts.append(threads)
+        had = threads * kind.seconds(threads, 0.0) / kind.seconds(threads, load)
+        chosen.observe("target", 1, 100, machine.run(threads), had)
+    assert 1 in counts[:11]
+    assert counts.count(1) > 0.9 * len(counts)
+    assert "kept from their cores" in chosen.reason
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_threads_that_have_their_cores_are_left_alone(kind: Kind) -> None:
+    machine = Machine(kind, lambda _: 0.0)
+    chosen = ThreadController(
+        [kind.cores, kind.cores // 2, 1], cores=kind.cores, others=lambda: 0.0, clock=machine.clock
+    )
+    for _ in range(int(1.0 / kind.one)):
+        chosen.observe("target", 1, 100, machine.run(chosen.count), 0.9 * chosen.count)
+    assert chosen.count == kind.cores
+    assert not chosen.trying
+    assert chosen.moves == 0
+
+
 @settings(max_examples=20)
 @given(
     kind=st.sampled_from([HERE, LARGE, EIGHT]),
