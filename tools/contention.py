@@ -1,10 +1,13 @@
 """Tokens per second while other processes compute: `-t auto` beside fixed counts of threads.
 
-    python -m tools.contention MODEL.gguf [--loads 0 1 2] [--seconds 4] [--rounds 2]
+    python -m tools.contention MODEL.gguf [--loads 0 1 2] [--seconds 4] [--rounds 2] [--nice N]
+        [--first]
 
 Every arm answers the same prompt plainly, in turns, in a process of its own; beside it run so many
-processes that do nothing but compute. Then: how long `auto` takes to be back at full speed after a
-load has ended, and what two localspec processes at once have each.
+processes that do nothing but compute, at the priority that `--nice` says. Then: how long `auto`
+takes to be back at full speed after a load has ended, and what two localspec processes at once have
+each. With `--first` each answer is the first one of a process that has never run without them, in a
+cache folder of its own, and that is all.
 """
 
 from __future__ import annotations
@@ -12,10 +15,12 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
+import os
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import mean, median
@@ -31,10 +36,15 @@ def main() -> None:
     options.add_argument("--loads", nargs="+", type=int, default=[0, 1, 2])
     options.add_argument("--seconds", type=float, default=4.0)
     options.add_argument("--rounds", type=int, default=2)
+    options.add_argument("--nice", type=int, default=0)
+    options.add_argument("--first", action="store_true")
     options.add_argument("--answer", help=argparse.SUPPRESS)
     said = options.parse_args()
     if said.answer is not None:
         answer(said.model, said.answer)
+        return
+    if said.first:
+        first_answers(said)
         return
     arms = {threads: Arm(said.model, threads) for threads in said.threads}
     try:
@@ -42,13 +52,12 @@ def main() -> None:
             speeds: dict[str, list[float]] = {threads: [] for threads in arms}
             for _ in range(said.rounds):
                 for threads, arm in arms.items():
-                    with busy(load):
+                    with busy(load, said.nice):
                         speeds[threads].append(speed(arm.run(said.seconds)))
-            told = ", ".join(f"-t {name} {mean(found):.1f}" for name, found in speeds.items())
-            print(f"{load} other processes, tok/s: {told}", flush=True)
+            tell(load, speeds)
         arm = arms["auto"]
         full = speed(arm.run(said.seconds)[-40:])
-        with busy(1):
+        with busy(1, said.nice):
             arm.start(said.seconds + 4.0)
             time.sleep(said.seconds)
         ended = time.monotonic()
@@ -65,15 +74,40 @@ def main() -> None:
             arm.close()
 
 
+def first_answers(said: argparse.Namespace) -> None:
+    """Of processes that begin beside a load."""
+    for load in said.loads:
+        speeds: dict[str, list[float]] = {threads: [] for threads in said.threads}
+        for _ in range(said.rounds):
+            for threads, found in speeds.items():
+                with busy(load, said.nice), tempfile.TemporaryDirectory() as home:
+                    arm = Arm(said.model, threads, {"LOCALSPEC_HOME": home})
+                    found.append(speed(arm.run(said.seconds)))
+                    arm.close()
+        tell(load, speeds)
+
+
+def tell(load: int, speeds: Mapping[str, Sequence[float]]) -> None:
+    told = ", ".join(f"-t {name} {mean(found):.1f}" for name, found in speeds.items())
+    print(f"{load} other processes, tok/s: {told}", flush=True)
+
+
 class Arm:
     """A localspec process that answers for as long as it is told to."""
 
-    def __init__(self, model: Path, threads: str) -> None:
+    def __init__(
+        self, model: Path, threads: str, variables: Mapping[str, str] | None = None
+    ) -> None:
         command = [sys.executable, __file__, str(model), "--answer", threads]
         self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | (variables or {}),
         )
-        self.run(1.0)  # loads, and meets an idle machine
+        if variables is None:
+            self.run(1.0)  # loads, and meets an idle machine
 
     def start(self, seconds: float) -> None:
         assert self._process.stdin is not None
@@ -122,9 +156,10 @@ def answer(model: Path, threads: str) -> None:
 
 
 @contextmanager
-def busy(count: int) -> Iterator[None]:
-    """So many processes that compute."""
-    others = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+def busy(count: int, nice: int) -> Iterator[None]:
+    """So many processes that compute, at such a priority."""
+    program = f"import os; os.nice({nice})\n{BUSY}"
+    others = [subprocess.Popen([sys.executable, "-c", program]) for _ in range(count)]
     time.sleep(0.2 if count else 0.0)
     try:
         yield
