@@ -1,9 +1,10 @@
 """What a plain pass takes longer right behind a pass of another size.
 
 llama.cpp keeps the graph of the last pass and builds it anew where the next one has another shape:
-some 0.4 ms, 2 % of a plain pass of a model of 1.5 B on two cores (BENCHMARKS.md), more of a shorter
-one. In plain decoding that never happens, so where nearly every plain pass stands behind a drafted
-step, taking them as they are would make plain decoding look slower, and drafts better, than it is.
+some 0.4 ms, 2 % of a plain pass of a model of 1.5 B on two cores (docs/measurements.md), more of a
+shorter one. In plain decoding that never happens, so where nearly every plain pass stands behind a
+drafted step, taking them as they are would make plain decoding look slower, and drafts better, than
+it is.
 """
 
 from __future__ import annotations
