@@ -115,7 +115,8 @@ def test_show_as_json(cli: Cli, here: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert memory["kv"] == 4096 * 6 * 2 * 192 // 32 * 34
     drafts = {Path(draft["path"]).name: draft for draft in told["drafts"]}
     assert drafts["tale-3m-q8_0.gguf"]["usable"]
-    assert drafts["tale-3m-q8_0.gguf"]["expected_speed_up"] > 1
+    assert drafts["tale-3m-q8_0.gguf"]["expected_cost"] == pytest.approx(0.25, abs=0.05)
+    assert drafts["tale-3m-q8_0.gguf"]["expected_speed_up"] >= 1
     assert "token 500 is" in drafts["swapped.gguf"]["why_not"]
     assert "larger than the target" in drafts["large.gguf"]["why_not"]
     assert "tale-13m-q8_0.gguf" not in drafts

@@ -72,7 +72,7 @@ def test_two_tokens_have_the_targets_probabilities(
 def test_two_tokens_of_the_embedded_pair(engine: Engine) -> None:
     """Quantized weights round differently in passes over several tokens; or not, as here."""
     check_every_outcome(
-        engine, WAYS["chain, block verification"], *SIZES["two tokens, longer drafts"]
+        engine, WAYS["chain, block verification"], *SIZES["three tokens, short drafts"]
     )
 
 
