@@ -71,17 +71,20 @@ def test_what_is_read_and_written_says_the_same(draft_path: Path, tmp_path: Path
         assert np.abs(logits(path, tokens) - logits(draft_path, tokens)).max() < far
 
 
-def test_a_draft_of_the_targets_width_begins_with_its_layers(target_path: Path) -> None:
-    shape, there = weights.read(target_path)
+@pytest.mark.parametrize(
+    ("layers", "taken"), [(1, [0]), (4, [0, 1, 4, 5]), (8, [0, 1, 2, 3, 2, 3, 4, 5])]
+)
+def test_a_draft_of_the_targets_width_begins_with_its_outer_layers(
+    target_path: Path, layers: int, taken: list[int]
+) -> None:
+    _, there = weights.read(target_path)
     facts = weights.target_facts(read_gguf(target_path))
-    made = weights.initial(parse("384x2x1024", facts), target_path, 0)
-    for name, other in (
-        ("token_embd", "token_embd"),
-        ("blk.0.attn_q", "blk.0.attn_q"),
-        ("blk.1.ffn_up", f"blk.{shape.layers - 1}.ffn_up"),
-        ("output_norm", "output_norm"),
-    ):
-        assert np.array_equal(made[f"{name}.weight"], there[f"{other}.weight"]), name
+    made = weights.initial(parse(f"384x{layers}x1024", facts), target_path, 0)
+    names = {"token_embd": "token_embd", "output_norm": "output_norm"}
+    for layer, other in enumerate(taken):
+        names |= {f"blk.{layer}.{part}": f"blk.{other}.{part}" for part in ("attn_q", "ffn_up")}
+    for name, other_name in names.items():
+        assert np.array_equal(made[f"{name}.weight"], there[f"{other_name}.weight"]), name
 
 
 def test_a_narrower_one_begins_with_what_tells_words_apart(target_path: Path) -> None:
