@@ -38,6 +38,7 @@ SAME = (
     "raw",
     "answers",
     "shape",
+    "vocabulary",
     "epochs",
     "batch",
     "rate",
@@ -110,7 +111,7 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
             f"On-policy rounds are for drafts: a head ({kind}) is unrolled over its own states "
             "anyway. Leave out --rounds."
         )
-    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens"):
+    for name in ("answers", "max_tokens", "epochs", "threads", "batch", "tokens", "vocabulary"):
         if said.get(name, 1) < 1:
             option = name.replace("_", "-")
             raise UsageError(f"--{option} is {said[name]}. Give 1 or more.")
@@ -120,21 +121,17 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         )
     if "begun_from" in said and "shape" in said:
         raise UsageError("--shape is of a new draft, and --from tunes one. Give one of them.")
-    if kind != "draft" and ("begun_from" in said or "shape" in said):
-        raise UsageError(f"A head ({kind}) has its target's shape. Leave out --shape and --from.")
-    same = (
-        "raw",
-        "answers",
-        "shape",
-        "epochs",
-        "batch",
-        "rate",
-        "seed",
-        "threads",
-        "device",
-        "rounds",
-    )
-    given = {name: said[name] for name in same if name in said}
+    if kind != "draft" and {"begun_from", "shape", "vocabulary"} & said.keys():
+        raise UsageError(
+            f"A head ({kind}) has its target's shape and tokens. Leave out --shape, --vocabulary "
+            "and --from."
+        )
+    if "vocabulary" in said and ("begun_from" in said or said.get("rounds")):
+        raise UsageError(
+            "--vocabulary is of a new draft, and what such a one says by itself is not read by the "
+            "target. Leave out --from and --rounds."
+        )
+    given = {name: said[name] for name in SAME if name in said}
     if "out" in said:
         given["out"] = Path(said["out"]).expanduser()
     if "max_tokens" in said:

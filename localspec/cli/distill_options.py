@@ -58,6 +58,12 @@ TRAINING = {
         metavar="WxLxF",
         help="Width x layers x feed-forward of a new one. Default what promises most here.",
     ),
+    "vocabulary": _training(
+        int,
+        "--vocabulary",
+        metavar="N",
+        help="Tokens of a new one: those of the target that it says most often. Default all.",
+    ),
     "epochs": _training(
         int, "--epochs", metavar="N", help="How often each answer is seen. Default 4."
     ),

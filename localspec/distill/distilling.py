@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from localspec.distill import folders, training
+from localspec.distill.frequent import FrequentPart, RespelledTrace, frequent_part
 from localspec.distill.making import Making, making
 from localspec.distill.prompts import pieces, questions
 from localspec.distill.recording import RecordedQuestion, Recorder
@@ -16,11 +17,12 @@ from localspec.distill.request import DistillRequest, Notice
 from localspec.distill.rounds import OnPolicyRounds
 from localspec.distill.run import Point, Run, TrainingPlan
 from localspec.distill.torch_room import device, torch_package
-from localspec.distill.trace import Trace, bytes_of
+from localspec.distill.trace import Answers, Trace, bytes_of
 from localspec.distill.weights import Trained, Weights
 from localspec.errors import TraceError, UsageError
+from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
-from localspec.identity import content_identity
+from localspec.identity import content_identity, fingerprint
 from localspec.llama.options import ModelOptions
 from localspec.retrieval.texts import SkippedFiles
 from localspec.text import gigabytes
@@ -130,9 +132,10 @@ def distill(request: DistillRequest, say: training.Say, notice: Notice) -> Disti
             "a line, or JSONL), --history, or --text."
         ) from None
     with trace:
-        made = making(request, target, trace.header.vocabulary, notice)
+        part, answers = _tokens(request, target, trace)
+        made = making(request, target, trace.header.vocabulary, part, notice)
         training.require_memory(made.shape, made.parameters, request.batch)
-        plan = _plan(request, made, trace)
+        plan = _plan(request, made, answers, part)
         run = Run.opened(folder, plan)
         drafts = folders.drafts_of(request.target, identity)
         path = request.out or drafts / f"{request.target.stem}-{made.label}-{plan.asked[:6]}.gguf"
@@ -147,13 +150,25 @@ def distill(request: DistillRequest, say: training.Say, notice: Notice) -> Disti
                 epoch
             )
 
-        values, point = training.train(run, trace, made.begun, made.learner, say, own_texts)
+        values, point = training.train(run, answers, made.begun, made.learner, say, own_texts)
         made.write(path, values, Trained(identity, point.acceptance, path.stem))
         run.finish()
     return Distilled(path, made, tuple(run.curve()))
 
 
-def _plan(request: DistillRequest, made: Making, trace: Trace) -> TrainingPlan:
+def _tokens(
+    request: DistillRequest, target: GGUFFile, trace: Trace
+) -> tuple[FrequentPart | None, Answers]:
+    """The part of the vocabulary that was asked for, and the answers in its tokens."""
+    if request.vocabulary is None or request.vocabulary >= trace.header.size:
+        return None, trace
+    part = frequent_part(target, trace, request.vocabulary)
+    return part, RespelledTrace(trace, part)
+
+
+def _plan(
+    request: DistillRequest, made: Making, trace: Answers, part: FrequentPart | None
+) -> TrainingPlan:
     longest = min(CONTEXT, made.shape.context)
     return TrainingPlan(
         kind=request.made,
@@ -170,6 +185,7 @@ def _plan(request: DistillRequest, made: Making, trace: Trace) -> TrainingPlan:
         device=device(request.device).type,
         longest=longest,
         rounds=request.rounds,
+        vocabulary="" if part is None else fingerprint({"kept": part.kept.tolist()}),
     )
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from localspec.distill import heads, shape, weights
+from localspec.distill.frequent import FrequentPart
 from localspec.distill.learners import DraftLearner, EagleLearner, MedusaLearner
 from localspec.distill.request import CURVE, DRAFT, EAGLE3, DistillRequest, Notice
 from localspec.distill.shape import Shape
@@ -45,11 +46,18 @@ class Making:
     write: Callable[[Path, Weights, Trained], None]
 
 
-def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: Notice) -> Making:
+def making(
+    request: DistillRequest,
+    target: GGUFFile,
+    vocabulary: str,
+    part: FrequentPart | None,
+    notice: Notice,
+) -> Making:
     """What was asked for.
 
     Args:
         vocabulary: the target's fingerprint.
+        part: the tokens of a new draft, None for the target's.
 
     Raises:
         UsageError: a shape that cannot be.
@@ -57,7 +65,7 @@ def making(request: DistillRequest, target: GGUFFile, vocabulary: str, notice: N
             target that is no llama model.
     """
     if request.made == DRAFT:
-        return _draft(request, target, notice)
+        return _draft(request, target, part, notice)
     found, values = weights.read(request.target)
     if request.made == EAGLE3:
         layers = heads.target_layers(found.layers)
@@ -95,8 +103,11 @@ def _put(values: Weights, put: Callable[[Any], Any]) -> dict[str, Any]:
     return {name: put(each) for name, each in values.items()}
 
 
-def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
-    found, begun = _beginning(request, target, notice)
+def _draft(
+    request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
+) -> Making:
+    found, begun = _beginning(request, target, part, notice)
+    tokenizer = None if part is None else part.tokenizer()
     return Making(
         found,
         found.parameters,
@@ -104,15 +115,19 @@ def _draft(request: DistillRequest, target: GGUFFile, notice: Notice) -> Making:
         found.told(),
         begun,
         lambda _: DraftLearner(found),
-        lambda path, made, trained: weights.write(path, found, made, target, trained, request.kind),
+        lambda path, made, trained: weights.write(
+            path, found, made, target, trained, request.kind, tokenizer
+        ),
     )
 
 
 def _beginning(
-    request: DistillRequest, target: GGUFFile, notice: Notice
+    request: DistillRequest, target: GGUFFile, part: FrequentPart | None, notice: Notice
 ) -> tuple[Shape, Callable[[], Weights]]:
     """A draft's shape, and what gives its first weights."""
-    facts = weights.target_facts(target)
+    facts, kept = weights.target_facts(target), None
+    if part is not None:
+        facts, kept = replace(facts, vocabulary=len(part)), part.kept
     if request.begun_from is not None:
         found, values = weights.read(request.begun_from)
         if found.vocabulary != facts.vocabulary:
@@ -132,7 +147,7 @@ def _beginning(
                 "times the speed, as a pass of this model costs little beside a draft's, or one "
                 "over several tokens costs many plain ones. It is trained all the same."
             )
-    return found, lambda: weights.initial(found, request.target, request.seed)
+    return found, lambda: weights.initial(found, request.target, request.seed, kept)
 
 
 def _measured(request: DistillRequest) -> list[float]:

@@ -34,6 +34,7 @@ class DistillRequest:
         most: tokens after which nothing more is recorded.
         begun_from: a draft to tune, None for a new one.
         shape: of a new one, "192x3x512"; None chooses.
+        vocabulary: tokens of a new one, the frequent ones; None for the target's.
         epochs, batch, rate, hard, seed, threads, device, rounds: see `run.TrainingPlan`; `rate`
             None takes what suits.
         kind: how the matrices are written, "Q8_0" or "F16".
@@ -50,6 +51,7 @@ class DistillRequest:
     most: int | None = None
     begun_from: Path | None = None
     shape: str | None = None
+    vocabulary: int | None = None
     epochs: int = 4
     batch: int = 2048
     rate: float | None = None

@@ -46,6 +46,7 @@ class TrainingPlan:
         threads, device: sums are added in another order on others, so the last bits are others.
         longest: tokens of prompt and answer; the prompt loses its beginning.
         rounds: of the epochs so many, the last ones, are half on texts of the draft's own.
+        vocabulary: fingerprint of the target's tokens that the draft has, or empty for all.
     """
 
     kind: str
@@ -62,14 +63,16 @@ class TrainingPlan:
     device: str
     longest: int
     rounds: int = 0
+    vocabulary: str = ""
 
     @property
     def asked(self) -> str:
         """A name for what was asked for, hexadecimal: without what the trace decides."""
         facts = asdict(self)
         del facts["records"], facts["steps"]
-        if not self.rounds:  # as it was named before there were any
-            del facts["rounds"]
+        for later in ("rounds", "vocabulary"):  # as it was named before there were any
+            if not facts[later]:
+                del facts[later]
         return fingerprint(facts)[:12]
 
 

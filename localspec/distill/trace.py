@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,24 @@ class TraceRecord:
     held_back: bool
     given: bool = False
     chat: bool = False
+
+
+class Answers(Protocol):
+    """What training reads of a trace: its records, by number."""
+
+    def __len__(self) -> int: ...
+
+    def numbers(self, *, held_back: bool) -> list[int]:
+        """Records of one part."""
+        ...
+
+    def lengths(self, number: int) -> tuple[int, int]:
+        """Prompt and answer tokens of a record."""
+        ...
+
+    def record(self, number: int) -> TraceRecord:
+        """One of them."""
+        ...
 
 
 class _Place(NamedTuple):

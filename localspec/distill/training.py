@@ -20,7 +20,7 @@ from localspec.distill.learners import Learner, TrainingBatch
 from localspec.distill.losses import Measured, Wanted
 from localspec.distill.run import Point, Run, State, TrainingPlan
 from localspec.distill.shape import Shape
-from localspec.distill.trace import Trace, TraceRecord
+from localspec.distill.trace import Answers, Trace, TraceRecord
 from localspec.distill.weights import Weights
 from localspec.errors import LocalspecError, UsageError
 from localspec.text import gigabytes
@@ -90,7 +90,7 @@ def require_memory(shape: Shape, parameters: int, tokens: int) -> None:
         )
 
 
-def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
+def plan_steps(trace: Answers, plan_tokens: int, longest: int, epochs: int, seed: int) -> int:
     """Steps of all epochs over what a trace has now.
 
     Raises:
@@ -108,7 +108,7 @@ def plan_steps(trace: Trace, plan_tokens: int, longest: int, epochs: int, seed: 
 
 def train(
     run: Run,
-    trace: Trace,
+    trace: Answers,
     begun: Callable[[], Weights],
     learner: MakesLearner,
     say: Say,
@@ -150,7 +150,7 @@ class _Training:
     def __init__(
         self,
         run: Run,
-        trace: Trace,
+        trace: Answers,
         begun: Callable[[], Weights],
         learner: MakesLearner,
         say: Say,
@@ -367,7 +367,7 @@ def _inputs(record: TraceRecord, longest: int) -> tuple[Array, int]:
     return text, start
 
 
-def _lengths(trace: Trace, numbers: Sequence[int], longest: int) -> list[int]:
+def _lengths(trace: Answers, numbers: Sequence[int], longest: int) -> list[int]:
     return [min(longest, sum(trace.lengths(n)) - 1) for n in numbers]
 
 

@@ -27,6 +27,8 @@ STRING, U32, FLOAT = 8, 4, 6
 QUANTIZATION_VERSION = 2
 """Of the layout of ggml's blocks: GGML_QNT_VERSION."""
 Q8_0, F16, F32 = "Q8_0", "F16", "F32"
+PER_TOKEN = ("token_embd.weight", "output.weight")
+"""Matrices with a row for each token."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +119,16 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
     )
 
 
-def initial(shape: Shape, target: Path | None, seed: int) -> Weights:
+def initial(
+    shape: Shape, target: Path | None, seed: int, kept: npt.NDArray[np.int64] | None = None
+) -> Weights:
     """Weights to begin with. What the target's file has in that shape is taken from there: its
     embeddings (else what is left of them in so many directions), its norms, and of its layers the
     first and the last. The rest is drawn.
 
     Args:
         target: a llama model of any quantization; None, or another architecture, draws everything.
+        kept: the target's ids of the shape's tokens, None for all of them.
     """
     random = np.random.Generator(np.random.PCG64(seed))
     source = _readable(target)
@@ -144,6 +149,8 @@ def initial(shape: Shape, target: Path | None, seed: int) -> Weights:
                 layer, rest = name.removeprefix("blk.").split(".", 1)
                 other = f"blk.{taken[int(layer)]}.{rest}"
             values = source.values(other)
+            if values is not None and kept is not None and name in PER_TOKEN:
+                values = values[kept]
             if values is not None and values.shape != wanted:
                 values = _embedded(values, wanted) if name == "token_embd.weight" else None
         found[name] = drawn if values is None else np.array(values, np.float32)
@@ -183,11 +190,13 @@ def write(
     target: GGUFFile,
     trained: Trained,
     kind: str = Q8_0,
+    tokenizer: Sequence[Fact] | None = None,
 ) -> None:
-    """A GGUF of llama architecture with the target's tokenizer; it appears when it is complete.
+    """A GGUF of llama architecture; it appears when it is complete.
 
     Args:
         kind: of the matrices, "Q8_0" or "F16".
+        tokenizer: what it says of its tokens; None for what the target says.
 
     Raises:
         LocalspecError: the disk is full, or refuses.
@@ -195,7 +204,8 @@ def write(
     """
     made = {name: weights[name] for name, _ in shape.tensors()}
     kinds = {name: kind if len(wanted) > 1 else F32 for name, wanted in shape.tensors()}
-    facts = [*_facts(shape, trained), *quantized_as(kind), *tokenizer_of(target)]
+    tokens = tokenizer_of(target) if tokenizer is None else tokenizer
+    facts = [*_facts(shape, trained), *quantized_as(kind), *tokens]
     write_file(path, facts, made, kinds)
 
 

@@ -157,6 +157,31 @@ def test_a_draft_learns_and_nothing_is_done_twice(
     assert tuned.curve[0].acceptance == pytest.approx(last.acceptance, abs=0.02)
 
 
+def test_a_draft_of_few_tokens_learns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    target = kills.prepared(tmp_path)
+    request = DistillRequest(
+        target=target,
+        shape="32x1x64",
+        vocabulary=400,
+        epochs=8,
+        batch=128,
+        rate=1e-2,
+        device="cpu",
+    )
+    made = distill(request, lambda _: None, print)
+    first, last = made.curve[0], made.curve[-1]
+    assert last.held_loss < 0.75 * first.held_loss
+    assert last.acceptance > first.acceptance + 0.05
+    with Model(made.path, OPTIONS) as draft:
+        assert draft.vocabulary.size == 400
+    assert not distill(request, lambda _: pytest.fail("it was trained again"), print).new
+    with Model(
+        distill(replace(request, vocabulary=9000), lambda _: None, print).path, OPTIONS
+    ) as all_:
+        assert all_.vocabulary.size == 8192, "no more than there are"
+
+
 def test_rounds_are_on_texts_of_the_draft_that_the_target_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
