@@ -148,11 +148,14 @@ def sources(parts: Parts, *, windows: bool = False) -> tuple[list[LookupSource],
 
 
 def _repays(model: ModelSource, profile: PairProfile, session: Session, known: int) -> bool:
-    """Whether this answer can be long enough for a model source to earn back reading its prompt."""
-    prompt = session.context
+    """Whether a model source can earn back reading its prompt in this answer."""
+    prompt, source = session.context, profile.source(model)
     reads = model.reads(prompt, known)
     longest = session.limit - len(prompt)
-    return not reads or repays(profile, profile.source(model), reads, len(prompt), longest)
+    if not reads or repays(profile, source, reads, len(prompt), longest):
+        return True
+    source.earnings.left_out()
+    return False
 
 
 def _window_pays(profile: PairProfile, limits: Limits) -> bool:

@@ -193,13 +193,16 @@ class AdaptivePlanner:
             else:
                 states.unasked()
         profile, held = self._profile, step.context_length
+        profile.lengths.said(len(step.tokens))
+        for model in self._models.values():
+            model.profile.earnings.said(len(step.tokens))
         asleep = plan is ASLEEP
         # The prompt's pass is over many tokens, and its time is no step's.
         if prompt or plan is HOPELESS or (asleep and self._naps.short):
             return
         target = profile.target
         before = target.plain(held)
-        self._settle(step, before)
+        lost = self._settle(step, before)
         target.observe(1 + nodes, held, step.target_seconds, alike=alike)
         told = target.plain_pace
         if not nodes and (told is None or not told.open):
@@ -214,6 +217,9 @@ class AdaptivePlanner:
         self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
         self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
         if isinstance(plan, AdaptivePlan) and isinstance(draft, PlannedDraft):
+            concerned = plan.asks or plan.reviews
+            if concerned is not None:
+                self._models[concerned].profile.earnings.passes -= lost / before
             for lesson in draft.lessons:
                 lesson.estimator.learn(lesson.features, bool(lesson.right))
             if plan.reviews is not None:
@@ -230,8 +236,9 @@ class AdaptivePlanner:
             for lookup in self._lookups:
                 lookup.learn(step.tokens)
 
-    def _settle(self, step: Step, plain: float) -> None:
-        """Enter the step in the account; `plain`: seconds of a plain pass."""
+    def _settle(self, step: Step, plain: float) -> float:
+        """Enter the step in the account, and say what it lost against plain decoding, in seconds;
+        `plain`: those of a plain pass."""
         profile = self._profile
         tokens, overhead = len(step.tokens), profile.step_overhead
         drafted = bool(step.tree.tokens) or step.draft_seconds > 0.0
@@ -242,6 +249,7 @@ class AdaptivePlanner:
             own = step.seconds - step.target_seconds
             lost = min(self.LONGEST_PLANNING, max(0.0, own - overhead))
         profile.account.settle(plain, tokens, lost, step.seconds, self.statement, drafted=drafted)
+        return lost
 
     def _look_up(
         self, session: Session, room: int, costs: VerificationCosts, rate: float, spare: float

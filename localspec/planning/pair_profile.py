@@ -12,6 +12,7 @@ from localspec.planning.account import Account
 from localspec.planning.asking import BEFORE, prior
 from localspec.planning.costs import CostCurve, VerificationCosts
 from localspec.planning.draft_value import Bid
+from localspec.planning.earnings import AnswerLengths, Earnings
 from localspec.planning.state_reading import StateReading
 from localspec.planning.thread_curves import ThreadCurves
 
@@ -31,6 +32,7 @@ class SourceProfile:
         estimators: of acceptance, by kind of candidate.
         came_true: by that, the share of the tokens foreseen that asking it gained; `asked` counts
             how often it was.
+        earnings: what it saved, a token of answers that it took part in.
         states: whether it is told the target's hidden states, if it drafts from them; not kept.
     """
 
@@ -50,6 +52,7 @@ class SourceProfile:
         self.estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
         self.came_true = [1.0] * LOOKUP_KINDS
         self.asked = [0] * LOOKUP_KINDS
+        self.earnings = Earnings()
         self.states = StateReading()
 
     @property
@@ -82,6 +85,7 @@ class SourceProfile:
             "estimators": {kind: e.as_dict() for kind, e in self.estimators.items()},
             "came_true": self.came_true,
             "asked": self.asked,
+            "earnings": [self.earnings.tokens, self.earnings.passes],
         }
 
     def restore(self, stored: Any) -> None:
@@ -106,6 +110,7 @@ class SourceProfile:
         try:
             came_true = [float(share) for share in stored["came_true"]]
             asked = [int(count) for count in stored["asked"]]
+            earnings = Earnings(*stored.get("earnings", ()))  # profiles once had none
             kinds = stored["estimators"]
             estimators = {k: AcceptanceEstimator(prior) for k, prior in self._priors.items()}
             for kind, estimator in estimators.items():
@@ -118,6 +123,7 @@ class SourceProfile:
         if not len(came_true) == len(asked) == LOOKUP_KINDS:
             raise ValueError("another number of offers")
         self.estimators, self.came_true, self.asked = estimators, came_true, asked
+        self.earnings = earnings
 
 
 def check(stored: Any) -> None:
@@ -140,6 +146,7 @@ class PairProfile:
         target: T(n) of the target on the present count of threads (`threads`, 0 until
             `use_threads` said one); empty before it is calibrated.
         account: of what drafting saved and may risk; see `localspec.planning.account`.
+        lengths: of answers.
         doubts: how many times in a row the curves were measured on a busy machine.
         step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for
             each drafted token on top; plain_overhead those for a step that nothing was planned for.
@@ -193,6 +200,7 @@ class PairProfile:
         self._stored.clear()
         for source in self._sources.values():
             source.forget_estimates()
+        self.lengths = AnswerLengths()
         self.step_overhead = self.plain_overhead = 40e-6
         self.row_overhead = 30e-6
 
@@ -212,6 +220,7 @@ class PairProfile:
 
     def begin(self) -> None:
         """A new answer."""
+        self.lengths.begin()
         for source in self._sources.values():
             source.begin()
 
@@ -263,6 +272,7 @@ class PairProfile:
             "target": self.curves.as_dict(),
             "account": self.account.as_dict(),
             "doubts": self.doubts,
+            "lengths": [self.lengths.answers, self.lengths.tokens],
             "step_overhead": self.step_overhead,
             "row_overhead": self.row_overhead,
             "sources": self._stored | {name: s.as_dict() for name, s in self._sources.items()},
@@ -299,6 +309,7 @@ class PairProfile:
             ThreadCurves().restore(stored["target"])
             account = Account.from_dict(stored["account"])
             doubts = int(stored["doubts"])
+            lengths = AnswerLengths(*stored.get("lengths", ()))  # profiles once had none
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
             sources = dict(stored["sources"])
             for source in sources.values():
@@ -309,7 +320,7 @@ class PairProfile:
             raise ValueError("a number out of its range")
         self.curves.restore(stored["target"])
         self.doubts, self._stored = doubts, sources
-        self.account = account
+        self.account, self.lengths = account, lengths
         self.step_overhead, self.row_overhead = step, row
         self._sources.clear()
 

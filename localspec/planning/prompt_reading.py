@@ -1,7 +1,8 @@
 """Whether a draft model can earn back what it takes to read the prompt, before it reads any of it.
 
 A draft model of a tenth of the target's size takes a tenth of the target's time to read a prompt.
-An answer that may have a few tokens only cannot save as much, however good the drafts are.
+An answer that may have a few tokens only cannot save as much, however good the drafts are; and one
+of the usual length does not where drafts have hardly saved anything lately.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ DEEPEST = 8
 def repays(
     profile: PairProfile, source: SourceProfile, reads: int, prompt: int, longest: int
 ) -> bool:
-    """Whether drafts that are right as often as any can save what reading takes.
+    """Whether drafts can save what reading takes: at first as the best ones would, then as this
+    model's did, in an answer of the usual length.
 
     Args:
         source: of the draft model.
@@ -38,4 +40,5 @@ def repays(
         best = min(best, (least[depth + 1] + depth * seconds(1)) / tokens)
     # Halfway, on average, does a token of the prompt look back.
     reading = profile.pass_seconds(source, reads // 2)(reads)
-    return reading <= longest * (least[1] - best)
+    saved = source.earnings.expected(1.0 - best / least[1]) * least[1]
+    return reading <= min(longest, profile.lengths.usual) * saved

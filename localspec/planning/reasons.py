@@ -9,8 +9,8 @@ UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
 TOO_SHORT = Plan(
     None,
-    reason="nothing repeats here, and so short an answer cannot earn back what the draft model "
-    "takes to read the prompt",
+    reason="nothing repeats here, and the draft model would hardly earn back in this answer what "
+    "it takes to read the prompt",
 )
 CONFIRMING = Plan(None, reason="passes have changed their pace, and a plain one tells by how much")
 UNCOVERED = Plan(

@@ -44,11 +44,14 @@ def taught() -> PairProfile:
         known = profile.source(source)
         known.costs.learn({1: 0.002}, 0)
         known.learn_prospect(2, 0.9, 0.5)
+        known.earnings.said(40)
+        known.earnings.passes -= 3.0
         for kind, prior in source.priors.items():
             for accepted in (True, True, False):
                 features = [1.0, *([0.5] * (len(prior) - 1))]
                 known.estimators[kind].learn(features, accepted)
     profile.begin()
+    profile.lengths.said(30)
     profile.spent(5e-5, 0)
     profile.spent(5e-4, 3)
     return profile
@@ -69,8 +72,25 @@ def test_everything_comes_back() -> None:
             assert found.predict(features) == known.predict(features)
             assert found.seen == 3
         assert there.came_true == here.came_true
+        assert (there.earnings.tokens, there.earnings.passes) == (40.0, -3.0)
         assert there.costs.seconds(1, 0) == 0.002
     assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
+    assert again.lengths.usual == 30.0
+
+
+def test_a_profile_from_before_answers_were_counted_is_read() -> None:
+    stored = taught().as_dict()
+    del stored["lengths"]
+    for source in stored["sources"].values():
+        del source["earnings"]
+    again = PairProfile()
+    again.restore(stored)
+    assert again.lengths.usual == float("inf")
+    assert again.source(SOURCES[0]).earnings.tokens == 0.0
+    for broken in ([-1.0, 0.0], [1.0, float("nan")], [1.0, 2.0, 3.0], 7):
+        stored["sources"][SOURCES[0].name]["earnings"] = broken
+        with pytest.raises(ValueError, match=r"no such record|range"):
+            PairProfile().restore(stored)
 
 
 def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
