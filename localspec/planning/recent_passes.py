@@ -9,6 +9,8 @@ from localspec.planning.usual_times import UsualTimes
 
 WINDOW, ENOUGH, LONG = 8, 4, 0.5
 """Passes that say how it goes now; as few as ENOUGH say it, or two that took LONG seconds."""
+SHORT = 0.3
+"""Of the longest of the latest passes: shorter ones of another model do not tell how it goes."""
 
 
 class RecentPasses:
@@ -21,7 +23,12 @@ class RecentPasses:
     def add(self, kind: tuple[str, int, int], seconds: float, usual: float | None) -> None:
         """Another one: whose it was, its tokens and those before them; what it took, and what such
         a one takes undisturbed, if that is known."""
-        self._window.append((seconds, seconds if usual is None else usual))
+        known = seconds if usual is None else usual
+        if self._window:
+            longest = max(range(len(self._window)), key=lambda at: self._window[at][1])
+            if kind[0] != self._kinds[longest][0] and known < SHORT * self._window[longest][1]:
+                return
+        self._window.append((seconds, known))
         self._kinds.append(kind)
 
     def clear(self) -> None:
@@ -87,16 +94,23 @@ class ThreadTrial:
     ) -> None:
         self.base, self.before, self.lasted, self.stay = base, before, lasted, stay
         self.earlier, self.others, self.look = earlier, others, look
-        self.passes: list[tuple[float, float]] = []
+        self.passes: dict[str, list[tuple[float, float]]] = {}
         self.unknown = 0
 
-    def add(self, seconds: float, usual: float) -> None:
-        self.passes.append((seconds, usual))
+    def add(self, user: str, seconds: float, usual: float) -> None:
+        self.passes.setdefault(user, []).append((seconds, usual))
+
+    @property
+    def telling(self) -> list[tuple[float, float]]:
+        """Those of the model that most of the time goes by in: short ones, of a draft model beside
+        the target's, may take as long on one thread as on two."""
+        each = self.passes.values()
+        return max(each, key=lambda passes: sum(usual for _, usual in passes), default=[])
 
     @property
     def price(self) -> float:
-        """Of its passes, in undisturbed ones on the count before; without the worst of many."""
-        passes = sorted(self.passes, key=lambda one: one[0] / one[1])
+        """Of these, in undisturbed ones on the count before; without the worst of many."""
+        passes = sorted(self.telling, key=lambda one: one[0] / one[1])
         return _ratio(passes[:-1] if len(passes) >= ENOUGH else passes)
 
 

@@ -160,7 +160,7 @@ class ThreadController:
             base = self._usual.seconds(trial.base, user, tokens, context)
             self._stayed(seconds, usual)
             if base is not None:
-                trial.add(seconds, base)
+                trial.add(user, seconds, base)
             else:
                 trial.unknown += 1
             return
@@ -280,6 +280,8 @@ class ThreadController:
         """Begin a trial. `latest`: of how many passes the price is that it has to beat."""
         self._waits.begin_with(count, wait)
         price = self._recent.price(self.count, self._usual, latest)
+        if look and self._others() is not None:
+            price = min(price, 1.0)  # nobody disturbs these passes: what made one longer is over
         lasted = self._clock() - self._since
         stay = self._paid / self._undisturbed if self._undisturbed else 1.0
         self._trial = ThreadTrial(
@@ -289,7 +291,7 @@ class ThreadController:
 
     def _judge(self, trial: ThreadTrial) -> None:
         """Keep the count, give it up, or wait for another pass."""
-        passes = trial.passes
+        passes = trial.telling
         if not passes:
             if trial.unknown >= WINDOW:
                 self._end(trial, keep=True)
