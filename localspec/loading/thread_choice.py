@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from time import perf_counter
 from typing import TYPE_CHECKING
 
@@ -12,15 +11,16 @@ from localspec.planning.threads import ThreadController
 
 if TYPE_CHECKING:
     from localspec.llama.model import Model
+    from localspec.planning.other_processes import OtherProcesses
 
 
 def thread_choice(
-    options: ModelOptions, target: Model, others: Callable[[], float | None]
+    options: ModelOptions, target: Model, others: OtherProcesses
 ) -> tuple[ThreadController, dict[str, int]]:
     """Who decides how many threads passes run on, and whose are given.
 
     Args:
-        others: cores that other processes use at present.
+        others: watches what other processes use.
     """
     from localspec.llama import library
     from localspec.llama.thread_counts import thread_counts
@@ -44,6 +44,7 @@ def thread_choice(
         cores=cores,
         others=others,
         clock=perf_counter,
+        at_once=others.now,
         whole_prompts=library.accelerated(),
         reason=reason,
     )

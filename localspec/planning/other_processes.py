@@ -15,6 +15,8 @@ SPAN = 0.25
 IMPLAUSIBLE = 0.5
 """Where all the time of the cores together is so far from what went by, the figures are of
 another machine, or nobody's: some containers show their host's, or zeros."""
+BLINK = 0.04
+"""Seconds that tell whether others work now, in hundredths: enough to tell a core from none."""
 
 Reading = tuple[float, float, float, float]
 """When, and seconds since the start: of all cores that are counted, those at work, our own."""
@@ -29,15 +31,17 @@ class OtherProcesses:
     Args:
         read: gives a reading; None asks the system.
         clock: tells the seconds that readings go by.
+        sleep: lets seconds go by.
     """
 
     def __init__(
         self,
         read: Callable[[], Reading | None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._read = read or _Cores()
-        self._clock = clock
+        self._clock, self._sleep = clock, sleep
         self._before = self._read()
         self._found: float | None = None
 
@@ -47,6 +51,18 @@ class OtherProcesses:
         before = self._before
         if before is None or self._clock() - before[0] < SPAN:
             return self._found
+        return self._since(before)
+
+    def now(self) -> float | None:
+        """Over the next blink, which it takes; None as above. What others did in a pause is not
+        what they do when it is over."""
+        before = self._before = self._read()
+        if before is None:
+            return None
+        self._sleep(BLINK)
+        return self._since(before)
+
+    def _since(self, before: Reading) -> float | None:
         now = self._read()
         self._before = now
         self._found = None if now is None else _others(before, now)

@@ -64,6 +64,7 @@ class ThreadController:
         counts: what to choose from, in any order; the largest is where it begins.
         cores: that this process may use.
         others: cores that other processes use at present; None where that is not known.
+        at_once: the same of this very moment, which takes a blink; None where `others` has to do.
         clock: tells seconds.
         whole_prompts: prompts are read in chunks as long as they may be. A device computes those,
             also for layers that stay in main memory: it is sent their weights anew for each chunk.
@@ -82,6 +83,7 @@ class ThreadController:
         cores: int,
         others: Callable[[], float | None],
         clock: Callable[[], float],
+        at_once: Callable[[], float | None] | None = None,
         whole_prompts: bool = False,
         reason: str = "nothing disturbs them",
     ) -> None:
@@ -90,7 +92,7 @@ class ThreadController:
         self.reason = reason
         self.moves = 0
         self._cores, self._whole_prompts = cores, whole_prompts
-        self._others, self._clock = others, clock
+        self._others, self._clock, self._at_once = others, clock, at_once or others
         self._usual = UsualTimes()
         self._recent = RecentPasses()
         self._trial: ThreadTrial | None = None
@@ -120,6 +122,9 @@ class ThreadController:
         others = self._others()
         if others is None or self._fewer_are_faster():
             return
+        if others >= BUSY:  # all through the pause; now as well?
+            now = self._at_once()
+            others = others if now is None else now
         best = max((n for n in self.counts if self._fits(n, others)), default=self.counts[0])
         if others < BUSY:
             self._move(best, _ROOM)

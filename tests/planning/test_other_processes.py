@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from localspec.planning.other_processes import OtherProcesses, Reading, linux_seconds
+from localspec.planning.other_processes import BLINK, OtherProcesses, Reading, linux_seconds
 
 
 def watched(*readings: Reading | None) -> float | None:
@@ -64,6 +64,16 @@ def test_the_system_is_asked_now_and_then_only() -> None:
     for _ in range(10):
         others()
     assert asked == 1
+
+
+def test_now_is_what_they_do_in_the_next_blink() -> None:
+    """Ten busy seconds went by, and then they were done."""
+    readings = iter([START, (10.0, 1020.0, 520.0, 10.0), (10.1, 1020.2, 520.01, 10.0)])
+    slept: list[float] = []
+    others = OtherProcesses(lambda: next(readings), lambda: 10.0, slept.append)
+    assert others.now() == pytest.approx(0.1)
+    assert slept == [BLINK]
+    assert others() == pytest.approx(0.1), "that is what is known"
 
 
 def test_this_system_tells_what_can_be() -> None:

@@ -346,6 +346,16 @@ def test_a_session_on_a_busy_machine_begins_on_what_fits() -> None:
     assert "1.0 cores" in chosen.reason
 
 
+@pytest.mark.parametrize(("now", "count"), [(0.0, 2), (1.0, 1), (None, 1)])
+def test_what_others_did_in_a_pause_is_not_what_they_do_now(now: float | None, count: int) -> None:
+    time = 0.0
+    chosen = ThreadController(
+        [2, 1], cores=2, others=lambda: 2.0, at_once=lambda: now, clock=lambda: time
+    )
+    chosen.begin()
+    assert chosen.count == count
+
+
 def test_chunks_are_short_until_passes_are_known_and_then_about_as_long_as_a_blink() -> None:
     machine = Machine(HERE, lambda _: 0.0)
     chosen = controller(machine)
