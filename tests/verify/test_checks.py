@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from localspec import Drafting, Engine
@@ -65,13 +67,16 @@ class TreesAlone(Subject):
 
 
 def test_a_siblings_stale_q_fails(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On the embedded pair, with the sample of `--quick`: random weights hardly show it."""
+    """On the embedded pair: random weights hardly show it. With the sample of `--quick` next tokens
+    or pairs show it, with one four times as large both do."""
     subject = TreesAlone(engine, lambda text: None)
     answers = [subject.plain(prompt, 32) for prompt in subject.prompts(4)]
-    assert check_sampled(subject, answers, QUICK, ENDLESS).faults == ()
+    more = replace(QUICK, samples=4 * QUICK.samples)
+    assert check_sampled(subject, answers, more, ENDLESS).faults == ()
     broken.with_rule(monkeypatch, broken.StaleQ)
-    faults = check_sampled(subject, answers, QUICK, ENDLESS).faults
-    assert faults
+    assert check_sampled(subject, answers, QUICK, ENDLESS).faults
+    faults = check_sampled(subject, answers, more, ENDLESS).faults
+    assert len(faults) == 2  # next tokens, and pairs
     assert all("not distributed" in fault for fault in faults)
 
 
