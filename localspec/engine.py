@@ -381,7 +381,7 @@ class Engine(Answering):
         drafter.begin(tokens)
         # It would read the prompt, as text.
         if isinstance(planner, AdaptivePlanner) and not answer.pictures:
-            stats.calibration_seconds += self._measuring.far(
+            stats.calibration_seconds += self._measuring.behind(
                 target, self._parts, tokens, answer.progress
             )
 
@@ -398,11 +398,12 @@ class Engine(Answering):
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a
-        busy machine, and return the seconds it took. An answer does it by itself before it begins,
-        but gives up on a machine that is always busy."""
+        busy machine, and return the seconds it took. An answer measures by itself
+        what it needs to begin with, and the rest a little at a time, but gives up on a machine that
+        is always busy."""
         with self._computing():
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
-            return self._measuring.near(self._contexts[0], self._parts, (), 0)
+            return self._measuring.near(self._contexts[0], self._parts, (), 0, whole=True)
 
     def forget(self) -> None:
         """Drop what was measured and learned, here and on disk, as if this pair were new."""

@@ -11,13 +11,17 @@ from localspec.decoding.auto_sources import ModelSource
 from localspec.drafters.composition import sources
 from localspec.drafters.registry import Parts
 from localspec.planning.calibration import (
-    BUDGETS,
     FAR,
+    FIRST,
     LONG_PROMPT,
+    WHOLE,
     MeasuredCache,
     agrees,
     calibrate,
     calibrate_far,
+    calibrate_more,
+    missing,
+    seconds_to_agree,
 )
 from localspec.planning.costs import CostCurve
 from localspec.planning.pair_profile import PairProfile
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 CALIBRATIONS = 2
 """Most times that passes are measured once more because the machine was busy meanwhile."""
+SHARE = 0.01
+"""Of the seconds that answers take, what measuring may take that can wait."""
 
 
 class Measuring:
@@ -45,7 +51,15 @@ class Measuring:
         self._threads = threads
         self.checked = checked
 
-    def near(self, target: Context, parts: Parts, prompt: Sequence[int], known: int) -> float:
+    def near(
+        self,
+        target: Context,
+        parts: Parts,
+        prompt: Sequence[int],
+        known: int,
+        *,
+        whole: bool = False,
+    ) -> float:
         """Measure what passes cost where that is not known yet; returns the seconds it took.
 
         Once more after a busy time, but not at the cost of what the cache holds of the prompt.
@@ -54,6 +68,8 @@ class Measuring:
             target: whose passes are measured; it loses what it holds if anything is.
             parts: of the drafts, whose models' passes are measured as well.
             known: tokens of the prompt that the target holds.
+            whole: whether to measure all that there is, which may take two seconds; else what an
+                answer needs to begin with.
         """
         started, profile = perf_counter(), self._profile
         _, models = sources(parts)
@@ -62,48 +78,73 @@ class Measuring:
         again = 0 < profile.doubts <= CALIBRATIONS and not 4 * known > len(prompt)
         curves = [profile.curves, *(profile.source(model).curves for model in models)]
         wanted = self._due(models, again)
+        if whole:
+            wanted = [
+                due or bool(missing(*each)) for due, each in zip(wanted, measured, strict=True)
+            ]
         if not any(wanted) and not self.checked:
+            takes = sum(seconds_to_agree(curve) for _, curve in measured)
+            if not whole and takes > self._spare:
+                return 0.0  # another answer will do, or another session
             with self._threads.still():
                 wanted = [not agrees(passes, curve) for passes, curve in measured]
+            profile.measured_at = profile.account.seconds
         self.checked = True
         steady = []
         for number, (passes, curve) in enumerate(measured):
             if wanted[number]:
                 with self._threads.still():
-                    steady.append(calibrate(passes, curve, BUDGETS[min(number, 1)]))
+                    budget = (WHOLE if whole else FIRST)[min(number, 1)]
+                    steady.append(calibrate(passes, curve, budget))
                 curves[number].measured()
         if steady:
+            profile.measured_at = profile.account.seconds
             profile.doubts = 0 if all(steady) else profile.doubts + 1
         return perf_counter() - started
 
-    def far(
+    def behind(
         self,
         target: Context,
         parts: Parts,
         prompt: Sequence[int],
         progress: Callable[[int, int], None] | None,
     ) -> float:
-        """Measure behind a long prompt what was measured behind a short text only; returns the
-        seconds it took, without reading the prompt."""
+        """Measure behind the prompt what was not measured before: what the cache adds, if it is
+        long, and sizes of a pass; returns the seconds it took, without reading the prompt.
+
+        Args:
+            progress: told how far the prompt is read.
+        """
         _, models = sources(parts)
         measured: list[tuple[MeasuredCache, CostCurve]] = [(target, self._profile.target)]
         measured += [(model.passes, self._profile.source(model).costs) for model in models]
         spent = 0.0
         for passes, curve in measured:
-            if not curve or curve.two_lengths or passes.recurrent or len(prompt) < LONG_PROMPT:
+            if not curve or passes.recurrent:
+                continue
+            long = not curve.two_lengths and len(prompt) >= LONG_PROMPT
+            if not long and not (self._spare and missing(passes, curve)):
                 continue
             if passes is target:  # all but what its first step begins with
-                missing = prompt[len(target.tokens) : -1]
-                if missing:
-                    target.extend(missing, 0, progress)
+                unread = prompt[len(target.tokens) : -1]
+                if unread:
+                    target.extend(unread, 0, progress)
             held = len(passes.tokens)
-            if held < LONG_PROMPT - 1 or held + max(FAR) > passes.capacity:
-                continue
+            long = long and held >= LONG_PROMPT - 1 and held + max(FAR) <= passes.capacity
             started = perf_counter()
             with self._threads.still():
-                calibrate_far(passes, curve)
+                if long:
+                    calibrate_far(passes, curve)
+                elif calibrate_more(passes, curve, self._spare):
+                    self._profile.measured_at = self._profile.account.seconds
             spent += perf_counter() - started
         return spent
+
+    @property
+    def _spare(self) -> float:
+        """Seconds that measuring may take now that can wait."""
+        profile = self._profile
+        return SHARE * max(0.0, profile.account.seconds - profile.measured_at)
 
     def _due(self, models: Sequence[ModelSource], again: bool) -> list[bool]:
         """Of target and draft models: whether theirs are not known, or of a busy time."""

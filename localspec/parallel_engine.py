@@ -129,7 +129,7 @@ class ParallelEngine(Engine):
     def calibrate(self) -> float:
         with self._seat(()) as seat:
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
-            return self._measured_near(seat, (), 0)
+            return self._measured_near(seat, (), 0, whole=True)
 
     def forget(self) -> None:
         with self._seat(()):
@@ -253,7 +253,7 @@ class ParallelEngine(Engine):
             drafter.begin(tokens)
             if adaptive and not rounds.others(seat.member):
                 with suppress(CacheFull, Displaced):  # there is no room for that now
-                    stats.calibration_seconds += self._measuring.far(
+                    stats.calibration_seconds += self._measuring.behind(
                         seat.cache, seat.parts, tokens, answer.progress
                     )
             seat.drafted()
@@ -267,7 +267,9 @@ class ParallelEngine(Engine):
         shifted = with_shifts(answer.session, steps, again)
         return self._in_rounds(shifted, seat, seat.member, answer, asks)
 
-    def _measured_near(self, seat: Seat, prompt: Sequence[int], known: int) -> float:
+    def _measured_near(
+        self, seat: Seat, prompt: Sequence[int], known: int, *, whole: bool = False
+    ) -> float:
         """As `Measuring.near`, with the floor held; nothing where answers that pause have the room:
         it is done before another answer."""
         assert seat.member is not None
@@ -275,7 +277,7 @@ class ParallelEngine(Engine):
             if not self._seats.open_draft(seat, MEASURED):
                 return 0.0
             with suppress(CacheFull, Displaced):
-                return self._measuring.near(seat.cache, seat.parts, prompt, known)
+                return self._measuring.near(seat.cache, seat.parts, prompt, known, whole=whole)
         return 0.0
 
     def _in_rounds(

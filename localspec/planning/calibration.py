@@ -9,9 +9,12 @@ from typing import Protocol
 from localspec.decoding.sampling import Rows
 from localspec.planning.costs import SIZES, CostCurve
 
-BUDGETS = (1.4, 0.35)
-"""Seconds for the target and for the draft model, after a first pass that pages the weights in;
-together they stay under two."""
+WHOLE = (1.4, 0.35)
+"""Seconds for the target and for the draft model where somebody asks for a measurement, after a
+first pass that pages the weights in; together they stay under two."""
+FIRST = (0.3, 0.08)
+"""The same before a first answer, whose reader waits. What there is no time for is measured later,
+a size at a time, see `calibrate_more`."""
 CORE, ROUNDS = 11, 2
 """So many of SIZES, the first ones, are measured so often: one pass alone may meet a hiccup. Where
 passes are BRIEF, all are."""
@@ -97,7 +100,7 @@ def calibrate(passes: MeasuredCache, curve: CostCurve, budget: float) -> bool:
     far: dict[int, float] = {}
     try:
         # The first passes allocate, and page the weights in.
-        passes.extend(filler[: min(8, passes.capacity // 2)], 1)
+        passes.extend(filler[: min(4, passes.capacity // 2)], 1)
         passes.extend(filler[:1], 1)
         held = len(passes.tokens)
         deadline = perf_counter() + budget
@@ -152,6 +155,40 @@ def calibrate_far(passes: MeasuredCache, curve: CostCurve) -> None:
     curve.learn({n: seconds / curve.pace for n, seconds in far.items()}, held)
 
 
+def missing(passes: MeasuredCache, curve: CostCurve) -> list[int]:
+    """Sizes that there was no time for yet, the most telling one first."""
+    return [n for n in SIZES[:CORE] if n <= passes.max_draft + 1 and not curve.knows(n)]
+
+
+def calibrate_more(passes: MeasuredCache, curve: CostCurve, seconds: float) -> bool:
+    """Measure sizes that are not known yet behind the text that the cache holds, which stays, if
+    that takes fewer than so many seconds; returns whether any was measured.
+
+    Plain passes beside them tell how fast the machine is meanwhile.
+
+    Raises:
+        Cancelled: the passes were cancelled meanwhile; nothing is learned.
+    """
+    held = len(passes.tokens)
+    found: dict[int, float] = {}
+    left = seconds - curve.seconds(1, held) * curve.pace
+    sizes = []
+    for n in missing(passes, curve):
+        left -= curve.seconds(n, held) * curve.pace
+        if left < 0.0 or held + n > passes.capacity:
+            break
+        sizes.append(n)
+    if not sizes:
+        return False
+    try:
+        measure(passes, passes.filler(max(sizes)), [1, *sizes], found, float("inf"))
+    finally:
+        passes.truncate(held)
+    pace = found.pop(1) / curve.seconds(1, held)
+    curve.learn({n: seconds / pace for n, seconds in found.items()}, held)
+    return True
+
+
 def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
     """Whether a curve of an earlier session still fits, as two of its points tell.
 
@@ -162,19 +199,27 @@ def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:
         Cancelled: the passes were cancelled meanwhile.
     """
     passes.clear()
+    if passes.capacity <= 16:
+        return True
+    one, four = SIZES[:2]
     filler = passes.filler(8)
     now: dict[int, float] = {}
     try:
-        if passes.capacity > 16:
-            passes.extend(filler[:4], 1)
-            measure(passes, filler, list(SIZES[:2]), now, perf_counter() + 1.0, ROUNDS)
+        passes.extend(filler[:4], 1)
+        for _ in range(ROUNDS):  # one pass alone may meet a hiccup
+            measure(passes, filler, [one, four], now, float("inf"))
+            off = (now[four] / now[one]) / (curve.seconds(four, 0) / curve.seconds(one, 0))
+            if 1.0 / SIMILAR < off < SIMILAR:
+                return True
     finally:
         passes.clear()
-    if len(now) < 2:
-        return True
+    return False
+
+
+def seconds_to_agree(curve: CostCurve) -> float:
+    """What `agrees` takes where it does."""
     one, four = SIZES[:2]
-    off = (now[four] / now[one]) / (curve.seconds(four, 0) / curve.seconds(one, 0))
-    return 1.0 / SIMILAR < off < SIMILAR
+    return (curve.seconds(one, 0) + 2.0 * curve.seconds(four, 0)) * curve.pace
 
 
 def measure(

@@ -89,6 +89,10 @@ class CostCurve:
         self.set_pace(1.0)
         self._refresh()
 
+    def knows(self, n: int) -> bool:
+        """Whether a pass over n tokens was ever measured; what it takes is guessed else."""
+        return n in self._table
+
     def learn(self, measured: Mapping[int, float], context: int) -> None:
         """Take over calibrated seconds by pass size, at so many tokens of context. The first
         length that is learned makes the table, another one what the cache costs."""

@@ -148,6 +148,8 @@ class PairProfile:
         account: of what drafting saved and may risk; see `localspec.planning.account`.
         lengths: of answers.
         doubts: how many times in a row the curves were measured on a busy machine.
+        measured_at: seconds that decoding had taken (`Account.seconds`) when a pass was measured
+            last.
         step_overhead, row_overhead: seconds of localspec's own work for a plain step, and for
             each drafted token on top; plain_overhead those for a step that nothing was planned for.
     """
@@ -190,7 +192,7 @@ class PairProfile:
         """Start anew, as on a machine that has never run this pair."""
         self.curves = _empty(self.threads)
         self.account = Account()
-        self.doubts = 0
+        self.doubts, self.measured_at = 0, 0.0
         for source in self._sources.values():
             source.curves = _empty(source.curves.threads)
         self.forget_estimates()
@@ -272,6 +274,7 @@ class PairProfile:
             "target": self.curves.as_dict(),
             "account": self.account.as_dict(),
             "doubts": self.doubts,
+            "measured_at": self.measured_at,
             "lengths": [self.lengths.answers, self.lengths.tokens],
             "step_overhead": self.step_overhead,
             "row_overhead": self.row_overhead,
@@ -309,17 +312,20 @@ class PairProfile:
             ThreadCurves().restore(stored["target"])
             account = Account.from_dict(stored["account"])
             doubts = int(stored["doubts"])
-            lengths = AnswerLengths(*stored.get("lengths", ()))  # profiles once had none
+            # Profiles once had neither.
+            lengths = AnswerLengths(*stored.get("lengths", ()))
+            measured_at = float(stored.get("measured_at", 0.0))
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
             sources = dict(stored["sources"])
             for source in sources.values():
                 check(source)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
-        if not all(map(math.isfinite, (doubts, step, row))) or min(doubts, step, row) < 0:
+        numbers = doubts, measured_at, step, row
+        if not all(map(math.isfinite, numbers)) or min(numbers) < 0:
             raise ValueError("a number out of its range")
         self.curves.restore(stored["target"])
-        self.doubts, self._stored = doubts, sources
+        self.doubts, self.measured_at, self._stored = doubts, measured_at, sources
         self.account, self.lengths = account, lengths
         self.step_overhead, self.row_overhead = step, row
         self._sources.clear()

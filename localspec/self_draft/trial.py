@@ -21,7 +21,7 @@ from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
 from localspec.pairing import texts
 from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
 from localspec.pairing.target_curve import measured_curve
-from localspec.planning.calibration import BUDGETS
+from localspec.planning.calibration import WHOLE
 from localspec.self_draft.layer_search import LayerChoice, search
 
 MINUTE = 60.0
@@ -46,7 +46,7 @@ class DraftTrial:
         self._model, self._file, self._going_on = model, file, going_on
         self._options = replace(options, context=256, parallel=1)
         with closing(Context(model, self._options)) as context:
-            self.curve = measured_curve(context, BUDGETS[0])
+            self.curve = measured_curve(context, WHOLE[0])
         self._opened = ExitStack()
         self._passes = self._opened.enter_context(closing(WithoutLayers(model, self._options)))
         self._searched, self._judged = map(self._read, (texts.SEARCHED, texts.JUDGED))

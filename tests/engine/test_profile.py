@@ -10,7 +10,7 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, measuring
 from localspec.llama.context import Context
 from localspec.planning import calibration
-from localspec.planning.costs import CostCurve
+from localspec.planning.costs import SIZES, CostCurve
 from localspec.planning.profile_store import folder
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
@@ -90,6 +90,7 @@ def test_what_was_forgotten_is_not_checked(
         make_drafts_cheap(engine)
         ask(engine)
         assert len(measured) == 2
+        engine.profile.account.seconds += 1000.0  # enough for a look at it
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 4, "but what another session measured is"
@@ -226,3 +227,33 @@ def test_busy_machine_is_measured_again_and_the_conversation_stays(
         assert measured == given_up
         engine.calibrate()
         assert measured == given_up + 2, "but whoever asks for it gets it"
+
+
+def test_a_first_answer_waits_for_what_it_needs_and_later_ones_measure_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(measuring, "FIRST", (0.0, 0.0))
+    with localspec.load(options=OPTIONS) as engine:
+        text = ask(engine).text
+        profile = engine.profile
+        sizes = SIZES[2 : calibration.CORE]
+        few = [n for n in sizes if profile.target.knows(n)]
+        assert len(few) < len(sizes)
+        ask(engine)
+        assert [n for n in sizes if profile.target.knows(n)] == few, "too little was decoded"
+        profile.account.seconds += 1000.0
+        later = ask(engine)
+        assert later.text == text
+        assert later.stats.cached_tokens == later.stats.prompt_tokens - 1
+        assert later.stats.calibration_seconds > 0.0
+        assert all(profile.target.knows(n) for n in sizes)
+        assert profile.measured_at >= 1000.0
+        assert ask(engine).stats.calibration_seconds < 0.01
+
+
+def test_whoever_asks_for_it_gets_all_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(measuring, "FIRST", (0.0, 0.0))
+    with localspec.load(options=OPTIONS) as engine:
+        ask(engine)
+        engine.calibrate()
+        assert all(engine.profile.target.knows(n) for n in SIZES[: calibration.CORE])

@@ -12,7 +12,14 @@ from localspec import Cancelled, ModelOptions
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.llama.model import Model
-from localspec.planning.calibration import FAR_LENGTH, calibrate, measure
+from localspec.planning.calibration import (
+    CORE,
+    FAR_LENGTH,
+    calibrate,
+    calibrate_more,
+    measure,
+    missing,
+)
 from localspec.planning.costs import SIZES, CostCurve
 from tests.support import ggufs
 
@@ -205,3 +212,32 @@ def test_long_passes_are_not_repeated_for_what_is_nothing_beside_them() -> None:
     passes = Striding(unit=0.1)
     measure(passes, passes.filler(4), [1, 4], {}, float("inf"))
     assert passes.passes == 2
+
+
+def test_what_there_was_no_time_for_is_measured_later_at_the_pace_of_plain_passes() -> None:
+    passes, curve = Striding(unit=0.1), CostCurve()
+    calibrate(passes, curve, NONE)
+    first = missing(passes, curve)
+    assert first == list(SIZES[2:CORE])
+    passes.extend([0] * 50)
+    plain, slower = curve.seconds(1, 50), Striding(unit=0.2)
+    slower.extend([0] * 50)
+    assert not calibrate_more(slower, curve, 1.5 * plain), "more than what may be spent"
+    assert slower.passes == 1
+    assert calibrate_more(slower, curve, 6.0 * plain)
+    assert len(slower.tokens) == 50, "the text stays"
+    left = missing(slower, curve)
+    assert left == first[len(first) - len(left) :], "the most telling ones first"
+    assert 0 < len(left) < len(first)
+    relative = curve.seconds(2, 50) / plain
+    there = measured(Striding(unit=0.2), [1, 2])
+    assert relative == pytest.approx(there[2] / there[1], rel=0.1)
+    while missing(slower, curve):
+        assert calibrate_more(slower, curve, 60.0)
+
+
+def measured(passes: Striding, sizes: list[int]) -> dict[int, float]:
+    passes.extend([0] * 50)
+    found: dict[int, float] = {}
+    measure(passes, passes.filler(max(sizes)), sizes, found, float("inf"))
+    return found
