@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
+from pathlib import Path
 from typing import Any
 
 import localspec
@@ -19,7 +20,8 @@ from localspec.bench.prompt_texts import rendered
 from localspec.bench.report import PairResults, Report
 from localspec.bench.runner import RunOutcome, run
 from localspec.bench.samples import Arm, BenchPrompt
-from localspec.bench.scale import ModelShape, find_pair, scaled, scaled_pair
+from localspec.bench.scale import ModelShape, find_pair, scaled, scaled_head, scaled_pair
+from localspec.bench.scaled_heads import is_scalable
 from localspec.hub import resolution
 
 Tell = Callable[[str], None]
@@ -31,7 +33,8 @@ class BenchPair:
     """What to open: references as `localspec.load` takes them, or the name of a scale pair.
 
     With a `shape`, the target is scaled to that, and drafted by the file it is made from where
-    `draft` is "auto".
+    `draft` is "auto". A scale pair has its own draft where that is "auto"; a trained head is scaled
+    along with its target.
     """
 
     name: str
@@ -182,12 +185,19 @@ def _written(pair: BenchPair, tell: Tell) -> tuple[str | None, str]:
         disk = find_pair(pair.scale).disk
         tell(f"{pair.name}: the scale models; a minute and {disk:g} GB of disk where they are new")
         target, draft = scaled_pair(pair.scale, offline=pair.offline)
-        return str(target), str(draft)
+        return str(target), str(draft) if pair.draft == "auto" else _along(pair.draft, target)
     if pair.shape is not None:
         tell(f"{pair.name}: the scale model; a minute or more where it is new")
         source = resolution.resolve(pair.target, offline=pair.offline)
-        return str(scaled(source, pair.shape)), str(source) if pair.draft == "auto" else pair.draft
+        target = scaled(source, pair.shape)
+        return str(target), str(source) if pair.draft == "auto" else _along(pair.draft, target)
     return pair.target, pair.draft
+
+
+def _along(draft: str, target: Path) -> str:
+    """A draft that was asked for, scaled if it is a head."""
+    path = Path(draft).expanduser()
+    return str(scaled_head(path, target)) if path.is_file() and is_scalable(path) else draft
 
 
 def _repeats(arm: Arm) -> bool:

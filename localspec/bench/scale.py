@@ -26,6 +26,7 @@ from pathlib import Path
 from localspec import paths
 from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import write_f16
+from localspec.bench.scaled_heads import write_head
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
 from localspec.gguf.reader import read_gguf
 from localspec.hub.packages import SMOLLM2
@@ -181,6 +182,22 @@ def scaled(source: Path, shape: ModelShape) -> Path:
             feed_forward=shape.feed_forward,
             quant=shape.quant,
         )
+    return path
+
+
+def scaled_head(head: Path, target: Path) -> Path:
+    """A trained head in the shape of `target`, which is a scaled model of the head's own target;
+    written on first use and kept in the cache folder.
+
+    Raises:
+        ModelInvalid, UsageError, LocalspecError: see `localspec.bench.scaled_heads.write_head`.
+    """
+    path = _kept(head, f"for-{target.stem}")
+    if not path.exists():
+        with _appearing(path) as folder:
+            done = folder / "head.gguf"
+            write_head(head, done, target)
+            os.replace(done, path)
     return path
 
 

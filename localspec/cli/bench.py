@@ -136,8 +136,8 @@ def _pairs_and_settings(
     from localspec.bench.suites import load_suites
     from localspec.cli.request import read_models
 
-    if said["scale"] and (said["model"] or said["draft"]):
-        raise UsageError("--scale excludes --model and --draft. Leave out one of them.")
+    if said["scale"] and said["model"]:
+        raise UsageError("--scale excludes --model. Leave out one of them.")
     if said["scale"] and said["scale_to"]:
         raise UsageError("--scale excludes --scale-to. Leave out one of them.")
     if (said["lora"] or said["lora_draft"]) and (said["scale"] or said["scale_to"] or peers):
@@ -147,7 +147,12 @@ def _pairs_and_settings(
         )
     models = read_models(said)
     pairs = [
-        BenchPair(name=f"scale {name}", scale=name, offline=models.offline)
+        BenchPair(
+            name=f"scale {name}",
+            scale=name,
+            draft=models.draft if said["draft"] else "auto",
+            offline=models.offline,
+        )
         for name in said["scale"] or ()
     ]
     for pair in pairs:

