@@ -14,6 +14,7 @@ from time import perf_counter
 
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import ThreadpoolController
 
 from localspec.decoding.sampling import Row, Rows
 from localspec.drafters.by_depth import MAX_LEAVES, DepthHead
@@ -78,6 +79,7 @@ class MedusaCache:
         self._state: Row = np.zeros(weights.outputs[0].shape[1], np.float32)
         self._rows: list[Row] = [np.full(vocabulary, -np.inf, np.float32) for _ in weights.outputs]
         self._computed: set[int] = set()
+        self._blas = ThreadpoolController()
 
     def know(self, place: int, state: Row) -> None:
         """The target's last hidden state before the last one of so many tokens."""
@@ -91,7 +93,10 @@ class MedusaCache:
         row = self._rows[head]
         if head not in self._computed:
             started = perf_counter()
-            found = self.model.logits(head, self._state)
+            # OpenBLAS's other threads go on spinning for some 20 ms, and the target's pass that
+            # follows has to share its cores with them.
+            with self._blas.limit(limits=1, user_api="blas"):
+                found = self.model.logits(head, self._state)
             if self.model.ids is None:
                 row[:] = found
             else:
@@ -138,7 +143,7 @@ class MedusaCache:
         """See `cancel`."""
 
     def set_threads(self, count: int) -> None:
-        """numpy has its own."""
+        """One computes them."""
 
 
 class Medusa(DepthHead):
