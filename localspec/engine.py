@@ -398,9 +398,9 @@ class Engine(Answering):
 
     def calibrate(self) -> float:
         """Measure what passes cost where that is not known, no longer true, or was measured on a
-        busy machine, and return the seconds it took. An answer measures by itself
-        what it needs to begin with, and the rest a little at a time, but gives up on a machine that
-        is always busy."""
+        busy machine, and return the seconds it took. An answer measures by itself what it needs
+        to begin with, and the rest a little at a time, but gives up on a machine that is always
+        busy."""
         with self._computing():
             self.profile.doubts = min(self.profile.doubts, CALIBRATIONS)
             return self._measuring.near(self._contexts[0], self._parts, (), 0, whole=True)

@@ -16,6 +16,7 @@ from localspec.planning.calibration import (
     LONG_PROMPT,
     WHOLE,
     MeasuredCache,
+    affordable,
     agrees,
     calibrate,
     calibrate_far,
@@ -122,20 +123,22 @@ class Measuring:
         for passes, curve in measured:
             if not curve or passes.recurrent:
                 continue
-            long = not curve.two_lengths and len(prompt) >= LONG_PROMPT
-            if not long and not (self._spare and missing(passes, curve)):
+            context = len(prompt) - 1 if passes is target else len(passes.tokens)
+            long = not curve.two_lengths and context >= LONG_PROMPT - 1
+            long = long and context + max(FAR) <= passes.capacity
+            sizes = [] if long else affordable(passes, curve, context, self._spare)
+            if not long and not sizes:
                 continue
             if passes is target:  # all but what its first step begins with
                 unread = prompt[len(target.tokens) : -1]
                 if unread:
                     target.extend(unread, 0, progress)
-            held = len(passes.tokens)
-            long = long and held >= LONG_PROMPT - 1 and held + max(FAR) <= passes.capacity
             started = perf_counter()
             with self._threads.still():
                 if long:
                     calibrate_far(passes, curve)
-                elif calibrate_more(passes, curve, self._spare):
+                else:
+                    calibrate_more(passes, curve, sizes)
                     self._profile.measured_at = self._profile.account.seconds
             spent += perf_counter() - started
         return spent

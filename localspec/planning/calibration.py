@@ -160,33 +160,34 @@ def missing(passes: MeasuredCache, curve: CostCurve) -> list[int]:
     return [n for n in SIZES[:CORE] if n <= passes.max_draft + 1 and not curve.knows(n)]
 
 
-def calibrate_more(passes: MeasuredCache, curve: CostCurve, seconds: float) -> bool:
-    """Measure sizes that are not known yet behind the text that the cache holds, which stays, if
-    that takes fewer than so many seconds; returns whether any was measured.
+def affordable(passes: MeasuredCache, curve: CostCurve, context: int, seconds: float) -> list[int]:
+    """Of the sizes that are missing those that can be measured behind so many tokens in so many
+    seconds, with a plain pass beside them."""
+    left = seconds - curve.seconds(1, context) * curve.pace
+    found = []
+    for n in missing(passes, curve):
+        left -= curve.seconds(n, context) * curve.pace
+        if left < 0.0 or context + n > passes.capacity:
+            break
+        found.append(n)
+    return found
 
-    Plain passes beside them tell how fast the machine is meanwhile.
+
+def calibrate_more(passes: MeasuredCache, curve: CostCurve, sizes: Sequence[int]) -> None:
+    """Measure further sizes behind the text that the cache holds, which stays. A plain pass beside
+    them tells how fast the machine is meanwhile.
 
     Raises:
         Cancelled: the passes were cancelled meanwhile; nothing is learned.
     """
     held = len(passes.tokens)
     found: dict[int, float] = {}
-    left = seconds - curve.seconds(1, held) * curve.pace
-    sizes = []
-    for n in missing(passes, curve):
-        left -= curve.seconds(n, held) * curve.pace
-        if left < 0.0 or held + n > passes.capacity:
-            break
-        sizes.append(n)
-    if not sizes:
-        return False
     try:
         measure(passes, passes.filler(max(sizes)), [1, *sizes], found, float("inf"))
     finally:
         passes.truncate(held)
     pace = found.pop(1) / curve.seconds(1, held)
     curve.learn({n: seconds / pace for n, seconds in found.items()}, held)
-    return True
 
 
 def agrees(passes: MeasuredCache, curve: CostCurve) -> bool:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, measuring
+from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
 from localspec.planning import calibration
 from localspec.planning.costs import SIZES, CostCurve
@@ -239,12 +242,21 @@ def test_a_first_answer_waits_for_what_it_needs_and_later_ones_measure_the_rest(
         sizes = SIZES[2 : calibration.CORE]
         few = [n for n in sizes if profile.target.knows(n)]
         assert len(few) < len(sizes)
-        ask(engine)
+        read: list[int] = []
+        extend = Context.extend
+
+        def watched(self: Context, tokens: Sequence[int], outputs: int = 1, *more: Any) -> Rows:
+            read.append(outputs)
+            return extend(self, tokens, outputs, *more)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Context, "extend", watched)
+            engine.generate("Something else.", max_tokens=2, sampling=GREEDY)
         assert [n for n in sizes if profile.target.knows(n)] == few, "too little was decoded"
+        assert 0 not in read, "and the prompt is read in one pass"
         profile.account.seconds += 1000.0
         later = ask(engine)
         assert later.text == text
-        assert later.stats.cached_tokens == later.stats.prompt_tokens - 1
         assert later.stats.calibration_seconds > 0.0
         assert all(profile.target.knows(n) for n in sizes)
         assert profile.measured_at >= 1000.0

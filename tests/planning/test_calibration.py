@@ -15,6 +15,7 @@ from localspec.llama.model import Model
 from localspec.planning.calibration import (
     CORE,
     FAR_LENGTH,
+    affordable,
     calibrate,
     calibrate_more,
     measure,
@@ -222,18 +223,18 @@ def test_what_there_was_no_time_for_is_measured_later_at_the_pace_of_plain_passe
     passes.extend([0] * 50)
     plain, slower = curve.seconds(1, 50), Striding(unit=0.2)
     slower.extend([0] * 50)
-    assert not calibrate_more(slower, curve, 1.5 * plain), "more than what may be spent"
-    assert slower.passes == 1
-    assert calibrate_more(slower, curve, 6.0 * plain)
+    assert not affordable(slower, curve, 50, 1.5 * plain), "more than what may be spent"
+    sizes = affordable(slower, curve, 50, 6.0 * plain)
+    assert sizes == first[: len(sizes)], "the most telling ones first"
+    assert 0 < len(sizes) < len(first)
+    calibrate_more(slower, curve, sizes)
     assert len(slower.tokens) == 50, "the text stays"
-    left = missing(slower, curve)
-    assert left == first[len(first) - len(left) :], "the most telling ones first"
-    assert 0 < len(left) < len(first)
+    assert missing(slower, curve) == first[len(sizes) :]
     relative = curve.seconds(2, 50) / plain
     there = measured(Striding(unit=0.2), [1, 2])
     assert relative == pytest.approx(there[2] / there[1], rel=0.1)
-    while missing(slower, curve):
-        assert calibrate_more(slower, curve, 60.0)
+    assert affordable(slower, curve, 50, 60.0) == first[len(sizes) :]
+    assert not affordable(slower, curve, slower.capacity - 1, 60.0), "there is no room"
 
 
 def measured(passes: Striding, sizes: list[int]) -> dict[int, float]:
