@@ -123,6 +123,8 @@ def _parting(parting: Parting) -> str:
     if parting.gap is None:
         return f"{where}: {ways}"
     apart = f"{abs(parting.gap):.2g} logits apart"
+    if parting.rounding is not None:
+        apart += f", and rounding moves logits by up to {parting.rounding:.2g} there"
     if parting.near_tie:
         return f"{where}, at a near tie: {ways}, {apart}"
     return f"{where}, and not at a near tie: {ways}, {apart}; please report it"

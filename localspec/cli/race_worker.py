@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from localspec import Engine, SamplingParams, Stream
 from localspec.cli.request import AnswerRequest, OpeningOptions
 from localspec.cli.worker import INTERRUPTED, EngineJob, Ready
@@ -148,6 +150,12 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
             row = beside.logits([*prompt, *plain[:at]])
             return float(row[plain[at]] - row[drafted[at]])
 
+        def rounding(at: int) -> float:
+            text = [*prompt, *plain[:at]]
+            in_steps = beside.logits(text)  # of the cache that plain decoding left
+            beside.clear()
+            return float(np.abs(beside.logits(text) - in_steps).max())
+
         request = self._request
         free = request.grammar is None and request.json_schema is None
         looks = free and decided_by_logits(request.opening.sampling)
@@ -155,7 +163,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
             plain=results[PLAIN],
             localspec=results[LOCALSPEC],
             greedy=request.opening.sampling.greedy and streams[LOCALSPEC].stats.lossless,
-            parting=parting(plain, drafted, beside.token_bytes, gap if looks else None)
+            parting=parting(plain, drafted, beside.token_bytes, gap if looks else None, rounding)
             if alike
             else None,
             lead=lead,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from localspec.decoding.sampling import SamplingParams
@@ -13,7 +13,7 @@ from localspec.race.turns import NAMES
 
 NEAR = 0.5
 """Two logits closer than this may change places by rounding: passes over one token and over several
-run through other kernels. Measured on real models: up to a few tenths."""
+run through other kernels. Some models move more, which is looked at where it matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,17 +48,20 @@ class Parting:
         position: tokens that they have in common.
         plain, localspec: the text of the token that each goes on with.
         gap: how far apart the model has the two, in logits; None where that was not looked at.
+        rounding: how far a logit moves there at most where the text is read in larger passes; None
+            where NEAR says enough.
     """
 
     position: int
     plain: str
     localspec: str
     gap: float | None
+    rounding: float | None = None
 
     @property
     def near_tie(self) -> bool:
         """Whether rounding alone can have decided between the two."""
-        return self.gap is not None and abs(self.gap) < NEAR
+        return self.gap is not None and abs(self.gap) < max(NEAR, self.rounding or 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +115,7 @@ class RaceOutcome:
                 "plain": parting.plain,
                 "localspec": parting.localspec,
                 "logit_gap": parting.gap,
+                "rounding": parting.rounding,
             },
             "speed_up": self.speed_up,
             "lead_seconds": self.lead,
@@ -153,18 +157,24 @@ def parting(
     localspec: Sequence[int],
     token_bytes: Callable[[int], bytes],
     gap: Callable[[int], float] | None,
+    rounding: Callable[[int], float] | None = None,
 ) -> Parting | None:
     """Where two token sequences part; None where one is a beginning of the other.
 
     Args:
         gap: how far apart the logits of the two tokens at a position are, plain decoding's less the
             other's; None where raw logits do not decide.
+        rounding: how far a logit moves at a position at most; asked where a gap is no near tie
+            without it.
     """
     at = shared_prefix(plain, localspec)
     if at == min(len(plain), len(localspec)):
         return None
     texts = [token_bytes(tokens[at]).decode("utf-8", "replace") for tokens in (plain, localspec)]
-    return Parting(at, texts[0], texts[1], None if gap is None else gap(at))
+    found = Parting(at, texts[0], texts[1], None if gap is None else gap(at))
+    if found.gap is None or found.near_tie or rounding is None:
+        return found
+    return replace(found, rounding=rounding(at))
 
 
 def decided_by_logits(sampling: SamplingParams) -> bool:

@@ -43,6 +43,11 @@ def test_where_texts_part_is_told(gap: float | None, told: str) -> None:
     assert told in figures(outcome(parting=Parting(7, " a", " the", gap)), 0.0)
 
 
+def test_what_rounding_moves_is_told_where_it_was_looked_at() -> None:
+    told = figures(outcome(parting=Parting(7, " a", " the", 0.54, 1.1)), 0.0)
+    assert "at a near tie: “a” or “the”, 0.54 logits apart, and rounding moves logits by" in told
+
+
 def test_behind_answers_that_parted_texts_may_differ() -> None:
     later = outcome(alike=False)
     assert not later.equal
