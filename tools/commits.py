@@ -2,15 +2,17 @@
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
         [--arm alone=.,--draft=none]
-        [--prompts questions] [--per-suite 2] [-n 64] [--temp 0] [-c 4096]
+        [--prompts questions] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
-knows nothing at first: a first session, and the first opening of the pair besides. All answer a
-prompt one after the other, who is first rotates, and plain decoding (of the first arm's checkout)
-is one of them. A figure is the geometric mean over the suites of the prompts' means, of tokens per
-second behind the first token; "whole" is the same of whole answers, the seconds until the first
-token included. `,--no-copy` keeps an arm from requantizing its draft model, `,--draft=FILE` gives
-it another one, or none.
+knows nothing at first: a first session, and the first opening of the pair besides. All read a
+prompt one after the other and then answer it in turns of TURN seconds, as a machine of others is
+not equally fast from one second to the next; who is first rotates, and plain decoding (of the first
+arm's checkout) is one of them. A figure is the geometric mean over the suites of the prompts'
+means, of tokens per second behind the first token; "whole" is the same of whole answers, the
+seconds until the first token included. `,--no-copy` keeps an arm from requantizing its draft model,
+`,--draft=FILE` gives it another one, or none. `--all-turns` asks the later turns of a question too,
+behind answers that the target gave plainly, read once more.
 """
 
 from __future__ import annotations
@@ -26,11 +28,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from localspec.bench.samples import BenchPrompt
 
 PLAIN = "plain"
 NO_COPY, OTHER_DRAFT = "--no-copy", "--draft="
 NO_DRAFT = "none"
+TURN = 0.3
+"""Seconds that an arm decodes until it is another one's turn; a step that has begun is ended."""
 
 
 class Said(NamedTuple):
@@ -63,6 +71,7 @@ def main() -> None:
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", default="questions")
     options.add_argument("--per-suite", type=int, default=2)
+    options.add_argument("--all-turns", action="store_true")
     options.add_argument("-n", "--max-tokens", type=int, default=64)
     options.add_argument("--temp", type=float, default=0.0)
     options.add_argument("-c", "--ctx", type=int, default=4096)
@@ -90,6 +99,8 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
     from localspec.bench.suites import load_suites
 
     prompts = load_suites([Path(said.prompts)], per_suite=said.per_suite)
+    if said.all_turns:
+        prompts = with_later_turns(said, prompts)
     found: dict[str, list[dict[str, Said]]] = {}
     with ExitStack() as opened:
         ask = {name: opened.enter_context(arm(said, name, where)) for name, where in arms.items()}
@@ -97,9 +108,20 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
         for number, prompt in enumerate(prompts):
             text: Any = list(prompt.messages) or prompt.text
             turn = number % len(names)
-            row = {name: ask[name](text, number + 1) for name in names[turn:] + names[:turn]}
+            order = names[turn:] + names[:turn]
+            for name in order:
+                ask[name].begin(text, number + 1)
+            row: dict[str, Said] = {}
+            while len(row) < len(order):
+                for name in [name for name in order if name not in row]:
+                    complete = ask[name].go_on()
+                    if complete is not None:
+                        row[name] = complete
+            if not all(one.steps for one in row.values()):
+                print(f"{prompt.id}: answered with one token, left out")
+                continue
             found.setdefault(prompt.suite, []).append(row)
-            told = ", ".join(f"{n} {row[n].speed / row[PLAIN].speed:.2f}" for n in names[1:])
+            told = ", ".join(f"{n} {row[n].speed / row[PLAIN].speed:.3f}" for n in names[1:])
             print(f"{prompt.id}: {row[PLAIN].speed:.1f} tok/s, × {told}", flush=True)
     for name in names[1:]:
         report(name, found, said.max_tokens)
@@ -143,9 +165,41 @@ def told(logs: Mapping[str, Sequence[float]]) -> str:
     return f"{middle:.3f}{sure}"
 
 
+def with_later_turns(said: argparse.Namespace, prompts: list[BenchPrompt]) -> list[BenchPrompt]:
+    """The prompts, and their later turns in the order of the first ones."""
+    import localspec
+    from localspec.bench.prompt_texts import rendered
+
+    with localspec.load(said.target, context=said.ctx) as engine:
+        return rendered(engine, prompts, all_turns=True, max_tokens=said.max_tokens)
+
+
+class Arm:
+    """A checkout that answers in a process of its own."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def begin(self, text: Any, seed: int) -> None:
+        """Read a prompt and say its first token."""
+        self._tell([text, seed])
+
+    def go_on(self) -> Said | None:
+        """Decode for TURN; what there is to say of the answer once it is complete."""
+        found = self._tell(None)
+        return None if found is None else Said(*found)
+
+    def _tell(self, what: Any) -> Any:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps(what) + "\n")
+        self._process.stdin.flush()
+        return json.loads(self._process.stdout.readline())
+
+
 @contextmanager
-def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Any]:
-    """A checkout that answers in a process of its own; gives what asks it."""
+def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
+    """Start one; it is open when this returns."""
     checkout, *flags = where.split(",")
     settings = {
         "plain": name == PLAIN,
@@ -172,26 +226,19 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Any]:
         )
         assert process.stdin is not None
         assert process.stdout is not None
-        stdin, stdout = process.stdin, process.stdout
-        opened = json.loads(stdout.readline())
+        opened = json.loads(process.stdout.readline())
         print(f"{name}: {opened['file']}, open in {opened['seconds']:.1f} s; {opened['notices']}")
 
-        def ask(text: Any, seed: int) -> Said:
-            stdin.write(json.dumps([text, seed]) + "\n")
-            stdin.flush()
-            return Said(*json.loads(stdout.readline()))
-
         try:
-            yield ask
+            yield Arm(process)
         finally:
-            stdin.close()
+            process.stdin.close()
             process.wait()
 
 
 def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
-    """The child: answers what stands in each line of stdin; by whatever localspec it finds."""
-    from time import perf_counter
-
+    """The child: answers the prompts that stand in stdin, by whatever localspec it finds; each is
+    followed by a line for every turn."""
     import localspec
 
     began = perf_counter()
@@ -214,7 +261,13 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         stream = engine.stream(
             text, max_tokens=settings["tokens"], sampling=sampling, drafting=drafting
         )
-        steps = [chunk.step for chunk in stream if chunk.step is not None][1:]
+        next(stream)  # the prompt's token
+        print("null", flush=True)
+        steps: list[Any] = []
+        for _ in sys.stdin:
+            if not decode(stream, steps):
+                break
+            print("null", flush=True)
         stats, pace = stream.stats, engine.profile.target.pace
         drafted = [step for step in steps if step.drafted]
         plans = [(step.draft.expectation, step) for step in drafted if step.draft.expectation]
@@ -227,6 +280,17 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
             (sum(len(s.tokens) for _, s in plans), sum(s.seconds for _, s in plans)),
         )
         print(json.dumps(said), flush=True)
+
+
+def decode(stream: Any, steps: list[Any]) -> bool:
+    """Go on for TURN; whether the answer does so, too."""
+    until = perf_counter() + TURN
+    for chunk in stream:
+        if chunk.step is not None:
+            steps.append(chunk.step)
+        if perf_counter() >= until:
+            return True
+    return False
 
 
 if __name__ == "__main__":
