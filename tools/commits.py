@@ -12,7 +12,8 @@ arm's checkout) is one of them. A figure is the geometric mean over the suites o
 means, of tokens per second behind the first token; "whole" is the same of whole answers, the
 seconds until the first token included. `,--no-copy` keeps an arm from requantizing its draft model,
 `,--draft=FILE` gives it another one, or none. `--all-turns` asks the later turns of a question too,
-behind answers that the target gave plainly, read once more.
+behind answers that the target gave plainly, read once more. All run on as many threads as there
+are cores: `-t auto` would take the other arms for what a busy machine does.
 """
 
 from __future__ import annotations
@@ -246,6 +247,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         target,
         draft=None if draft == NO_DRAFT else draft,
         context=settings["ctx"],
+        threads=os.cpu_count(),
         requantize_draft=settings["copy"],
     )
     ready = {

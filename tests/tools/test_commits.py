@@ -1,0 +1,46 @@
+"""Arms that answer in turns: nothing of an answer is lost or counted twice."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tools import commits
+
+ROOT = Path(__file__).parents[2]
+TARGET, DRAFT = ROOT / "models/tale-13m-q8_0.gguf", ROOT / "models/tale-3m-q8_0.gguf"
+
+
+def test_turns_add_up_to_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    monkeypatch.setattr(commits, "perf_counter", lambda: next(ticks) * commits.TURN / 4)
+    told = [SimpleNamespace(step=number) for number in range(10)]
+    stream, steps, turns = iter([*told, SimpleNamespace(step=None)]), [], 1
+    while commits.decode(stream, steps):
+        turns += 1
+    assert steps == list(range(10)), "the text behind the last step is none"
+    assert turns == 3
+
+
+def test_two_checkouts_answer_all_turns_of_a_question(tmp_path: Path) -> None:
+    prompts = tmp_path / "two.jsonl"
+    asked = [
+        {"suite": kind, "id": kind, "turns": ["Tell me a story about a fox.", "And then?"]}
+        for kind in ("fox", "hen")
+    ]
+    prompts.write_text("".join(json.dumps(one) + "\n" for one in asked))
+    command = [sys.executable, "-m", "tools.commits", str(TARGET), str(DRAFT)]
+    command += ["--arm", f"alone={ROOT},--draft=none", "--prompts", str(prompts)]
+    command += ["--all-turns", "-n", "5", "-c", "512"]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    answered = re.findall(r"^(.+): [\d.]+ tok/s, × alone [\d.]+$", said, re.MULTILINE)
+    assert answered == ["fox", "hen", "fox, turn 2", "hen, turn 2"]
+    # Passes of the embedded target are too short to draft, so a step is a token.
+    assert "drafted in 0% of 16 steps" in said, said
