@@ -48,12 +48,14 @@ class Said(NamedTuple):
     Attributes:
         prompt: seconds until the first token.
         speed: tokens per second behind that.
+        tokens: that it has.
         drafted: of its steps, how many had a draft.
         foreseen: of these, tokens and seconds expected; in `real`, what came.
     """
 
     prompt: float
     speed: float
+    tokens: int
     steps: int
     drafted: int
     foreseen: tuple[float, float]
@@ -122,8 +124,10 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
                 print(f"{prompt.id}: answered with one token, left out")
                 continue
             found.setdefault(prompt.suite, []).append(row)
-            told = ", ".join(f"{n} {row[n].speed / row[PLAIN].speed:.3f}" for n in names[1:])
-            print(f"{prompt.id}: {row[PLAIN].speed:.1f} tok/s, × {told}", flush=True)
+            speed = row[PLAIN].speed
+            told = (f"{n} {row[n].speed / speed:.3f} ({row[n].tokens})" for n in names[1:])
+            tokens = row[PLAIN].tokens
+            print(f"{prompt.id}: {speed:.1f} tok/s ({tokens}), × {', '.join(told)}", flush=True)
     for name in names[1:]:
         report(name, found, said.max_tokens)
 
@@ -247,7 +251,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         target,
         draft=None if draft == NO_DRAFT else draft,
         context=settings["ctx"],
-        threads=os.cpu_count(),
+        threads=os.cpu_count() or 1,
         requantize_draft=settings["copy"],
     )
     ready = {
@@ -276,6 +280,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         said = Said(
             stats.prompt_seconds,
             stats.tokens_per_second,
+            stats.generated_tokens,
             len(steps),
             len(drafted),
             (sum(e.tokens for e, _ in plans), pace * sum(e.seconds for e, _ in plans)),

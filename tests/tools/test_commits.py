@@ -22,7 +22,8 @@ def test_turns_add_up_to_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = count()
     monkeypatch.setattr(commits, "perf_counter", lambda: next(ticks) * commits.TURN / 4)
     told = [SimpleNamespace(step=number) for number in range(10)]
-    stream, steps, turns = iter([*told, SimpleNamespace(step=None)]), [], 1
+    stream, turns = iter([*told, SimpleNamespace(step=None)]), 1
+    steps: list[int] = []
     while commits.decode(stream, steps):
         turns += 1
     assert steps == list(range(10)), "the text behind the last step is none"
@@ -40,7 +41,8 @@ def test_two_checkouts_answer_all_turns_of_a_question(tmp_path: Path) -> None:
     command += ["--arm", f"alone={ROOT},--draft=none", "--prompts", str(prompts)]
     command += ["--all-turns", "-n", "5", "-c", "512"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    answered = re.findall(r"^(.+): [\d.]+ tok/s, × alone [\d.]+$", said, re.MULTILINE)
-    assert answered == ["fox", "hen", "fox, turn 2", "hen, turn 2"]
+    told = r"^(.+): [\d.]+ tok/s \((\d+)\), × alone [\d.]+ \((\d+)\)$"
+    asked_for = ("fox", "hen", "fox, turn 2", "hen, turn 2")
+    assert re.findall(told, said, re.MULTILINE) == [(name, "5", "5") for name in asked_for]
     # Passes of the embedded target are too short to draft, so a step is a token.
     assert "drafted in 0% of 16 steps" in said, said
