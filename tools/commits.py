@@ -2,7 +2,7 @@
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
         [--arm alone=.,--draft=none]
-        [--prompts questions] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
+        [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
 knows nothing at first: a first session, and the first opening of the pair besides. All read a
@@ -72,7 +72,7 @@ def main() -> None:
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
     flags = f"[,{NO_COPY}][,{OTHER_DRAFT}FILE]"
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
-    options.add_argument("--prompts", default="questions")
+    options.add_argument("--prompts", nargs="+", default=["questions"])
     options.add_argument("--per-suite", type=int, default=2)
     options.add_argument("--all-turns", action="store_true")
     options.add_argument("-n", "--max-tokens", type=int, default=64)
@@ -101,7 +101,7 @@ def compare(said: argparse.Namespace, arms: Mapping[str, str]) -> None:
     """Ask all arms in turns, and say what came of it after each round of suites."""
     from localspec.bench.suites import load_suites
 
-    prompts = load_suites([Path(said.prompts)], per_suite=said.per_suite)
+    prompts = load_suites([*map(Path, said.prompts)], per_suite=said.per_suite)
     if said.all_turns:
         prompts = with_later_turns(said, prompts)
     found: dict[str, list[dict[str, Said]]] = {}

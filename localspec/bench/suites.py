@@ -20,9 +20,11 @@ SETS = {
     "stories": BUILT_IN,
     "questions": Path(__file__).with_name("questions.jsonl"),
     "questions-tuning": Path(__file__).with_name("questions_tuning.jsonl"),
+    "public": Path(__file__).with_name("public.jsonl"),
 }
 """What comes with the package. The questions are Spec-Bench's, of 13 kinds: those that nothing here
-may be fitted to, and those that are there for fitting."""
+may be fitted to, and those that are there for fitting. The public ones, for judging as well, are
+HumanEval's, GSM8K's, MMLU's and TruthfulQA's, six of each."""
 
 SUITES = ("story", "continue", "math", "qa", "code", "copy", "noise")
 """The suites of BUILT_IN, in their order there."""

@@ -40,8 +40,9 @@ BENCH = {
         "--prompts",
         metavar="SET|FILE",
         help="stories (seven suites of the embedded pair's, the default), questions (13 kinds of "
-        "Spec-Bench), questions-tuning (others of these, to fit things to), or a file of your own: "
-        "JSON lines with prompt, turns or messages, suite and id. Repeatable.",
+        "Spec-Bench), questions-tuning (others of these, to fit things to), public (six questions "
+        "each of HumanEval, GSM8K, MMLU and TruthfulQA), or a file of your own: JSON lines with "
+        "prompt, turns or messages, suite and id. Repeatable.",
     ),
     "all_turns": _what(
         bool,

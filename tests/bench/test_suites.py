@@ -77,6 +77,11 @@ def test_the_questions_that_come_with_the_package() -> None:
         two_turns = {prompt.suite for prompt in prompts if prompt.later_turns}
         assert all(count == 6 for suite, count in counts.items() if suite not in two_turns)
         assert len(two_turns) == 8
+    public = load_suites([Path("public")])
+    assert [prompt.suite for prompt in public[:4]] == ["humaneval", "gsm8k", "mmlu", "truthfulqa"]
+    assert set(Counter(prompt.suite for prompt in public).values()) == {6}
+    asked = {prompt.text for prompt in (*judging, *tuning)}
+    assert asked.isdisjoint(prompt.text for prompt in public)
     assert sum(path.stat().st_size for path in SETS.values()) < 1_000_000
 
 
