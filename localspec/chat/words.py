@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from localspec.chat.figures import Figures
 from localspec.drafters.options import TURNED_OFF
+from localspec.planning.reasons import ASLEEP
 
 NAMES = {
     "ngram": "the n-gram index",
@@ -118,6 +119,18 @@ def too_small(
         f"this model is too small to gain: a pass takes only {1000 * each:.1f} ms. To see a gain, "
         f"type: {SEE_A_GAIN}"
     )
+
+
+def main_reason(reasons: Mapping[str, int]) -> str:
+    """Of why steps were not drafted, what tells most: the most frequent one. That planning rests is
+    only a consequence of the others.
+
+    Args:
+        reasons: with how many steps each; one at least.
+    """
+    causes = {reason: steps for reason, steps in reasons.items() if reason != ASLEEP.reason}
+    causes = causes or dict(reasons)
+    return max(causes, key=causes.__getitem__)
 
 
 def _too_small(figures: Figures) -> str | None:

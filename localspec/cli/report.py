@@ -23,18 +23,18 @@ def figures(stats: GenerationStats, *, draft: str | None, interrupted: bool) -> 
     small = words.too_small(
         stats.generated_tokens, stats.target_passes, stats.verify_seconds, stats.reasons
     )
+    plainly = small is None and not stats.drafted and bool(stats.reasons)
     if stats.generated_tokens > 1:
         parts.append(f"{_rate(stats.tokens_per_second)} tok/s")
-        if small is None:
+        if small is None and not plainly:
             parts.append(f"{stats.tokens_per_pass:.2f} tokens/pass")
     if small is not None:
         parts.append(small)
     elif stats.drafted:
         parts.append(f"accepted {_share(stats.accepted, stats.tested)}")
         parts += [f"{name} {d.accepted}/{d.tested}" for name, d in stats.by_drafter.items()]
-    elif stats.reasons:
-        most = max(stats.reasons, key=lambda reason: stats.reasons[reason])
-        parts.append(f"not drafted: {most}")
+    elif plainly:
+        parts.append(f"decoded plainly: {words.main_reason(stats.reasons)}")
     if draft is not None:
         parts.append(f"draft {draft}")
     if not stats.lossless:

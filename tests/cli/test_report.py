@@ -5,6 +5,7 @@ from __future__ import annotations
 from localspec import DrafterStats, GenerationStats
 from localspec.cli.report import account, figures, table
 from localspec.decoding.stats import AccountStatement
+from localspec.planning.reasons import ASLEEP
 
 
 def drafted() -> GenerationStats:
@@ -44,8 +45,16 @@ def test_one_line_for_a_drafted_answer() -> None:
 def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
     stats = plain(reasons={"rarely": 1, "mostly": 9})
     assert figures(stats, draft=None, interrupted=False) == (
-        "11 tokens · 20.0 tok/s · 1.00 tokens/pass · not drafted: mostly"
+        "11 tokens · 20.0 tok/s · decoded plainly: mostly"
     )
+
+
+def test_that_planning_rests_is_said_where_there_is_no_other_reason() -> None:
+    rests = {ASLEEP.reason: 9}
+    line = figures(plain(reasons={"rarely": 1, **rests}), draft=None, interrupted=False)
+    assert line.endswith("decoded plainly: rarely")
+    line = figures(plain(reasons=rests), draft=None, interrupted=False)
+    assert line.endswith(ASLEEP.reason)
 
 
 def test_one_line_says_interrupted_and_lossy() -> None:

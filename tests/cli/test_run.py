@@ -140,7 +140,7 @@ def test_a_lossy_rule_says_so_wherever_it_is_reported(cli: Cli) -> None:
 
 def test_the_reason_for_not_drafting_is_given(cli: Cli) -> None:
     assert (
-        "not drafted: drafting is turned off"
+        "decoded plainly: drafting is turned off"
         in cli(*("run", "-n", "4", "--drafter", "none", STORY)).err
     )
 
