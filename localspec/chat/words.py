@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from localspec.chat.figures import Figures
 from localspec.drafters.options import TURNED_OFF
-from localspec.planning.reasons import ASLEEP
+from localspec.planning.resting import RESTING
 
 NAMES = {
     "ngram": "the n-gram index",
@@ -128,7 +128,7 @@ def main_reason(reasons: Mapping[str, int]) -> str:
     Args:
         reasons: with how many steps each; one at least.
     """
-    causes = {reason: steps for reason, steps in reasons.items() if reason != ASLEEP.reason}
+    causes = {reason: steps for reason, steps in reasons.items() if reason != RESTING}
     causes = causes or dict(reasons)
     return max(causes, key=causes.__getitem__)
 

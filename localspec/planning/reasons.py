@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from localspec.decoding.interfaces import Plan
 from localspec.planning.answer_state import LookupValue
+from localspec.planning.resting import RESTING
 
 UNMEASURED = Plan(None, reason="the cost of a pass is not measured yet")
 NOTHING = Plan(None, reason="nothing repeats here, and there is no draft model")
@@ -22,7 +23,7 @@ LEADING = "the draft model leads"
 COPYING = "the text repeats itself"
 LOOKING_AHEAD = "looking ahead costs little here"
 REVIEWING = "the draft model has not paid for itself lately, and is tried on the last few tokens"
-ASLEEP = Plan(None, reason="drafting has not paid lately, and passes are too short to plan each")
+ASLEEP = Plan(None, reason=RESTING)
 HOPELESS = Plan(
     None, reason="passes are so short here that planning drafts costs more than it brings"
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec import DrafterStats, GenerationStats
 from localspec.cli.report import account, figures, table
 from localspec.decoding.stats import AccountStatement
-from localspec.planning.reasons import ASLEEP
+from localspec.planning.resting import RESTING
 
 
 def drafted() -> GenerationStats:
@@ -50,11 +50,11 @@ def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
 
 
 def test_that_planning_rests_is_said_where_there_is_no_other_reason() -> None:
-    rests = {ASLEEP.reason: 9}
+    rests = {RESTING: 9}
     line = figures(plain(reasons={"rarely": 1, **rests}), draft=None, interrupted=False)
     assert line.endswith("decoded plainly: rarely")
     line = figures(plain(reasons=rests), draft=None, interrupted=False)
-    assert line.endswith(ASLEEP.reason)
+    assert line.endswith(RESTING)
 
 
 def test_one_line_says_interrupted_and_lossy() -> None:
