@@ -1,0 +1,155 @@
+#include "buffers.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <system_error>
+#include <thread>
+
+namespace localspec {
+
+using namespace ggml_abi;
+
+namespace {
+
+constexpr size_t HUGE_PAGE = 2 << 20;
+// A thread to repack with pays from here on; smaller tensors are done before it has begun.
+constexpr size_t BYTES_PER_THREAD = 1 << 18;
+constexpr size_t MAX_REPACK_THREADS = 8;
+
+const Functions * ggml;
+std::map<Type, std::unique_ptr<Matmul>> traits;
+
+Matmul * traits_for(const Tensor * tensor) { return (Matmul *) (tensor->view_src ? tensor->view_src : tensor)->extra; }
+
+// Repacked bytes lie one page behind the rounding of mmap at most; what kernels prefetch or load past
+// the last tile is within the spare page.
+size_t mapped(size_t size) { return (size + 2 * 4096 + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE; }
+
+void free_buffer(Buffer * buffer) { munmap(buffer->context, mapped(buffer->size)); }
+
+void * get_base(Buffer * buffer) { return buffer->context; }
+
+int init_tensor(Buffer *, Tensor * tensor) {
+    tensor->extra = tensor->view_src ? tensor->view_src->extra : traits_of(tensor->type);
+    return 0;
+}
+
+// Gives the pages of a mapped file back that hold [data, data + size), which is not read again. Memory
+// that is no file is left alone: there the pages would lose their contents.
+void release(const void * data, size_t size) {
+#ifdef __linux__
+    const uintptr_t page = (uintptr_t) sysconf(_SC_PAGESIZE), from = ((uintptr_t) data + page - 1) & ~(page - 1),
+                    to = ((uintptr_t) data + size) & ~(page - 1);
+    if (to <= from) return;
+    FILE * maps = fopen("/proc/self/maps", "re");
+    if (!maps) return;
+    char line[1024];
+    bool file = false;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long first, last, inode;
+        char flags[8];
+        if (sscanf(line, "%lx-%lx %7s %*s %*s %lu", &first, &last, flags, &inode) != 4) continue;
+        if (first <= from && to <= last) {
+            file = inode != 0 && (flags[3] == 's' || flags[1] == '-');
+            break;
+        }
+    }
+    fclose(maps);
+    if (file) madvise((void *) from, to - from, MADV_DONTNEED);
+#else
+    (void) data, (void) size;
+#endif
+}
+
+void set_tensor(Buffer *, Tensor * tensor, const void * data, size_t offset, size_t size) {
+    // llama.cpp writes weights whole. A part cannot be repacked, and to write it somewhere would be
+    // worse than to leave zeros.
+    Matmul * matmul = traits_for(tensor);
+    if (offset != 0 || tensor->view_src || size < tensor->nb[2] * (size_t) tensor->ne[2]) return;
+    const auto started = std::chrono::steady_clock::now();
+    const size_t cores = std::min<size_t>(std::max(1u, std::thread::hardware_concurrency()), MAX_REPACK_THREADS);
+    const int parts = (int) std::clamp<size_t>(size / BYTES_PER_THREAD, 1, cores);
+    std::vector<std::thread> threads;
+    int begun = 1;
+    try {
+        for (; begun < parts; begun++)
+            threads.emplace_back([=] { matmul->repack(tensor, data, begun, parts); });
+    } catch (const std::system_error &) {  // no more threads: this one does the rest
+    }
+    matmul->repack(tensor, data, 0, parts);
+    for (int part = begun; part < parts; part++) matmul->repack(tensor, data, part, parts);
+    for (auto & thread : threads) thread.join();
+    if (size >= (1 << 20)) release(data, size);
+    counts().taken++;
+    counts().bytes += (int64_t) size;
+    counts().microseconds += std::chrono::duration_cast<std::chrono::microseconds>(
+        std::chrono::steady_clock::now() - started).count();
+}
+
+void clear(Buffer * buffer, uint8_t value) { memset(buffer->context, value, buffer->size); }
+
+const char * get_name(BufferType *) { return "LOCALSPEC"; }
+
+size_t get_alignment(BufferType *) { return 64; }
+
+size_t get_alloc_size(BufferType *, const Tensor * tensor) {
+    const Matmul * matmul = traits_of(tensor->type);
+    const size_t file = tensor->nb[3] * (size_t) tensor->ne[3];
+    return matmul && !tensor->view_src ? std::max(file, matmul->repacked_bytes(tensor)) : file;
+}
+
+Buffer * alloc_buffer(BufferType * type, size_t size) {
+    const size_t length = mapped(size);
+    char * memory = (char *) mmap(nullptr, length + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) return nullptr;
+    char * base = (char *) (((uintptr_t) memory + HUGE_PAGE - 1) & ~(uintptr_t) (HUGE_PAGE - 1));
+    if (base > memory) munmap(memory, base - memory);
+    munmap(base + length, memory + HUGE_PAGE - base);
+#ifdef MADV_HUGEPAGE
+    madvise(base, length, MADV_HUGEPAGE);   // a matter of speed: nothing depends on it
+#endif
+    BufferInterface iface = {};
+    iface.free_buffer = free_buffer;
+    iface.get_base = get_base;
+    iface.init_tensor = init_tensor;
+    iface.set_tensor = set_tensor;
+    iface.clear = clear;
+    return ggml->buffer_init(type, iface, base, size);
+}
+
+}  // namespace
+
+Counts & counts() {
+    static Counts all;
+    return all;
+}
+
+Matmul * traits_of(Type type) {
+    const auto found = traits.find(type);
+    return found == traits.end() ? nullptr : found->second.get();
+}
+
+BufferType * make_buffer_type(const Functions & functions, const InstructionSet & isa, ExtraBufferType * context) {
+    ggml = &functions;
+#define TRAITS(TYPE) traits[TYPE] = std::make_unique<Matmul>(TYPE, isa, functions.barrier);
+    LOCALSPEC_INTEGER_TYPES(TRAITS)
+    LOCALSPEC_FLOAT_TYPES(TRAITS)
+#undef TRAITS
+    static BufferType type = {};
+    type.iface.get_name = get_name;
+    type.iface.alloc_buffer = alloc_buffer;
+    type.iface.get_alignment = get_alignment;
+    type.iface.get_alloc_size = get_alloc_size;
+    type.device = functions.device_of(functions.cpu_registry(), 0);
+    type.context = context;
+    return &type;
+}
+
+}  // namespace localspec

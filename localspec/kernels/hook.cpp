@@ -1,0 +1,188 @@
+// How the kernels come into ggml: a buffer type of our own, put in front of the CPU's.
+//
+// libggml-cpu keeps a list of extra buffer types and asks each of them about every operation of a
+// graph, in ggml's own threads. That list is reached through a C++ symbol and private structures, so
+// only the build is accepted that ggml_abi.h was written for.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <string>
+
+#include "attention_op.h"
+#include "buffers.h"
+#include "kernels.h"
+
+namespace localspec {
+
+#define LOCALSPEC_DECLARE(NAME) namespace NAME { extern const InstructionSet instruction_set; }
+#ifdef LOCALSPEC_HAS_avx512
+LOCALSPEC_DECLARE(avx512)
+#endif
+#ifdef LOCALSPEC_HAS_avxvnni
+LOCALSPEC_DECLARE(avxvnni)
+#endif
+#ifdef LOCALSPEC_HAS_avx2
+LOCALSPEC_DECLARE(avx2)
+#endif
+#ifdef LOCALSPEC_HAS_neon_i8mm
+LOCALSPEC_DECLARE(neon_i8mm)
+#endif
+#ifdef LOCALSPEC_HAS_neon_dotprod
+LOCALSPEC_DECLARE(neon_dotprod)
+#endif
+
+bool cpu_has(const char * name);    // cpu.cpp
+
+namespace {
+
+using namespace ggml_abi;
+
+const InstructionSet * const INSTRUCTION_SETS[] = {
+#ifdef LOCALSPEC_HAS_avx512
+    &avx512::instruction_set,
+#endif
+#ifdef LOCALSPEC_HAS_avxvnni
+    &avxvnni::instruction_set,
+#endif
+#ifdef LOCALSPEC_HAS_avx2
+    &avx2::instruction_set,
+#endif
+#ifdef LOCALSPEC_HAS_neon_i8mm
+    &neon_i8mm::instruction_set,
+#endif
+#ifdef LOCALSPEC_HAS_neon_dotprod
+    &neon_dotprod::instruction_set,
+#endif
+    nullptr,
+};
+
+BufferType * buffer_type;
+const InstructionSet * in_use;
+thread_local bool taking = true;
+
+bool is_ours(const Tensor * tensor) { return tensor && tensor->buffer && tensor->buffer->buft == buffer_type; }
+
+// Whether what this tensor was computed from are weights of ours: attention belongs to the model whose
+// projection made its queries, and a model that was opened without the kernels keeps ggml's.
+bool leads_to_ours(const Tensor * tensor) {
+    constexpr int FAR = 24;     // operations between a projection and the attention; 3 to 8 in practice
+    for (int i = 0; tensor && i < FAR; i++) {
+        if (tensor->op == MUL_MAT || tensor->op == MUL_MAT_ID) return is_ours(tensor->src[0]);
+        tensor = tensor->src[0] ? tensor->src[0] : tensor->view_src;
+    }
+    return false;
+}
+
+class Hook : public ExtraBufferType {
+  public:
+    bool supports_op(Device *, const Tensor * op) override {
+        if (!is_ours(op->src[0])) return false;
+        const bool takes = Matmul::takes(op, *in_use);
+        const bool loading = !op->src[0]->data;     // llama.cpp asks with a tensor that is nowhere yet
+        if (loading && takes && !taking) return false;
+        if (loading && !takes && (op->op == MUL_MAT || op->op == MUL_MAT_ID)) counts().declined++;
+        return takes;
+    }
+    TensorTraits * get_tensor_traits(const Tensor * op) override {
+        switch (op->op) {
+            case MUL_MAT:
+            case MUL_MAT_ID: return is_ours(op->src[0]) ? (TensorTraits *) op->src[0]->extra : nullptr;
+            case FLASH_ATTN_EXT: return leads_to_ours(op->src[0]) ? attention_traits() : nullptr;
+            case ROPE:
+            case SET_ROWS: return watching_traits();
+            default: return nullptr;
+        }
+    }
+};
+
+template <typename F> bool find(void * library, const char * name, F & function) {
+    function = (F) dlsym(library, name);
+    return function != nullptr;
+}
+
+const char * find_functions(const char * cpu_path, const char * base_path, Functions & f) {
+    // A wheel has each library under several names, which are files apart: one that llama.cpp did not
+    // load would be a second ggml beside its own.
+    void * cpu = dlopen(cpu_path, RTLD_NOW | RTLD_NOLOAD), * base = dlopen(base_path, RTLD_NOW | RTLD_NOLOAD);
+    if (!cpu || !base) return "the ggml libraries that were named are not those that llama.cpp loaded";
+    const bool all = find(cpu, "_Z39ggml_backend_cpu_get_extra_buffer_typesv", f.extra_buffer_types) &&
+                     find(cpu, "ggml_barrier", f.barrier) && find(cpu, "ggml_backend_cpu_reg", f.cpu_registry) &&
+                     find(base, "ggml_backend_reg_dev_get", f.device_of) &&
+                     find(base, "ggml_backend_buffer_init", f.buffer_init) &&
+                     find(base, "ggml_backend_cpu_buffer_type", f.cpu_buffer_type) &&
+                     find(base, "ggml_op_name", f.op_name) && find(base, "ggml_type_name", f.type_name) &&
+                     find(base, "ggml_type_size", f.type_size) && find(base, "ggml_blck_size", f.block_size);
+    return all ? nullptr : "ggml's libraries lack a function that the kernels need";
+}
+
+// Whether numbers mean in this library what ggml_abi.h says.
+bool check_abi(const Functions & f) {
+    const auto op = [&](Op o, const char * name) { return !strcmp(f.op_name(o), name); };
+    const auto type = [&](Type t, const char * name, size_t bytes, int64_t block) {
+        return !strcmp(f.type_name(t), name) && f.type_size(t) == bytes && f.block_size(t) == block;
+    };
+    return op(MUL_MAT, "MUL_MAT") && op(MUL_MAT_ID, "MUL_MAT_ID") && op(CPY, "CPY") && op(CONT, "CONT") &&
+           op(SET_ROWS, "SET_ROWS") && op(ROPE, "ROPE") && op(FLASH_ATTN_EXT, "FLASH_ATTN_EXT") &&
+           type(F32, "f32", 4, 1) && type(F16, "f16", 2, 1) && type(BF16, "bf16", 2, 1) &&
+           type(Q4_0, "q4_0", 18, 32) && type(Q4_1, "q4_1", 20, 32) && type(Q5_0, "q5_0", 22, 32) &&
+           type(Q5_1, "q5_1", 24, 32) && type(Q8_0, "q8_0", 34, 32) && type(IQ4_NL, "iq4_nl", 18, 32) &&
+           type(MXFP4, "mxfp4", 17, 32) && type(Q2_K, "q2_K", 84, 256) && type(Q3_K, "q3_K", 110, 256) &&
+           type(Q4_K, "q4_K", 144, 256) && type(Q5_K, "q5_K", 176, 256) && type(Q6_K, "q6_K", 210, 256) &&
+           type(IQ4_XS, "iq4_xs", 136, 256) && type(I32, "i32", 4, 1) && type(I64, "i64", 8, 1);
+}
+
+const InstructionSet * choose(const char * name) {
+    for (const InstructionSet * const * set = INSTRUCTION_SETS; *set; set++)
+        if (cpu_has((*set)->name) && (!name || !*name || !strcmp((*set)->name, name))) return *set;
+    return nullptr;
+}
+
+const char * start(const char * cpu_path, const char * base_path, const char * isa) {
+    static Functions functions;
+    const InstructionSet * chosen = choose(isa);
+    if (!chosen) return "this CPU lacks the instructions that the kernels need";
+    if (const char * why = find_functions(cpu_path, base_path, functions)) return why;
+    if (!check_abi(functions)) return "ggml is of another version than the kernels were built for";
+    in_use = chosen;
+    buffer_type = make_buffer_type(functions, *chosen, new Hook());
+    watch_restores(functions);
+    auto & types = functions.extra_buffer_types();
+    types.insert(types.begin(), buffer_type);
+    return nullptr;
+}
+
+}  // namespace
+
+const AttentionKernels & attention_kernels() { return *in_use->attention; }
+
+}  // namespace localspec
+
+const char * localspec_kernels_built_for(void) { return localspec::ggml_abi::BUILT_FOR; }
+
+const char * localspec_kernels_supported(void) {
+    static const std::string names = [] {
+        std::string all;
+        for (const localspec::InstructionSet * const * set = localspec::INSTRUCTION_SETS; *set; set++)
+            if (localspec::cpu_has((*set)->name)) all += (all.empty() ? "" : ",") + std::string((*set)->name);
+        return all;
+    }();
+    return names.c_str();
+}
+
+const char * localspec_kernels_start(const char * ggml_cpu_path, const char * ggml_base_path, const char * isa) {
+    static std::mutex lock;
+    const std::lock_guard<std::mutex> guard(lock);
+    if (localspec::buffer_type) return nullptr;
+    return localspec::start(ggml_cpu_path, ggml_base_path, isa);
+}
+
+void localspec_kernels_take(int on) { localspec::taking = on != 0; }
+
+void localspec_kernels_restoring(const int32_t * positions, int64_t n) { localspec::set_restored(positions, n); }
+
+void localspec_kernels_counts(int64_t out[4]) {
+    const localspec::Counts & c = localspec::counts();
+    out[0] = c.taken, out[1] = c.declined, out[2] = c.bytes, out[3] = c.microseconds;
+}

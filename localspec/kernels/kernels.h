@@ -1,0 +1,34 @@
+// C interface of the library, called by localspec/llama/kernels.py.
+#pragma once
+
+#include <stdint.h>
+
+#if defined(_WIN32)
+#define LOCALSPEC_API extern "C" __declspec(dllexport)
+#else
+#define LOCALSPEC_API extern "C" __attribute__((visibility("default")))
+#endif
+
+// The only build of ggml that it may be started with: "llama-cpp-python 0.3.36".
+LOCALSPEC_API const char * localspec_kernels_built_for(void);
+
+// Instruction sets that are compiled in and that this CPU has, best first, with commas between them.
+LOCALSPEC_API const char * localspec_kernels_supported(void);
+
+// Puts the buffer type into ggml. To be called before the first model is opened and before anybody
+// lists the CPU's extra buffer types, as ggml keeps that list. Harmless when repeated.
+//
+// isa: one of the supported names; null or "" for the best.
+// Returns null, or why it was not possible.
+LOCALSPEC_API const char * localspec_kernels_start(const char * ggml_cpu_path, const char * ggml_base_path,
+                                                   const char * isa);
+
+// Whether models that this thread opens from now on use the kernels; at first they do.
+LOCALSPEC_API void localspec_kernels_take(int on);
+
+// Positions of the cells that this thread's calls of llama_state_*_set_data restore, in the order of
+// the state; null ends it.
+LOCALSPEC_API void localspec_kernels_restoring(const int32_t * positions, int64_t n);
+
+// Since the start: tensors taken, tensors left to ggml, bytes repacked, microseconds of repacking.
+LOCALSPEC_API void localspec_kernels_counts(int64_t out[4]);

@@ -1,0 +1,198 @@
+#include "matmul.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace localspec {
+
+using namespace ggml_abi;
+
+namespace {
+
+// Up to so many tokens each thread quantizes for itself, which is cheaper than a barrier.
+constexpr int64_t OWN_QUANTS = 2;
+// Groups of tokens that a tile serves before the next tile is read: their activations stay in L2.
+constexpr int64_t GROUPS_PER_TILE = 8;
+
+int64_t tiles_of(const Tensor * weights) { return (weights->ne[1] + ROWS - 1) / ROWS; }
+
+char * aligned(void * p) { return (char *) (((uintptr_t) p + 63) & ~(uintptr_t) 63); }
+size_t aligned(size_t bytes) { return (bytes + 63) & ~(size_t) 63; }
+
+// `count` rows of activations in groups of at most MAX_TOKENS, as even as possible.
+struct Groups {
+    int64_t count, groups;
+    explicit Groups(int64_t n) : count(n), groups((n + MAX_TOKENS - 1) / MAX_TOKENS) {}
+    int64_t start(int64_t group) const { return count * group / groups; }
+};
+
+// The rows of activations of an operation, and where their products go. With experts (MUL_MAT_ID) a
+// row is a slot of a token: row i is slot i % slots of token i / slots.
+struct Rows {
+    const Tensor * x;
+    const Tensor * op;
+    int64_t slots, count;
+
+    explicit Rows(const Tensor * o) : x(o->src[1]), op(o) {
+        const bool experts = o->op == MUL_MAT_ID;
+        slots = experts ? o->src[2]->ne[0] : 1;
+        count = experts ? slots * o->src[2]->ne[1] : x->ne[1] * x->ne[2] * x->ne[3];
+    }
+    const float * in(int64_t i) const {
+        const char * p = (const char *) x->data;
+        if (op->op == MUL_MAT_ID) p += i % slots % x->ne[1] * x->nb[1] + i / slots * x->nb[2];
+        else p += i % x->ne[1] * x->nb[1] + i / x->ne[1] % x->ne[2] * x->nb[2] + i / x->ne[1] / x->ne[2] * x->nb[3];
+        return (const float *) p;
+    }
+    float * out(int64_t i) const {
+        char * p = (char *) op->data;
+        if (op->op == MUL_MAT_ID) return (float *) (p + i % slots * op->nb[1] + i / slots * op->nb[2]);
+        return (float *) (p + i * op->nb[1]);    // contiguous, as ggml makes it
+    }
+    int32_t expert(int64_t i) const {
+        const Tensor * ids = op->src[2];
+        return *(const int32_t *) ((const char *) ids->data + i % slots * ids->nb[0] + i / slots * ids->nb[1]);
+    }
+};
+
+// Rows ordered by expert: expert e has rows[begin[e]] … rows[begin[e + 1] − 1].
+struct Routes {
+    int64_t * begin;
+    int32_t * rows;
+
+    static size_t bytes(int64_t experts, int64_t count) {
+        return aligned((experts + 2) * sizeof(int64_t) + count * sizeof(int32_t));
+    }
+    Routes(char * memory, const Rows & all, int64_t experts)
+        : begin((int64_t *) memory), rows((int32_t *) (begin + experts + 2)) {
+        std::fill(begin, begin + experts + 2, 0);
+        const auto valid = [&](int64_t i) { return all.expert(i) >= 0 && all.expert(i) < experts; };
+        for (int64_t i = 0; i < all.count; i++)
+            if (valid(i)) begin[all.expert(i) + 2]++;
+        for (int64_t e = 1; e <= experts + 1; e++) begin[e] += begin[e - 1];
+        for (int64_t i = 0; i < all.count; i++)     // begin[e + 1] runs from expert e's start to its end
+            if (valid(i)) rows[begin[all.expert(i) + 1]++] = (int32_t) i;
+    }
+};
+
+}  // namespace
+
+bool Matmul::takes(const Tensor * op, const InstructionSet & isa) {
+    const Tensor * w = op->src[0], * x = op->src[1];
+    if (op->op != MUL_MAT && op->op != MUL_MAT_ID) return false;
+    const TypeKernels * kernels = isa.type(w->type);
+    if (!kernels || w->view_src || x->type != F32 || x->nb[0] != sizeof(float)) return false;
+    if (w->ne[3] != 1 || (op->op == MUL_MAT && w->ne[2] != 1)) return false;
+    return is_float(w->type) || w->ne[0] % (BLOCK * kernels->blocks) == 0;
+}
+
+size_t Matmul::tile_bytes(const Tensor * w) const {
+    if (is_float(type_)) return (size_t) w->ne[0] * ROWS * float_bytes(type_);
+    return (size_t) (w->ne[0] / BLOCK / kernels_.blocks) * kernels_.tile_bytes;
+}
+
+size_t Matmul::repacked_bytes(const Tensor * w) const { return tiles_of(w) * w->ne[2] * tile_bytes(w); }
+
+void Matmul::repack(const Tensor * w, const void * file, int part, int parts) const {
+    const int64_t per_matrix = tiles_of(w), all = per_matrix * w->ne[2];
+    const int blocks = (int) (is_float(type_) ? w->ne[0] : w->ne[0] / BLOCK);
+    const size_t row = w->nb[1], bytes = tile_bytes(w);
+    for (int64_t i = all * part / parts; i < all * (part + 1) / parts; i++) {
+        const int64_t first = i % per_matrix * ROWS, rows = std::min<int64_t>(ROWS, w->ne[1] - first);
+        const uint8_t * from = (const uint8_t *) file + i / per_matrix * w->nb[2] + first * row;
+        uint8_t * to = (uint8_t *) w->data + i * bytes;
+        if (rows == ROWS) {
+            kernels_.repack(from, row, blocks, to);
+        } else {
+            std::vector<uint8_t> filled(row * ROWS, 0);
+            memcpy(filled.data(), from, rows * row);
+            kernels_.repack(filled.data(), row, blocks, to);
+        }
+    }
+}
+
+// Scratch: of MUL_MAT_ID the routes of each thread, then the quantized activations, of a small pass
+// for each thread.
+bool Matmul::work_size(int threads, const Tensor * op, size_t & bytes) {
+    const Rows rows(op);
+    const int64_t experts = op->src[0]->ne[2];
+    bytes = 64;
+    if (op->op == MUL_MAT_ID) bytes += threads * Routes::bytes(experts, rows.count);
+    if (!is_float(type_)) {
+        const size_t quants = aligned(op->src[0]->ne[0] / BLOCK * rows.count * ACTIVATION_BYTES);
+        bytes += quants * (rows.count <= OWN_QUANTS ? threads : 1);
+    }
+    return true;
+}
+
+bool Matmul::compute_forward(ComputeParams * params, Tensor * op) {
+    const Tensor * w = op->src[0];
+    const Rows all(op);
+    const bool routed = op->op == MUL_MAT_ID, floats = is_float(type_);
+    const int64_t experts = routed ? w->ne[2] : 1, tiles = tiles_of(w);
+    const int blocks = (int) (w->ne[0] / BLOCK), ith = params->ith, nth = params->nth;
+    char * scratch = aligned(params->wdata);
+
+    int64_t dense[2] = {0, all.count};
+    const int64_t * begin = dense;
+    const int32_t * order = nullptr;
+    if (routed) {
+        const size_t bytes = Routes::bytes(experts, all.count);
+        const Routes routes(scratch + ith * bytes, all, experts);
+        begin = routes.begin;
+        order = routes.rows;
+        scratch += nth * bytes;
+    }
+    const auto row = [&](int64_t i) { return order ? order[i] : i; };
+
+    // Quantize: every thread a part of the columns of every row.
+    uint8_t * quants = (uint8_t *) scratch;
+    if (!floats) {
+        const bool own = all.count <= OWN_QUANTS;
+        if (own) quants += ith * aligned(blocks * all.count * ACTIVATION_BYTES);
+        const int b0 = own ? 0 : blocks * ith / nth, b1 = own ? blocks : blocks * (ith + 1) / nth;
+        for (int64_t e = 0; e < experts; e++) {
+            const Groups groups(begin[e + 1] - begin[e]);
+            for (int64_t g = 0; g < groups.groups; g++) {
+                const int64_t first = begin[e] + groups.start(g), size = groups.start(g + 1) - groups.start(g);
+                uint8_t * to = quants + blocks * first * ACTIVATION_BYTES;
+                for (int64_t u = 0; u < size; u++)
+                    isa_.quantize_row(all.in(row(first + u)) + BLOCK * b0, b1 - b0,
+                                      (int8_t *) to + (b0 * size + u) * BLOCK, size * BLOCK,
+                                      (Activation *) (to + blocks * size * BLOCK) + b0 * size + u, size);
+            }
+        }
+        if (!own) barrier_(params->threadpool);
+    }
+
+    const size_t tile_size = tile_bytes(w);
+    for (int64_t e = 0; e < experts; e++) {
+        const Groups groups(begin[e + 1] - begin[e]);
+        const uint8_t * matrix = (const uint8_t *) w->data + e * tiles * tile_size;
+        for (int64_t g0 = 0; g0 < groups.groups; g0 += GROUPS_PER_TILE)
+            for (int64_t i = tiles * ith / nth; i < tiles * (ith + 1) / nth; i++)
+                for (int64_t g = g0; g < std::min(groups.groups, g0 + GROUPS_PER_TILE); g++) {
+                    const int64_t first = begin[e] + groups.start(g), size = groups.start(g + 1) - groups.start(g);
+                    const bool whole = (i + 1) * ROWS <= w->ne[1] && !routed;
+                    float spare[MAX_TOKENS * ROWS];
+                    float * out = whole ? all.out(first) + i * ROWS : spare;
+                    const size_t stride = whole ? op->nb[1] / sizeof(float) : ROWS;
+                    if (floats) {
+                        const float * x[MAX_TOKENS];
+                        for (int64_t u = 0; u < size; u++) x[u] = all.in(row(first + u));
+                        kernels_.floating[size - 1](matrix + i * tile_size, x, w->ne[0], out, stride);
+                    } else {
+                        kernels_.integer[size - 1](matrix + i * tile_size, quants + blocks * first * ACTIVATION_BYTES,
+                                                   blocks, out, stride);
+                    }
+                    if (!whole) {
+                        const int64_t rows = std::min<int64_t>(ROWS, w->ne[1] - i * ROWS);
+                        for (int64_t u = 0; u < size; u++)
+                            memcpy(all.out(row(first + u)) + i * ROWS, spare + u * ROWS, rows * sizeof(float));
+                    }
+                }
+    }
+    return true;
+}
+
+}  // namespace localspec

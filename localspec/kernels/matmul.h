@@ -1,0 +1,39 @@
+// Products of repacked weights with the activations of a pass: MUL_MAT and MUL_MAT_ID.
+//
+// The sums of one token do not depend on the tokens that share the pass, nor on the threads: a thread
+// computes whole rows of weights, and every token runs through the same instructions in the same
+// order.
+#pragma once
+
+#include "isa.h"
+
+namespace localspec {
+
+// The traits of weights of one type, which ggml calls for each operation on them.
+class Matmul : public ggml_abi::TensorTraits {
+  public:
+    Matmul(Type type, const InstructionSet & isa, void (*barrier)(ggml_abi::Threadpool *))
+        : type_(type), kernels_(*isa.type(type)), isa_(isa), barrier_(barrier) {}
+
+    // Whether this operation can be computed, apart from where its tensors are.
+    static bool takes(const ggml_abi::Tensor * op, const InstructionSet & isa);
+
+    // Bytes of repacked weights, the last tile filled up with rows of zeros.
+    size_t repacked_bytes(const ggml_abi::Tensor * weights) const;
+
+    // Repacks a part of a tensor's tiles, `part` of `parts`.
+    void repack(const ggml_abi::Tensor * weights, const void * file, int part, int parts) const;
+
+    bool work_size(int threads, const ggml_abi::Tensor * op, size_t & bytes) override;
+    bool compute_forward(ggml_abi::ComputeParams * params, ggml_abi::Tensor * op) override;
+
+  private:
+    size_t tile_bytes(const ggml_abi::Tensor * weights) const;
+
+    Type type_;
+    const TypeKernels & kernels_;
+    const InstructionSet & isa_;
+    void (*barrier_)(ggml_abi::Threadpool *);
+};
+
+}  // namespace localspec
