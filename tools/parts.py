@@ -1,4 +1,5 @@
-"""The parts of a wheel (SBOM, CycloneDX): itself, and what it needs of what is installed here.
+"""The parts of a wheel (SBOM, CycloneDX): itself, what is compiled in it, and what it needs of what
+is installed here.
 
 `cyclonedx-py` lists all of an environment, the tools of whoever builds included; what stays is what
 the wheel's own requirements lead to, by the markers of this platform and without extras that nobody
@@ -7,6 +8,7 @@ asked for.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import sys
@@ -50,6 +52,24 @@ def needed(wheel: Path) -> set[str]:
     return {distribution for distribution, _ in found}
 
 
+def compiled(wheel: Path, version: str) -> list[dict[str, Any]]:
+    """The shared libraries inside a wheel, as components of its version."""
+    with zipfile.ZipFile(wheel) as archive:
+        return [
+            {
+                "type": "library",
+                "bom-ref": name,
+                "name": name,
+                "version": version,
+                "hashes": [
+                    {"alg": "SHA-256", "content": hashlib.sha256(archive.read(name)).hexdigest()}
+                ],
+            }
+            for name in sorted(archive.namelist())
+            if name.endswith((".so", ".dylib"))
+        ]
+
+
 def parts(tool: str, wheel: Path, sha256: str, project: Path) -> dict[str, Any]:
     """The list, as CycloneDX has it.
 
@@ -68,6 +88,7 @@ def parts(tool: str, wheel: Path, sha256: str, project: Path) -> dict[str, Any]:
     ]
     itself = found["metadata"]["component"]
     itself["hashes"] = [{"alg": "SHA-256", "content": sha256}]
+    itself["components"] = compiled(wheel, itself["version"])
     kept = {itself["bom-ref"], *(one["bom-ref"] for one in found["components"])}
     found["dependencies"] = [
         one | {"dependsOn": [ref for ref in one.get("dependsOn", ()) if ref in kept]}

@@ -2,9 +2,10 @@
 
     python -m tools.wheel [--to dist]
 
-The second build is of a copy with other times and another path. The list of parts (SBOM, CycloneDX)
-is made through `cyclonedx-py`, which the extra `release` brings; where that is not installed, it is
-left out, and said so.
+The second build is of a copy with other times and another path. What is given away has the compiled
+kernels: without them nothing is built, unless LOCALSPEC_BUILD_KERNELS=off says so. The list of
+parts (SBOM, CycloneDX) is made through `cyclonedx-py`, which the extra `release` brings; where that
+is not installed, it is left out, and said so.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from pathlib import Path
 from tools.parts import parts
 
 REPOSITORY = Path(__file__).parents[1]
-PARTS = ("localspec", "models", "pyproject.toml", "README.md")
+PARTS = ("localspec", "models", "hatch_build.py", "pyproject.toml", "README.md")
 """What the wheel is made of."""
 
 
 def build(source: Path, to: Path) -> Path:
     """A wheel of a source folder."""
     command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(to)]
-    done = subprocess.run(command, cwd=source, capture_output=True, text=True, check=False)
+    env = {"LOCALSPEC_BUILD_KERNELS": "require"} | os.environ
+    done = subprocess.run(command, cwd=source, env=env, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"The wheel cannot be built:\n{done.stdout}{done.stderr}")
     (wheel,) = to.glob("*.whl")
@@ -42,7 +44,8 @@ def copy(to: Path) -> Path:
     for name in PARTS:
         source = REPOSITORY / name
         if source.is_dir():
-            shutil.copytree(source, to / name, ignore=shutil.ignore_patterns("__pycache__"))
+            made = shutil.ignore_patterns("__pycache__", "*.so", "*.dylib")
+            shutil.copytree(source, to / name, ignore=made)
         else:
             shutil.copyfile(source, to / name)
     for path in to.rglob("*"):
