@@ -16,22 +16,13 @@
 
 namespace localspec {
 
-#define LOCALSPEC_DECLARE(NAME) namespace NAME { extern const InstructionSet instruction_set; }
-#ifdef LOCALSPEC_HAS_avx512
+#define LOCALSPEC_DECLARE(NAMESPACE) \
+    namespace NAMESPACE { extern const InstructionSet instruction_set; }
 LOCALSPEC_DECLARE(avx512)
-#endif
-#ifdef LOCALSPEC_HAS_avxvnni
 LOCALSPEC_DECLARE(avxvnni)
-#endif
-#ifdef LOCALSPEC_HAS_avx2
 LOCALSPEC_DECLARE(avx2)
-#endif
-#ifdef LOCALSPEC_HAS_neon_i8mm
 LOCALSPEC_DECLARE(neon_i8mm)
-#endif
-#ifdef LOCALSPEC_HAS_neon_dotprod
 LOCALSPEC_DECLARE(neon_dotprod)
-#endif
 
 bool cpu_has(const char * name);    // cpu.cpp
 
@@ -39,23 +30,28 @@ namespace {
 
 using namespace ggml_abi;
 
-const InstructionSet * const INSTRUCTION_SETS[] = {
-#ifdef LOCALSPEC_HAS_avx512
-    &avx512::instruction_set,
+struct Named {
+    const char * name;
+    const InstructionSet * set;
+};
+
+// What is compiled in, the best first.
+const Named INSTRUCTION_SETS[] = {
+#ifdef LOCALSPEC_HAS_AVX512
+    {"avx512", &avx512::instruction_set},
 #endif
-#ifdef LOCALSPEC_HAS_avxvnni
-    &avxvnni::instruction_set,
+#ifdef LOCALSPEC_HAS_AVXVNNI
+    {"avxvnni", &avxvnni::instruction_set},
 #endif
-#ifdef LOCALSPEC_HAS_avx2
-    &avx2::instruction_set,
+#ifdef LOCALSPEC_HAS_AVX2
+    {"avx2", &avx2::instruction_set},
 #endif
-#ifdef LOCALSPEC_HAS_neon_i8mm
-    &neon_i8mm::instruction_set,
+#ifdef LOCALSPEC_HAS_NEON_I8MM
+    {"neon-i8mm", &neon_i8mm::instruction_set},
 #endif
-#ifdef LOCALSPEC_HAS_neon_dotprod
-    &neon_dotprod::instruction_set,
+#ifdef LOCALSPEC_HAS_NEON_DOTPROD
+    {"neon-dotprod", &neon_dotprod::instruction_set},
 #endif
-    nullptr,
 };
 
 BufferType * buffer_type;
@@ -134,8 +130,8 @@ bool check_abi(const Functions & f) {
 }
 
 const InstructionSet * choose(const char * name) {
-    for (const InstructionSet * const * set = INSTRUCTION_SETS; *set; set++)
-        if (cpu_has((*set)->name) && (!name || !*name || !strcmp((*set)->name, name))) return *set;
+    for (const Named & one : INSTRUCTION_SETS)
+        if (cpu_has(one.name) && (!name || !*name || !strcmp(one.name, name))) return one.set;
     return nullptr;
 }
 
@@ -147,15 +143,13 @@ const char * start(const char * cpu_path, const char * base_path, const char * i
     if (!check_abi(functions)) return "ggml is of another version than the kernels were built for";
     in_use = chosen;
     buffer_type = make_buffer_type(functions, *chosen, new Hook());
-    watch_restores(functions);
+    start_attention(functions, *chosen->attention);
     auto & types = functions.extra_buffer_types();
     types.insert(types.begin(), buffer_type);
     return nullptr;
 }
 
 }  // namespace
-
-const AttentionKernels & attention_kernels() { return *in_use->attention; }
 
 }  // namespace localspec
 
@@ -164,8 +158,8 @@ const char * localspec_kernels_built_for(void) { return localspec::ggml_abi::BUI
 const char * localspec_kernels_supported(void) {
     static const std::string names = [] {
         std::string all;
-        for (const localspec::InstructionSet * const * set = localspec::INSTRUCTION_SETS; *set; set++)
-            if (localspec::cpu_has((*set)->name)) all += (all.empty() ? "" : ",") + std::string((*set)->name);
+        for (const localspec::Named & one : localspec::INSTRUCTION_SETS)
+            if (localspec::cpu_has(one.name)) all += (all.empty() ? "" : ",") + std::string(one.name);
         return all;
     }();
     return names.c_str();

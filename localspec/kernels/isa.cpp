@@ -4,6 +4,7 @@
 // could give a copy made for AVX-512 to code that runs everywhere.
 #include "isa.h"
 
+#include "attention_kernels.h"
 #include "float_tile.h"
 #include "repack.h"
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
@@ -41,12 +42,10 @@ static const TypeKernels * type_kernels(Type type) {
     }
 }
 
-#define LOCALSPEC_TEXT(X) #X
-#define LOCALSPEC_NAME(X) LOCALSPEC_TEXT(X)
-
-extern const AttentionKernels attention;    // attention_kernels.h
+extern const AttentionKernels attention;
+const AttentionKernels attention = attention_kernels();
 
 extern const InstructionSet instruction_set;
-const InstructionSet instruction_set = {LOCALSPEC_ISA_NAME, quantize_row, type_kernels, nullptr};
+const InstructionSet instruction_set = {quantize_row, type_kernels, &attention};
 
 }  // namespace localspec::LOCALSPEC_ISA

@@ -28,7 +28,6 @@ struct TypeKernels {
 };
 
 struct InstructionSet {
-    const char * name;
     // A run of blocks of one token in a group: `step` bytes from block to block of `quants`,
     // `activation_step` Activations.
     void (*quantize_row)(const float * x, int blocks, int8_t * quants, size_t step, Activation * activation,
