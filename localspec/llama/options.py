@@ -13,6 +13,7 @@ from localspec.llama.adapters import Adapter, Said, adapters
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
+KERNELS = ("auto", "off")
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Context length where none is asked for and the model was trained on more."""
@@ -56,6 +57,8 @@ class ModelOptions:
         flash_attention: "auto", "on" or "off".
         kv_type_k, kv_type_v: element type of the KV cache, one of KV_TYPES. A quantized V needs
             flash attention.
+        kernels: compute on the CPU with localspec's own kernels where they work ("auto"), or as
+            llama.cpp comes ("off"); see `localspec.llama.kernels`.
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
         rpc: `host:port` of llama.cpp RPC servers that the target's layers are shared with, several
@@ -98,6 +101,7 @@ class ModelOptions:
     flash_attention: str = "auto"
     kv_type_k: str = "f16"
     kv_type_v: str = "f16"
+    kernels: str = "auto"
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()
@@ -156,6 +160,8 @@ class ModelOptions:
                 f"flash-attention is '{self.flash_attention}'. "
                 f"Choose one of {', '.join(FLASH_ATTENTION)}."
             )
+        if self.kernels not in KERNELS:
+            raise UsageError(f"kernels is '{self.kernels}'. Choose one of {', '.join(KERNELS)}.")
         if self.cross_vocabulary not in CROSS_VOCABULARY:
             raise UsageError(
                 f"cross-vocabulary is '{self.cross_vocabulary}'. "

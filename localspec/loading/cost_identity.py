@@ -34,4 +34,5 @@ def cost_identity(
         "kv": [options.kv_type_k, options.kv_type_v],
         "flash_attention": options.flash_attention,
         "rpc": list(options.rpc),
+        "kernels": [model.kernels.identity for model in models if isinstance(model, Model)],
     }
