@@ -85,9 +85,11 @@ class ModelOptions:
         parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
             prompts are read a little faster, fewer, and the others wait less for each token.
         exact: answers are plain decoding's with the same options, token for token, sampled ones
-            with the same seed as well: on a processor, a KV cache of one type becomes one of F16
-            keys and BF16 values, and drafts are only as long as passes round the same on this
-            machine (see `localspec.loading.same_bits`), accepted by rule "match".
+            with the same seed as well, accepted by rule "match". With localspec's kernels every
+            pass rounds the same, and this costs nothing. Without them, on a processor, a KV cache
+            of one type becomes one of F16 keys and BF16 values, drafts are only as long as passes
+            round the same on this machine (see `localspec.loading.same_bits`), and answers come
+            one at a time.
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -186,24 +188,7 @@ class ModelOptions:
                 "exact needs flash attention: without it, sums run over more numbers in larger "
                 "passes. Leave --flash-attention out."
             )
-        if self.parallel > 1:
-            raise UsageError(
-                "exact answers come one at a time: passes that answers share differ in size. "
-                "Leave out --parallel, or exact."
-            )
         object.__setattr__(self, "flash_attention", "on")
-        if {self.kv_type_k, self.kv_type_v} <= {"f16", "f32"}:  # F32 is read as F16
-            object.__setattr__(self, "kv_type_k", "f16")
-            object.__setattr__(self, "kv_type_v", "bf16")
-
-    @property
-    def exactly_on_a_processor(self) -> bool:
-        """Whether the types of the KV cache are those that make its kernels round alike.
-
-        On a device they would not, and its attention may not have them: Vulkan's leaves BF16 beside
-        another type to the processor (`ggml_backend_vk_device_supports_op`).
-        """
-        return self.exact and (self.kv_type_k, self.kv_type_v) == ("f16", "bf16")
 
     @property
     def fixed_threads(self) -> int | None:
@@ -231,7 +216,6 @@ class ModelOptions:
             lora_draft=(),
             mmproj=None,
             exact=False,  # what it proposes decides nothing
-            kv_type_v="f16" if self.exactly_on_a_processor else self.kv_type_v,
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
 
