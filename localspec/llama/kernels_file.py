@@ -27,7 +27,7 @@ AUTO, OFF = "auto", "off"
 INSTRUCTION_SETS = ("avx512", "avxvnni", "avx2", "neon-i8mm", "neon-dotprod")
 TYPES = frozenset(
     """
-    Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL IQ4_XS MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K F16 BF16
+    Q4_0 Q4_1 Q5_0 Q5_1 Q8_0 IQ4_NL IQ4_XS MXFP4 Q2_K Q3_K Q4_K Q5_K Q6_K F16 BF16 F32
     """.split()  # noqa: SIM905
 )
 """Types of weights that they take."""

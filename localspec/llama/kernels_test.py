@@ -128,7 +128,7 @@ class SelfTest:
             return [(tensors.product(weight, given), (count, height))]
 
         def expected() -> tuple[Values, Values]:
-            return rows @ values.T, np.sqrt(_rounding(name, rows) @ values.T**2)
+            return _products(rows, values), np.sqrt(_products(_rounding(name, rows), values**2))
 
         with (
             self._placed(name, raw, (height, _COLUMNS), self._layout, build) as ours,
@@ -150,7 +150,10 @@ class SelfTest:
             return [(result, (count, _CHOSEN, height))]
 
         def expected() -> tuple[Values, Values]:
-            each = rows @ values.T, np.sqrt(_rounding(name, rows) @ values.T**2)
+            each = (
+                _products(rows, values),
+                np.sqrt(_products(_rounding(name, rows), values**2)),
+            )
             exact, noise = (
                 np.take_along_axis(one.reshape(most, _EXPERTS, height), chosen[:, :, None], axis=1)
                 for one in each
@@ -269,6 +272,11 @@ class SelfTest:
         return self._computed(build)[0]
 
 
+def _products(rows: Values, weight: Values) -> Values:
+    """[n, k] and [m, k] -> [n, m]; not by numpy's BLAS, whose threads wait for ggml's."""
+    return np.asarray(np.einsum("nk,mk->nm", rows, weight))
+
+
 def _rounding(name: str, rows: Values) -> Values:
     """Variance of what rounding does to each activation: float32 [n, columns].
 
@@ -288,12 +296,9 @@ def _attended(
 ) -> Values:
     """Attention: queries [n, heads, d], keys and values [cells, kv heads, d] -> [n, heads, d]."""
     # In float64, as float32 has denormal shares, which take the processor a hundred times as long.
-    k, v = (
-        np.repeat(one.astype(np.float64), _GROUP, axis=1).transpose(1, 0, 2)
-        for one in (keys, values)
-    )
-    scores = queries.transpose(1, 0, 2) @ k.transpose(0, 2, 1) * scale
-    scores = np.where(seen, scores, -np.inf)
+    k, v = (np.repeat(one.astype(np.float64), _GROUP, axis=1) for one in (keys, values))
+    scores = np.einsum("nhd,chd->nhc", queries.astype(np.float64), k) * scale
+    scores = np.where(seen[:, None, :], scores, -np.inf)
     shares = np.exp(scores - scores.max(-1, keepdims=True))
     shares /= shares.sum(-1, keepdims=True)
-    return np.asarray((shares @ v).transpose(1, 0, 2), np.float32)
+    return np.asarray(np.einsum("nhc,chd->nhd", shares, v), np.float32)

@@ -21,8 +21,9 @@ _MOST_STREAMS, _MOST_LAYERS = 256, 1 << 16
 
 
 def positions(state: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
-    """The positions of all cells, int32 [cells], in the order of the state; None where it is not
-    understood, or has no cells."""
+    """The positions of the cells, int32 [cells], in the order of the state; None where it is not
+    understood, has no cells, or has several caches that differ, as those of a window and of all
+    tokens may."""
     reader = _Reader(state)
     found: list[npt.NDArray[np.int32]] = []
     try:
@@ -38,7 +39,8 @@ def positions(state: npt.NDArray[np.uint8]) -> npt.NDArray[np.int32] | None:
                 break
     except _NotUnderstood:
         return None
-    return np.concatenate(found) if found else None
+    alike = found and all(np.array_equal(found[0], one) for one in found)
+    return found[0] if alike else None
 
 
 class _NotUnderstood(Exception):
