@@ -162,7 +162,7 @@ class Answering(ABC):
         drafting = drafting or self._drafting
         if self._exact:
             drafting = drafting.exactly()
-        stats = GenerationStats()
+        stats = GenerationStats(kernels=self.model.kernels.words)
         found = self._prompts.read(prompt, max_tokens, overflow, stats)
         tokens = list(found)
         if found.pictures:

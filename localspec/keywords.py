@@ -57,6 +57,7 @@ class ModelKeywords(TypedDict, total=False):
     flash_attention: str
     kv_type_k: str
     kv_type_v: str
+    kernels: str
     mmap: bool
     mlock: bool
     rpc: tuple[str, ...]

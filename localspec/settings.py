@@ -19,6 +19,7 @@ from localspec import paths
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import UsageError
+from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS
 from localspec.llama.options import ModelOptions, thread_count
 from localspec.text import size_in_bytes
 
@@ -55,6 +56,11 @@ def _size(value: Any) -> Any:
     return value
 
 
+def _kernels(value: Any) -> Any:
+    """A variable may name an instruction set, which `localspec.llama.kernels` reads for itself."""
+    return AUTO if value in INSTRUCTION_SETS else value
+
+
 class Settings(BaseSettings):
     """The settings that hold for every command. None leaves a value to the library's default."""
 
@@ -78,6 +84,10 @@ class Settings(BaseSettings):
     """Layers to offload, -1 for all."""
     kv_type: Annotated[str | None, _judged_by(ModelOptions, "kv_type_k", "kv_type_v")] = None
     """Element type of the KV cache, keys and values alike."""
+    kernels: Annotated[
+        str | None, BeforeValidator(_kernels), _judged_by(ModelOptions, "kernels")
+    ] = None
+    """Whether localspec's own CPU kernels are used where they work: "auto" or "off"."""
     temperature: Annotated[float | None, _judged_by(SamplingParams, "temperature")] = None
     """Sampling temperature; 0 is greedy."""
     prompt_cache: Annotated[str | None, BeforeValidator(_size)] = None

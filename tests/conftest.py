@@ -12,7 +12,8 @@ from hypothesis import settings
 
 import localspec
 from localspec import Engine, ModelOptions, paths
-from localspec.llama import library
+from localspec.llama import kernels_file, library
+from localspec.llama.kernels import status
 from tests.support import packages
 from tests.support.greedy import Reference
 from tests.support.sessions import make_drafts_cheap
@@ -52,6 +53,15 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
         packages.hide(patch)  # installed or not, the models listed are the same
         yield
+
+
+@pytest.fixture
+def kernels() -> None:
+    """For tests of localspec's own kernels: where they work, or are broken and must be told."""
+    if not kernels_file.library_path().is_file():
+        pytest.skip(f"{kernels_file.library_path()} was not built, see README")
+    found = status()
+    assert found.in_use, found.why_not
 
 
 @pytest.fixture(scope="session")

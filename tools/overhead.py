@@ -34,7 +34,7 @@ from localspec.decoding.interfaces import Plan, Planner, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose
-from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.library import default_threads
 from tests.support import ggufs
 from tests.support.sessions import a_session, make_drafts_cheap

@@ -29,7 +29,7 @@ from localspec.bench.peers_server import LlamaServer
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.scale import scaled_pair
 from localspec.bench.server_configurations import server_configurations
-from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.library import default_threads
 
 PROMPTS = Path(__file__).parents[1] / "tests" / "data" / "prompts.jsonl"

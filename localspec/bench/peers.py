@@ -53,7 +53,7 @@ def open_peers(
     )
     from localspec.bench.peers_server import LlamaServer
     from localspec.bench.server_configurations import server_configurations
-    from localspec.llama.amx_check import weight_buffers_work
+    from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
 
     target = engine.model.path

@@ -101,7 +101,7 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
     from localspec.gguf.extras import Extras
     from localspec.gguf.reader import read_gguf
     from localspec.hub import resolution
-    from localspec.llama import devices, library
+    from localspec.llama import devices, kernels, library
     from localspec.loading.draft import find_draft
     from localspec.pairing.memory import Use
     from localspec.pairing.rules import judge_files
@@ -134,6 +134,7 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
         tuple(devices.backends()),
         tuple(devices.features()),
         tuple(devices.devices()),
+        kernels.asked(options.kernels),
         target,
         draft,
         why,
@@ -148,7 +149,11 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
             extras=Extras.of(options),
         )
         findings.checks += report.checks
-    use = Use.of(options, rewritten=devices.rewritten_types())
+    use = Use.of(
+        options,
+        rewritten=devices.rewritten_types(),
+        kernels=findings.kernels.in_use,
+    )
     if options.gpu_layers:
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:

@@ -15,6 +15,7 @@ from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
 from localspec.llama.devices import Device
+from localspec.llama.kernels import KernelStatus
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.pair_memory import available
 from localspec.pairing.quantizations import Advice
@@ -41,6 +42,7 @@ class Findings:
     backends: tuple[str, ...]
     features: tuple[str, ...]
     devices: tuple[Device, ...]
+    kernels: KernelStatus
     target: GGUFFile
     draft: GGUFFile | None
     why: str
@@ -66,6 +68,7 @@ def as_json(found: Findings) -> dict[str, Any]:
             "backends": found.backends,
             "features": found.features,
             "devices": [dataclasses.asdict(device) for device in found.devices],
+            "kernels": dataclasses.asdict(found.kernels),
         },
         "target": _file(found.target),
         "draft": None if found.draft is None else _file(found.draft),
@@ -160,6 +163,7 @@ def _machine(found: Findings) -> str:
             ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
             ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
             ("devices", others or "none besides the processor"),
+            ("kernels", found.kernels.words),
             (
                 "versions",
                 f"localspec {machine.localspec}, llama-cpp-python {machine.llama_cpp_python}",

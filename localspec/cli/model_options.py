@@ -6,7 +6,7 @@ from pathlib import Path
 
 from localspec import ModelOptions
 from localspec.cli.options import default, in_panel
-from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KV_TYPES
+from localspec.llama.options import CROSS_VOCABULARY, FLASH_ATTENTION, KERNELS, KV_TYPES
 
 _model = in_panel("Model")
 _draft = in_panel("Draft model")
@@ -62,6 +62,13 @@ MODEL = {
         metavar="TYPE",
         help=f"Element type of the KV cache: {', '.join(KV_TYPES)}. "
         f"{default(ModelOptions, 'kv_type_k')} (LOCALSPEC_KV_TYPE)",
+    ),
+    "kernels": _model(
+        str,
+        "--kernels",
+        metavar="WHEN",
+        help=f"localspec's own CPU kernels: {', '.join(KERNELS)}. "
+        f"{default(ModelOptions, 'kernels')} (LOCALSPEC_KERNELS)",
     ),
     "exact": _model(
         bool,

@@ -74,6 +74,8 @@ def table(stats: GenerationStats, *, model: str, draft: str | None, finish: str)
         rows.append(("not drafted", f"{_count(passes, 'pass', 'passes')}: {reason}"))
     if stats.threads:
         rows.append(("threads", stats.threads))
+    if stats.kernels:
+        rows.append(("kernels", stats.kernels))
     rows.append(("rule", f"{stats.rule}, {'lossless' if stats.lossless else 'lossy'}"))
     rows.append(("seed", str(stats.seed)))
     return "\n".join(f"{name:<{_RANK_WIDTH}}{value}" for name, value in rows)

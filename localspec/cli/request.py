@@ -34,6 +34,7 @@ class _Flags:
     threads: int | str | None = None
     gpu_layers: int | None = None
     kv_type: str | None = None
+    kernels: str | None = None
     temperature: float | None = None
     prompt_cache: str | None = None
 
@@ -211,6 +212,7 @@ def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> ModelReques
             gpu_layers=settings.gpu_layers,
             kv_type_k=settings.kv_type,
             kv_type_v=settings.kv_type,
+            kernels=settings.kernels,
             rpc=tuple(said.get("rpc") or ()) or None,
             lora=tuple(said.get("lora") or ()) or None,
             lora_draft=tuple(said.get("lora_draft") or ()) or None,

@@ -83,6 +83,8 @@ class GenerationStats:
         vocabulary: where the draft model has another one than the target: how much they share, and
             how drafts are made all the same.
         threads: how many threads the last pass ran on, and why; empty where nobody says.
+        kernels: whose compute with the target's weights on the CPU, and why where these are not
+            localspec's; empty where nobody says.
         seed: of the random numbers; giving it again repeats the answer where passes and drafts are
             the same, or answers exact (`ModelOptions.exact`).
         reasons: why steps were not drafted, and how many.
@@ -110,6 +112,7 @@ class GenerationStats:
     lossless: bool = True
     vocabulary: str | None = None
     threads: str = ""
+    kernels: str = ""
     seed: int | None = None
     reasons: dict[str, int] = field(default_factory=dict)
     notices: list[str] = field(default_factory=list)

@@ -13,6 +13,7 @@ from localspec.gguf.architectures import HYBRID, RECURRENT
 from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import Array, GGUFFile, TensorInfo
 from localspec.gguf.types import row_bytes
+from localspec.llama import kernels_file
 from localspec.llama.options import DEFAULT_CONTEXT, ModelOptions
 
 ROWS = 65
@@ -48,6 +49,8 @@ class Use:
         context: tokens, 0 for what the model was trained on, at most DEFAULT_CONTEXT.
         rewritten: types of weights that the CPU backend keeps a rewritten copy of; None guesses
             from the processor.
+        kernels: whether localspec's own CPU kernels compute with the weights, which keep one copy
+            of them; None guesses.
         extras: what is opened beside its weights.
     """
 
@@ -58,6 +61,7 @@ class Use:
     flash_attention: bool = True
     mmap: bool = True
     rewritten: frozenset[str] | None = None
+    kernels: bool | None = None
     extras: Extras = NO_EXTRAS
 
     @classmethod
@@ -67,6 +71,7 @@ class Use:
         *,
         context: int | None = None,
         rewritten: frozenset[str] | None = None,
+        kernels: bool | None = None,
     ) -> Use:
         """That of options; `context` in place of theirs."""
         return cls(
@@ -77,6 +82,7 @@ class Use:
             flash_attention=options.flash_attention != "off",
             mmap=options.mmap,
             rewritten=rewritten,
+            kernels=False if options.kernels == kernels_file.OFF else kernels,
             extras=Extras.of(options),
         )
 
@@ -154,13 +160,21 @@ class Dimensions:
         tokens = self.file.array("tokenizer.ggml.tokens")
         return len(tokens) if tokens is not None else 0
 
+    def takes(self, tensor: TensorInfo) -> bool:
+        """Whether localspec's own kernels do; they let go of what the file has mapped of it."""
+        used = kernels_file.expected() if self.use.kernels is None else self.use.kernels
+        return used and tensor.type in kernels_file.TYPES and self._multiplies(tensor)
+
+    def _multiplies(self, tensor: TensorInfo) -> bool:
+        if len(tensor.shape) < 2 or not tensor.name.endswith(".weight"):
+            return False
+        return tensor.name != "token_embd.weight" or self.tied
+
     def rewrites(self, tensor: TensorInfo) -> bool:
         types = self.use.rewritten
         if tensor.type not in (rewritten_here() if types is None else types):
             return False
-        if len(tensor.shape) < 2 or tensor.shape[1] % 8 or not tensor.name.endswith(".weight"):
-            return False
-        return tensor.name != "token_embd.weight" or self.tied
+        return self._multiplies(tensor) and tensor.shape[1] % 8 == 0
 
     def kv(self) -> list[int]:
         """Bytes of cache and states, by layer."""

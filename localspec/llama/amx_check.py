@@ -16,9 +16,8 @@ import ctypes
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cache
 from pathlib import Path
 
 import llama_cpp
@@ -34,8 +33,8 @@ LIMIT = 60.0
 _CHILD = "localspec.llama.amx_child"
 
 
-def weight_buffers_work() -> bool:
-    """Whether the CPU backend's own weight buffers may be used."""
+def works() -> bool:
+    """Whether the CPU backend's own weight buffers may be used as they come."""
     if b"AMX_INT8 = 1" not in llama_cpp.llama_print_system_info():
         return True
     store = paths.cache_folder() / "amx.json"
@@ -56,7 +55,7 @@ def weight_buffers_work() -> bool:
             write_atomically(store, json.dumps(known))
         except OSError as error:
             logger.info("could not keep the outcome of the AMX check: %s", error)
-    return bool(known["works"]) or _amx_refused()
+    return bool(known["works"])
 
 
 def _build() -> str:
@@ -89,13 +88,15 @@ _SMALL = 4096
 """Bytes: enough for a signal's frame as it is, too few for one with AMX's registers."""
 
 
-@cache
-def _amx_refused() -> bool:
+def refused(first: Callable[[], object] = lambda: None) -> bool:
     """Have ggml find that this process may not use AMX; whether its other layouts are used then.
 
     ggml asks the kernel for AMX (arch_prctl, ARCH_REQ_XCOMP_PERM) when it lists its buffers, which
     it does once for the life of the process. The kernel refuses while a thread's stack for signals
     is too small for AMX's registers: so ggml is made to ask while this thread has such a stack.
+
+    Args:
+        first: called before ggml lists its buffers, for what is to be among them.
     """
     if not sys.platform.startswith("linux"):
         return False
@@ -106,6 +107,7 @@ def _amx_refused() -> bool:
         return False
     try:
         with _silent():
+            first()
             names = ggml.cpu_weight_buffers()
     finally:
         libc.sigaltstack(ctypes.byref(before), None)

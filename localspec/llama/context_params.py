@@ -52,15 +52,26 @@ def context_params(
     params.n_outputs_max = rows
     params.n_threads = params.n_threads_batch = threads
     params.flash_attn_type = _FLASH[options.flash_attention]
-    params.type_k = _element_type(options.kv_type_k)
-    alike = options.exactly_on_a_processor and model.offloaded
-    params.type_v = _element_type(options.kv_type_k if alike else options.kv_type_v)
+    params.type_k, params.type_v = map(_element_type, kv_types(options, model))
     params.kv_unified = True
     params.swa_full = True  # a sliding window could not be rolled back
     params.no_perf = True
     params.abort_callback = _is_set
     params.abort_callback_data = ctypes.addressof(stop)
     return params
+
+
+def kv_types(options: ModelOptions, model: Model) -> tuple[str, str]:
+    """Element types of keys and values.
+
+    With two types llama.cpp's attention on a processor rounds alike however many tokens share a
+    pass, which exact answers need where it is at work. Devices may not have the pair at all:
+    Vulkan's leaves BF16 beside another type to the processor
+    (`ggml_backend_vk_device_supports_op`).
+    """
+    found = options.kv_type_k, options.kv_type_v
+    stock = options.exact and not model.kernels.in_use and not model.offloaded
+    return ("f16", "bf16") if stock and {*found} <= {"f16", "f32"} else found  # F32 is read as F16
 
 
 def _element_type(name: str) -> int:

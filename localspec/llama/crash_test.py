@@ -19,7 +19,7 @@ from localspec import paths
 from localspec.errors import ModelInvalid
 from localspec.files import write_atomically
 from localspec.identity import file_identity, fingerprint
-from localspec.llama import child_process, library
+from localspec.llama import child_process, kernels, library
 
 logger = logging.getLogger("localspec.llama")
 
@@ -65,12 +65,17 @@ def _signal(number: int) -> str:
 
 
 def _key(path: Path) -> str | None:
-    """Identifies file and build; None for what need not be tried: no file, or our own."""
+    """Identifies file, build and kernels; None for what need not be tried: no file, or our own."""
     ours = {paths.embedded(name) for name in (paths.EMBEDDED_TARGET, paths.EMBEDDED_DRAFT)}
     try:
         if path.resolve() in {p.resolve() for p in ours}:
             return None
-        return fingerprint({"file": file_identity(path), "library": library.version()})[:24]
+        facts = {
+            "file": file_identity(path),
+            "library": library.version(),
+            "kernels": kernels.status().identity,
+        }
+        return fingerprint(facts)[:24]
     except OSError:
         return None
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import llama_cpp
 
 from localspec.llama import ggml
-from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama.kernels import weight_buffers_work
 
 KINDS = {0: "CPU", ggml.GPU: "GPU", ggml.INTEGRATED_GPU: "integrated GPU", 3: "accelerator"}
 """ggml_backend_dev_type of ggml-backend.h."""

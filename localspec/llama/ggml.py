@@ -22,41 +22,40 @@ AbortCallback: Any = ctypes.CFUNCTYPE(None, ctypes.c_char_p)
 _Pointer = ctypes.c_void_p
 
 
-def _function(name: str, result: Any, *arguments: Any) -> Any:
-    function = getattr(libggml, name)
-    function.restype, function.argtypes = result, list(arguments)
-    return function
+def function(name: str, result: Any, *arguments: Any) -> Any:
+    """One of ggml, declared."""
+    found = getattr(libggml, name)
+    found.restype, found.argtypes = result, list(arguments)
+    return found
 
 
-registry_count: Callable[[], int] = _function("ggml_backend_reg_count", ctypes.c_size_t)
-registry_at: Callable[[int], int] = _function("ggml_backend_reg_get", _Pointer, ctypes.c_size_t)
-registry_name: Callable[[int], bytes | None] = _function(
+registry_count: Callable[[], int] = function("ggml_backend_reg_count", ctypes.c_size_t)
+registry_at: Callable[[int], int] = function("ggml_backend_reg_get", _Pointer, ctypes.c_size_t)
+registry_name: Callable[[int], bytes | None] = function(
     "ggml_backend_reg_name", ctypes.c_char_p, _Pointer
 )
-registry_by_name: Callable[[bytes], int | None] = _function(
+registry_by_name: Callable[[bytes], int | None] = function(
     "ggml_backend_reg_by_name", _Pointer, ctypes.c_char_p
 )
-registry_address_of: Callable[[int | None, bytes], int | None] = _function(
+registry_address_of: Callable[[int | None, bytes], int | None] = function(
     "ggml_backend_reg_get_proc_address", _Pointer, _Pointer, ctypes.c_char_p
 )
-register: Callable[[int], None] = _function("ggml_backend_register", None, _Pointer)
+register: Callable[[int], None] = function("ggml_backend_register", None, _Pointer)
 
-device_count: Callable[[], int] = _function("ggml_backend_dev_count", ctypes.c_size_t)
-device_at: Callable[[int], int] = _function("ggml_backend_dev_get", _Pointer, ctypes.c_size_t)
-device_name: Callable[[int], bytes | None] = _function(
+device_count: Callable[[], int] = function("ggml_backend_dev_count", ctypes.c_size_t)
+device_at: Callable[[int], int] = function("ggml_backend_dev_get", _Pointer, ctypes.c_size_t)
+device_name: Callable[[int], bytes | None] = function(
     "ggml_backend_dev_name", ctypes.c_char_p, _Pointer
 )
-device_description: Callable[[int], bytes | None] = _function(
+device_description: Callable[[int], bytes | None] = function(
     "ggml_backend_dev_description", ctypes.c_char_p, _Pointer
 )
-device_type: Callable[[int], int] = _function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
-device_registry: Callable[[int], int] = _function(
-    "ggml_backend_dev_backend_reg", _Pointer, _Pointer
-)
-_buffer_name: Callable[[int], bytes | None] = _function(
+device_type: Callable[[int], int] = function("ggml_backend_dev_type", ctypes.c_int, _Pointer)
+device_registry: Callable[[int], int] = function("ggml_backend_dev_backend_reg", _Pointer, _Pointer)
+_buffer_name: Callable[[int], bytes | None] = function(
     "ggml_backend_buft_name", ctypes.c_char_p, _Pointer
 )
-_device_memory: Callable[[int, Any, Any], None] = _function(
+_device_memory: Callable[[int, Any, Any], None] = function(
     "ggml_backend_dev_memory",
     None,
     _Pointer,
@@ -65,12 +64,12 @@ _device_memory: Callable[[int, Any, Any], None] = _function(
 )
 
 
-_tensor_name: Callable[[int], bytes | None] = _function("ggml_get_name", ctypes.c_char_p, _Pointer)
-_tensor_size: Callable[[int], int] = _function("ggml_nbytes", ctypes.c_size_t, _Pointer)
-_tensor_get: Callable[[int, int, int, int], None] = _function(
+_tensor_name: Callable[[int], bytes | None] = function("ggml_get_name", ctypes.c_char_p, _Pointer)
+_tensor_size: Callable[[int], int] = function("ggml_nbytes", ctypes.c_size_t, _Pointer)
+_tensor_get: Callable[[int, int, int, int], None] = function(
     "ggml_backend_tensor_get", None, _Pointer, _Pointer, ctypes.c_size_t, ctypes.c_size_t
 )
-_tensor_set: Callable[[int, int, int, int], None] = _function(
+_tensor_set: Callable[[int, int, int, int], None] = function(
     "ggml_backend_tensor_set", None, _Pointer, _Pointer, ctypes.c_size_t, ctypes.c_size_t
 )
 
@@ -104,19 +103,48 @@ def device_memory(device: int) -> tuple[int, int]:
     return int(free.value), int(total.value)
 
 
-def cpu_weight_buffers() -> list[str]:
-    """Names of the layouts that the CPU backend rewrites weights to, the preferred one first."""
+def cpu_weight_buffers() -> dict[str, int]:
+    """The layouts that the CPU backend rewrites weights to (ggml_backend_buffer_type_t), by their
+    names, the preferred one first."""
     listed: Any = registry_address_of(registry_by_name(b"CPU"), b"ggml_backend_dev_get_extra_bufts")
-    cpu = next((device for device in devices() if device_type(device) == CPU), None)
+    cpu = processor()
     if listed is None or cpu is None:
-        return []
+        return {}
     found = ctypes.CFUNCTYPE(ctypes.POINTER(_Pointer), _Pointer)(listed)(cpu)
-    names = []
+    named: dict[str, int] = {}
     for buffer in found:
         if buffer is None:
             break
-        names.append(text(_buffer_name(buffer)))
-    return names
+        named[text(_buffer_name(buffer))] = buffer
+    return named
+
+
+def processor() -> int | None:
+    """The CPU as a device."""
+    return next((device for device in devices() if device_type(device) == CPU), None)
+
+
+class _Place(ctypes.Structure):
+    """Dl_info of dlfcn.h."""
+
+    _fields_ = (
+        ("library", ctypes.c_char_p),
+        ("base", _Pointer),
+        ("symbol", ctypes.c_char_p),
+        ("address", _Pointer),
+    )
+
+
+def library_of(function: str) -> str | None:
+    """The file that a function of ggml was loaded from; None where this process has none of that
+    name. Not on Windows."""
+    try:
+        address = ctypes.cast(getattr(libggml, function), _Pointer)
+        place = _Place()
+        found = ctypes.CDLL(None).dladdr(address, ctypes.byref(place))
+    except AttributeError:
+        return None
+    return str(place.library.decode()) if found and place.library else None
 
 
 def text(raw: bytes | None) -> str:
@@ -127,7 +155,7 @@ def text(raw: bytes | None) -> str:
 def set_abort_callback(callback: Any) -> bool:
     """Have an `AbortCallback` called before ggml aborts; False where it has no such hook."""
     try:
-        hook = _function("ggml_set_abort_callback", _Pointer, AbortCallback)
+        hook = function("ggml_set_abort_callback", _Pointer, AbortCallback)
     except AttributeError:
         return False
     hook(callback)

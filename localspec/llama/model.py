@@ -11,9 +11,8 @@ from typing import Any
 import llama_cpp
 
 from localspec.errors import ModelInvalid, ModelNotFound, NativeError
-from localspec.llama import library
+from localspec.llama import kernels, library
 from localspec.llama.adapters import Adapter
-from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 
@@ -38,6 +37,7 @@ class Model:
         on_device: whether all of them, and the output, are on devices beside the CPU, where the
             count of threads makes no difference.
         adapters: LoRA adapters that its passes have.
+        kernels: whether localspec's own CPU kernels compute with its weights.
         width: numbers of a hidden state; `output_width` behind the output norm.
 
     Raises:
@@ -84,11 +84,16 @@ class Model:
         _check_file(path)
         library.start()
         if weight_buffers is None:
-            weight_buffers = weight_buffers_work()
+            weight_buffers = not vocabulary_alone and kernels.weight_buffers_work()
+        before = kernels.taken_so_far()
         try:
-            self.handle = self._load(
-                options, progress, weight_buffers, cpu_alone, vocabulary_alone, mtp
-            )
+            with kernels.taken(wanted=options.kernels != "off"):
+                self.handle = self._load(
+                    options, progress, weight_buffers, cpu_alone, vocabulary_alone, mtp
+                )
+            self.kernels = kernels.off("its weights stay as they are in the file")
+            if weight_buffers:
+                self.kernels = kernels.loaded(options.kernels, before)
             self.metadata = self._read_metadata()
             if not (embeds_alone or head):
                 self._check_generates()

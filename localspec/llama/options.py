@@ -13,6 +13,7 @@ from localspec.llama.adapters import Adapter, Said, adapters
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
+KERNELS = ("auto", "off")
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
 """Context length where none is asked for and the model was trained on more."""
@@ -56,6 +57,8 @@ class ModelOptions:
         flash_attention: "auto", "on" or "off".
         kv_type_k, kv_type_v: element type of the KV cache, one of KV_TYPES. A quantized V needs
             flash attention.
+        kernels: compute on the CPU with localspec's own kernels where they work ("auto"), or as
+            llama.cpp comes ("off"); see `localspec.llama.kernels`.
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
         rpc: `host:port` of llama.cpp RPC servers that the target's layers are shared with, several
@@ -82,9 +85,11 @@ class ModelOptions:
         parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
             prompts are read a little faster, fewer, and the others wait less for each token.
         exact: answers are plain decoding's with the same options, token for token, sampled ones
-            with the same seed as well: on a processor, a KV cache of one type becomes one of F16
-            keys and BF16 values, and drafts are only as long as passes round the same on this
-            machine (see `localspec.loading.same_bits`), accepted by rule "match".
+            with the same seed as well, accepted by rule "match". With localspec's kernels every
+            pass rounds the same, and this costs nothing. Without them, on a processor, a KV cache
+            of one type becomes one of F16 keys and BF16 values, drafts are only as long as passes
+            round the same on this machine (see `localspec.loading.same_bits`), and answers come
+            one at a time.
 
     Raises:
         UsageError: a value that cannot be meant.
@@ -98,6 +103,7 @@ class ModelOptions:
     flash_attention: str = "auto"
     kv_type_k: str = "f16"
     kv_type_v: str = "f16"
+    kernels: str = "auto"
     mmap: bool = True
     mlock: bool = False
     rpc: tuple[str, ...] = ()
@@ -156,6 +162,8 @@ class ModelOptions:
                 f"flash-attention is '{self.flash_attention}'. "
                 f"Choose one of {', '.join(FLASH_ATTENTION)}."
             )
+        if self.kernels not in KERNELS:
+            raise UsageError(f"kernels is '{self.kernels}'. Choose one of {', '.join(KERNELS)}.")
         if self.cross_vocabulary not in CROSS_VOCABULARY:
             raise UsageError(
                 f"cross-vocabulary is '{self.cross_vocabulary}'. "
@@ -180,24 +188,7 @@ class ModelOptions:
                 "exact needs flash attention: without it, sums run over more numbers in larger "
                 "passes. Leave --flash-attention out."
             )
-        if self.parallel > 1:
-            raise UsageError(
-                "exact answers come one at a time: passes that answers share differ in size. "
-                "Leave out --parallel, or exact."
-            )
         object.__setattr__(self, "flash_attention", "on")
-        if {self.kv_type_k, self.kv_type_v} <= {"f16", "f32"}:  # F32 is read as F16
-            object.__setattr__(self, "kv_type_k", "f16")
-            object.__setattr__(self, "kv_type_v", "bf16")
-
-    @property
-    def exactly_on_a_processor(self) -> bool:
-        """Whether the types of the KV cache are those that make its kernels round alike.
-
-        On a device they would not, and its attention may not have them: Vulkan's leaves BF16 beside
-        another type to the processor (`ggml_backend_vk_device_supports_op`).
-        """
-        return self.exact and (self.kv_type_k, self.kv_type_v) == ("f16", "bf16")
 
     @property
     def fixed_threads(self) -> int | None:
@@ -225,7 +216,6 @@ class ModelOptions:
             lora_draft=(),
             mmproj=None,
             exact=False,  # what it proposes decides nothing
-            kv_type_v="f16" if self.exactly_on_a_processor else self.kv_type_v,
             gpu_layers=self.gpu_layers if self.draft_gpu_layers is None else self.draft_gpu_layers,
         )
 

@@ -11,8 +11,7 @@ import llama_cpp
 from llama_cpp.llama_speculative import LlamaPromptLookupDecoding
 
 from localspec.errors import ModelNotFound, NativeError
-from localspec.llama import library
-from localspec.llama.amx_check import weight_buffers_work
+from localspec.llama import kernels, library
 from localspec.llama.vocabulary import Vocabulary
 
 
@@ -54,7 +53,7 @@ class Reference:
             self._finder = LlamaPromptLookupDecoding(num_pred_tokens=lookup)
         library.start()
         try:
-            with _weight_buffers(weight_buffers_work()):
+            with _weight_buffers(kernels.weight_buffers_work()), kernels.taken(wanted=False):
                 self._llama = llama_cpp.Llama(
                     str(path),
                     n_ctx=context,

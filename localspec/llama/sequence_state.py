@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.errors import NativeError
+from localspec.llama import kernels
+from localspec.llama.state_positions import positions
 
 State = npt.NDArray[np.uint8]
 _BYTES = ctypes.POINTER(ctypes.c_uint8)
@@ -32,7 +34,8 @@ def copied(context: Any, sequence: int = 0) -> State:
 
 def put(context: Any, state: State, sequence: int = 0) -> bool:
     """Have a sequence hold what `copied` gave; False where it does not fit, and holds nothing."""
-    read = llama_cpp.llama_state_seq_set_data(
-        context, state.ctypes.data_as(_BYTES), state.size, sequence
-    )
+    with kernels.restoring(positions(state)):
+        read = llama_cpp.llama_state_seq_set_data(
+            context, state.ctypes.data_as(_BYTES), state.size, sequence
+        )
     return int(read) == state.size

@@ -17,10 +17,13 @@ if TYPE_CHECKING:
 def cost_identity(
     models: Sequence[Model | MedusaWeights | None], options: ModelOptions
 ) -> dict[str, Any]:
-    """Everything that the cost of a pass depends on."""
+    """Everything that the cost of a pass depends on; the first model is the target."""
     from localspec.llama import library
+    from localspec.llama.context_params import kv_types
     from localspec.llama.model import Model
 
+    target = models[0]
+    assert isinstance(target, Model)
     return {
         "machine": machine() | {"devices": library.devices()},
         "library": library.version(),
@@ -31,7 +34,8 @@ def cost_identity(
         ],
         "draft_threads": options.draft_threads,
         "gpu_layers": [options.gpu_layers, options.draft_gpu_layers],
-        "kv": [options.kv_type_k, options.kv_type_v],
+        "kv": [options.kv_type_k, options.kv_type_v, *kv_types(options, target)],
         "flash_attention": options.flash_attention,
         "rpc": list(options.rpc),
+        "kernels": [model.kernels.identity for model in models if isinstance(model, Model)],
     }

@@ -27,7 +27,7 @@ from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
 from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
 from localspec.loading.places import open_cache, open_projector, open_target
-from localspec.loading.same_bits import keep_same_bits
+from localspec.loading.same_bits import equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
@@ -154,13 +154,22 @@ def load(
         if options.parallel > 1 and options.mmproj is not None:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time, as it sees images.")
+        largest = None
+        if options.exact:
+            largest = equal_passes(target_model, options, cost_identity([target_model], options))
+        if options.parallel > 1 and largest is not None:
+            options = replace(options, parallel=1)
+            notices.append(
+                f"{path.name} answers one at a time, as exact answers must where passes that "
+                "answers share round otherwise."
+            )
         target = opened.enter_context(closing(open_cache(target_model, options)))
         projector = open_projector(target_model, options)
         if projector is not None:
             opened.enter_context(closing(projector))
-        if options.exact:
+        if largest is not None:
             assert not isinstance(target, SharedContext)
-            keep_same_bits(target, cost_identity([target_model], options))
+            keep_same_bits(target, largest)
         draft_context = vocabulary_map = None
         head: OpenHead | OpenMedusa | None = None
         if own_mtp:

@@ -1,18 +1,21 @@
 """How many tokens a pass may have and still round as passes over one token do.
 
 Greedy answers part from plain decoding's where a pass over several tokens runs through other
-kernels than one over a single token. With an F16 cache and from 512 cells on, llama.cpp's attention
-on a processor splits a single token's keys among the threads and sums 16-bit numbers, and does
-neither for several tokens (`ggml_compute_forward_flash_attn_ext_f16`, ggml-cpu/ops.cpp); with keys
-and values of two types it sums 32-bit numbers in one order always, which is what
-`ModelOptions.exact` asks for. What is left are the kernels of the weights: some types have others
-for four rows or more. That is tried here, once for each model and machine.
+kernels than one over a single token. localspec's round alike whatever shares a pass. With an F16
+cache and from 512 cells on, llama.cpp's attention on a processor splits a single token's keys among
+the threads and sums 16-bit numbers, and does neither for several tokens
+(`ggml_compute_forward_flash_attn_ext_f16`, ggml-cpu/ops.cpp); with keys and values of two types it
+sums 32-bit numbers in one order always, which `localspec.llama.context_params.kv_types` sees to.
+What is left are the kernels of the weights: some types have others for four rows or more, and some
+localspec's leave to llama.cpp. So it is tried here, once for each model and machine.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,12 +23,16 @@ import numpy as np
 from localspec import paths
 from localspec.files import write_atomically
 from localspec.identity import fingerprint
+from localspec.loading.places import open_context
 
 if TYPE_CHECKING:
     from localspec.llama.context import Context
+    from localspec.llama.model import Model
+    from localspec.llama.options import ModelOptions
 
 MOST = 17
 """Tokens of the largest pass that is tried; drafts that pay are hardly ever longer."""
+_CELLS = 512
 _BEHIND = 300
 """Tokens in the cache meanwhile: llama.cpp takes 512 cells then, where its kernels for long texts
 begin."""
@@ -33,30 +40,40 @@ begin."""
 logger = logging.getLogger("localspec.loading.same_bits")
 
 
-def keep_same_bits(context: Context, identity: dict[str, Any]) -> None:
-    """Let a target verify only drafts whose passes give the bits of single-token passes.
-
-    Trees are left out: one that was committed leaves cells in another order, in which sums round
-    otherwise.
+def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) -> int | None:
+    """Up to how many tokens every pass of a target gives the bits of single-token passes; None
+    where all do, in trees and beside other answers too.
 
     Args:
-        context: of the target, empty.
         identity: everything that decides about kernels, see `cost_identity`.
     """
-    store = paths.cache_folder() / "same-bits" / f"{fingerprint(identity)[:24]}.json"
+    context = min(options.context or model.trained_context, _CELLS)
+    facts = identity | {"context": context}
+    store = paths.cache_folder() / "same-bits" / f"{fingerprint(facts)[:24]}.json"
     largest = 0
     try:
         known = json.loads(store.read_text(encoding="utf-8"))
-        if known["identity"] == identity:
+        if known["identity"] == facts:
             largest = int(known["largest"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # it is tried again
     if largest < 1:
-        largest = largest_equal_pass(context)
+        with closing(open_context(model, replace(options, context=context, parallel=1))) as tried:
+            largest = largest_equal_pass(tried)
         try:
-            write_atomically(store, json.dumps({"identity": identity, "largest": largest}))
+            write_atomically(store, json.dumps({"identity": facts, "largest": largest}))
         except OSError as error:
             logger.info("could not keep which passes give the same bits: %s", error)
+    ours = model.kernels.in_use and not model.offloaded
+    return None if ours and largest >= min(MOST, context - 1) else largest
+
+
+def keep_same_bits(context: Context, largest: int) -> None:
+    """Let a target verify only drafts whose passes have so many tokens at most.
+
+    Trees are left out: one that was committed leaves cells in another order, in which llama.cpp's
+    sums round otherwise.
+    """
     context.max_leaves = 1
     context.max_draft = min(context.max_draft, largest - 1)
 

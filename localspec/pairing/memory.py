@@ -8,7 +8,7 @@ what the graph of a pass needs is an estimate, fitted to what llama.cpp reports.
 The figures are of resident memory once the model has been used. The file's pages count, mapped as
 they are: llama.cpp reads them all. Of weights that it rewrites for the processor (`rewritten`) the
 file's pages stay besides the copy until the system wants them back; `reclaimable` says how much
-that is.
+that is. localspec's own kernels rewrite weights too, and give the file's pages back at once.
 """
 
 from __future__ import annotations
@@ -94,6 +94,7 @@ def predict(
     flash_attention: bool = True,
     mmap: bool = True,
     rewritten: frozenset[str] | None = None,
+    kernels: bool | None = None,
 ) -> MemoryNeed:
     """What a model takes with all of its layers in main memory; see `Use` for the arguments."""
     use = Use(
@@ -104,6 +105,7 @@ def predict(
         flash_attention=flash_attention,
         mmap=mmap,
         rewritten=rewritten,
+        kernels=kernels,
     )
     return place(file, use, 0).host
 
@@ -168,11 +170,14 @@ def _projector(extras: Extras) -> MemoryNeed:
 def _kept(tensor: TensorInfo, model: Dimensions, use: Use) -> MemoryNeed:
     """A tensor that stays in main memory."""
     size = tensor.size
-    if not model.rewrites(tensor):
+    takes = model.takes(tensor)
+    if not takes and not model.rewrites(tensor):
         return MemoryNeed(size)
     if tensor.name == "token_embd.weight":
         return MemoryNeed(2 * size)  # once to look up, once rewritten as the output
-    return MemoryNeed(2 * size, reclaimable=size) if use.mmap else MemoryNeed(size)
+    if takes or not use.mmap:
+        return MemoryNeed(size)
+    return MemoryNeed(2 * size, reclaimable=size)
 
 
 def most_layers(file: GGUFFile, use: Use, free: int) -> Placement:

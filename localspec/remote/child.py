@@ -33,7 +33,7 @@ from localspec.remote.process import (
     SharedRows,
 )
 
-FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size")
+FACTS = ("recurrent", "trained_context", "layers", "width", "output_width", "size", "kernels")
 """Of the model, which the parent knows by its vocabulary alone."""
 LIMITS = ("capacity", "recurrent", "restores", "max_leaves", "max_draft")
 """Of a context."""

@@ -24,7 +24,7 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.types import FILE_TYPES
 from localspec.identity import fingerprint, machine
-from localspec.llama import library
+from localspec.llama import kernels, library
 from localspec.llama.adapters import adapted_identity
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
@@ -279,6 +279,7 @@ def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
         "file": adapted_identity(target, options.adapters),
         "machine": machine(),
         "library": library.version(),
+        "kernels": kernels.asked(options.kernels).identity,
         "wish": asdict(wish),
         "gpu_layers": options.gpu_layers,
     }

@@ -23,6 +23,7 @@ from localspec.doctor.checkup import (
     measure_pair,
 )
 from localspec.gguf.reader import read_gguf
+from localspec.llama import kernels
 from localspec.llama.devices import Device, backends, devices
 from localspec.pairing import recommendations, rules
 from localspec.pairing.memory import Use, n_layers, place
@@ -48,6 +49,7 @@ def test_the_embedded_pair(cli: Cli) -> None:
     assert (result.code, result.err, told["usable"], told["why_not"]) == (0, "", True, None)
     assert told["machine"]["threads"] == 1
     assert "CPU" in told["machine"]["backends"]
+    assert told["machine"]["kernels"]["in_use"] == kernels.status().in_use
     assert told["machine"]["memory"] >= told["machine"]["available_memory"] > 0
     assert told["target"]["name"] == "tale-13m"
     assert told["draft"]["name"] == "tale-3m"
@@ -69,6 +71,7 @@ def test_as_text(cli: Cli) -> None:
     for words in (
         "machine         ",
         "backends        CPU",
+        f"kernels         {kernels.status().words}"[:40],
         "target          tale-13m, 12.9 M Q8_0: ",
         "draft           tale-3m, 2.9 M Q8_0: ",
         "ok    token ids",

@@ -195,6 +195,7 @@ def test_a_prompt_longer_than_the_context(cli: Cli) -> None:
         (("--rule", "typical", "--rule-threshold", "2"), "lies in (0, 1]"),
         (("--kv-type", "q3"), "There is no KV cache type 'q3'"),
         (("--flash-attention", "maybe"), "flash-attention is 'maybe'"),
+        (("--kernels", "mine"), "kernels is 'mine'"),
         (("--logit-bias", "fox=1"), "logit-bias is 'fox=1'"),
         (("--logit-bias", "5"), "logit-bias is '5'"),
         (("--logit-bias", "5=inf"), "logit-bias is '5=inf'"),

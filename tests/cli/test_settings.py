@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec import paths
+from localspec import UsageError, paths
 from localspec.settings import NAMES, PREFIX, Settings, load_settings
 from tests.cli.conftest import Cli
 
@@ -49,6 +49,7 @@ def test_each_layer_overrides_the_one_before(config: Path, monkeypatch: pytest.M
         ("threads", "2", 2),
         ("gpu_layers", "-1", -1),
         ("kv_type", "q8_0", "q8_0"),
+        ("kernels", "off", "off"),
         ("temperature", "0.5", 0.5),
     ],
 )
@@ -60,6 +61,17 @@ def test_every_setting_comes_from_file_and_environment(
     config.unlink()
     monkeypatch.setenv(PREFIX + name.upper(), text)
     assert getattr(load_settings(), name) == value
+
+
+def test_the_variable_for_kernels_may_name_an_instruction_set(
+    cli: Cli, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCALSPEC_KERNELS", "avx2")
+    assert load_settings().kernels == "auto"
+    monkeypatch.setenv("LOCALSPEC_KERNELS", "mmx")
+    result = cli("run", "Hello", "-n", "1")
+    assert result.code == UsageError.exit_code
+    assert "LOCALSPEC_KERNELS is refused: kernels is 'mmx'. Choose one of" in result.sentence()
 
 
 def test_folders_come_as_a_list_or_as_in_path(
@@ -84,6 +96,7 @@ def test_folders_come_as_a_list_or_as_in_path(
         (b"threads = 0", "threads is 0"),
         (b"gpu_layers = -7", "gpu-layers is -7"),
         (b"kv_type = 'q1'", "There is no KV cache type 'q1'"),
+        (b"kernels = 'on'", "kernels is 'on'. Choose one of auto, off"),
         (b"temperature = 'hot'", "input should be a valid number"),
         (b"temperature = -1", "temperature is -1"),
         (b"drafter = 'oracle'", "There is no drafter 'oracle'"),

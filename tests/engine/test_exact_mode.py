@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-import json
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import llama_cpp
@@ -18,11 +17,14 @@ from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError
 from localspec.decoding.sampling import Rows
 from localspec.llama import library
 from localspec.llama.context import Context
-from localspec.llama.context_params import context_params
+from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params, kv_types
 from localspec.llama.model import Model
-from localspec.loading.same_bits import keep_same_bits, largest_equal_pass
+from localspec.loading import same_bits
+from localspec.loading.same_bits import equal_passes, keep_same_bits, largest_equal_pass
+from localspec.parallel_engine import ParallelEngine
 
 OPTIONS = ModelOptions(context=1024, threads=2, exact=True)
+STOCK = replace(OPTIONS, kernels="off")
 STORY = "Once upon a time there was a fox who lived in the wood with a bird and a frog. " * 16
 """More than 256 tokens: llama.cpp's kernels for long texts are at work behind it."""
 WAYS = {
@@ -34,7 +36,16 @@ WAYS = {
 
 
 @pytest.fixture(scope="module")
-def exact() -> Iterator[Engine]:
+def stock() -> Iterator[Engine]:
+    with localspec.load(options=STOCK) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module", params=["as it comes", "stock"])
+def exact(request: pytest.FixtureRequest, stock: Engine) -> Iterator[Engine]:
+    if request.param == "stock":
+        yield stock
+        return
     with localspec.load(options=OPTIONS) as engine:
         yield engine
 
@@ -69,18 +80,33 @@ def test_another_rule_is_refused(exact: Engine, rule: str) -> None:
         exact.generate("Hello", max_tokens=1, drafting=Drafting(rule=rule))
 
 
-def test_passes_that_round_the_same_are_more_than_without(exact: Engine) -> None:
+def test_with_kernels_nothing_is_given_up(kernels: None) -> None:
+    """Neither depth nor trees nor the type of the cache, nor answers beside one another."""
+    with localspec.load(options=replace(OPTIONS, parallel=2)) as engine:
+        assert isinstance(engine, ParallelEngine)
+        assert engine.notices == ()
+        assert (engine._limits.max_draft, engine._limits.max_leaves) == (MAX_TREE, MAX_LEAVES)
+        assert kv_types(OPTIONS, engine.model) == ("f16", "f16")
+
+
+def test_without_kernels_one_answer_at_a_time() -> None:
+    with localspec.load(options=replace(STOCK, parallel=2)) as engine:
+        assert not isinstance(engine, ParallelEngine)
+        assert any("one at a time, as exact answers must" in notice for notice in engine.notices)
+
+
+def test_passes_that_round_the_same_are_more_than_without(stock: Engine) -> None:
     """An F16 cache of 512 cells has a kernel of its own for one token."""
-    with Model(exact.model.path, OPTIONS) as model:
+    with Model(stock.model.path, STOCK) as model:
         largest = []
-        for options in (OPTIONS, ModelOptions(context=1024, threads=2, flash_attention="on")):
+        for options in (STOCK, replace(STOCK, exact=False, flash_attention="on")):
             context = Context(model, options)
             largest.append(largest_equal_pass(context))
             assert context.tokens == []
             context.close()
     assert largest[0] > largest[1] == 1
-    assert exact._limits.max_draft == largest[0] - 1
-    assert exact._limits.max_leaves == 1
+    assert stock._limits.max_draft == largest[0] - 1
+    assert stock._limits.max_leaves == 1
 
 
 class Rounding:
@@ -94,6 +120,9 @@ class Rounding:
     def __init__(self) -> None:
         self.tokens: list[int] = []
         self.passes = 0
+
+    def close(self) -> None:
+        pass
 
     def filler(self, count: int) -> list[int]:
         return list(range(count))
@@ -112,19 +141,23 @@ class Rounding:
 
 
 def test_drafts_end_where_passes_begin_to_round_otherwise_and_that_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stock: Engine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     cache = Rounding()
-    keep_same_bits(cast("Context", cache), {"of": "a test"})
-    assert (cache.max_draft, cache.max_leaves) == (2, 1)
-    again = Rounding()
-    keep_same_bits(cast("Context", again), {"of": "a test"})
-    assert (again.max_draft, again.passes) == (2, 0)
+    monkeypatch.setattr(same_bits, "open_context", lambda *_: cache)
+
+    def largest() -> int | None:
+        cache.passes = 0
+        return equal_passes(stock.model, STOCK, {"of": "a test"})
+
+    assert (largest(), cache.passes > 0) == (3, True)
+    assert (largest(), cache.passes) == (3, 0)
     (kept,) = (paths.cache_folder() / "same-bits").glob("*.json")
-    kept.write_text(json.dumps({"identity": {"of": "a test"}, "largest": "many"}))
-    keep_same_bits(cast("Context", again), {"of": "a test"})
-    assert (again.max_draft, again.passes > 0) == (2, True)
+    kept.write_text(kept.read_text().replace("3}", '"many"}'))
+    assert (largest(), cache.passes > 0) == (3, True)
+    keep_same_bits(cast("Context", cache), 3)
+    assert (cache.max_draft, cache.max_leaves) == (2, 1)
 
 
 def test_where_no_pass_rounds_the_same_nothing_is_drafted(
@@ -132,32 +165,23 @@ def test_where_no_pass_rounds_the_same_nothing_is_drafted(
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     monkeypatch.setattr("localspec.loading.same_bits.largest_equal_pass", lambda context: 1)
-    with localspec.load(options=ModelOptions(context=256, threads=1, exact=True)) as engine:
+    with localspec.load(options=replace(STOCK, context=256)) as engine:
         for drafting in (Drafting(), WAYS["model"]):
             stats = engine.generate("Once upon a time", max_tokens=8, drafting=drafting).stats
             assert stats.drafted == 0
             assert any("no pass over several tokens" in reason for reason in stats.reasons)
 
 
-@pytest.mark.parametrize(
-    ("said", "why"),
-    [
-        (SimpleNamespace(flash_attention="off"), "needs flash attention"),
-        (SimpleNamespace(parallel=2), "one at a time"),
-    ],
-)
-def test_what_excludes_exact_is_told(said: SimpleNamespace, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        ModelOptions(exact=True, **vars(said))
+def test_what_excludes_exact_is_told() -> None:
+    with pytest.raises(UsageError, match="needs flash attention"):
+        ModelOptions(exact=True, flash_attention="off")
 
 
-def test_the_types_that_were_asked_for_stay_unless_they_round_otherwise() -> None:
-    kept = ModelOptions(exact=True, kv_type_k="q8_0", kv_type_v="q8_0")
-    assert (kept.kv_type_k, kept.kv_type_v) == ("q8_0", "q8_0")
-    assert (OPTIONS.kv_type_k, OPTIONS.kv_type_v) == ("f16", "bf16")
-    draft = OPTIONS.for_draft(1024)
-    assert not draft.exact
-    assert draft.kv_type_v == "f16"
+def test_the_types_that_were_asked_for_stay_unless_they_round_otherwise(stock: Engine) -> None:
+    quantized = replace(STOCK, kv_type_k="q8_0", kv_type_v="q8_0")
+    assert kv_types(quantized, stock.model) == ("q8_0", "q8_0")
+    assert kv_types(STOCK, stock.model) == ("f16", "bf16")
+    assert kv_types(STOCK.for_draft(1024), stock.model) == ("f16", "f16")
 
 
 def test_on_a_device_the_cache_is_of_one_type(
@@ -166,7 +190,7 @@ def test_on_a_device_the_cache_is_of_one_type(
     """Its attention has no use for two, and may not have them at all."""
 
     def value_type(**more: Any) -> int:
-        options = ModelOptions(context=64, threads=1, exact=True, **more)
+        options = replace(STOCK, context=64, threads=1, **more)
         with Model(target_path, options) as model:
             params = context_params(model, options, ctypes.create_string_buffer(2))
             return int(params.type_v)

@@ -16,9 +16,9 @@ import numpy as np
 import psutil
 
 from localspec.llama import library
-from localspec.llama.amx_check import weight_buffers_work
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
+from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.pictures import PicturePart

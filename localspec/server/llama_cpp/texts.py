@@ -130,6 +130,7 @@ async def props(service: Service, request: Request) -> Response:
             "bos_token": vocabulary.special_text(vocabulary.bos),
             "eos_token": vocabulary.special_text(vocabulary.eos),
             "build_info": FINGERPRINT,
+            "kernels": engine.model.kernels.words,
             "is_sleeping": False,
         }
     )

@@ -1,0 +1,246 @@
+"""localspec's own CPU kernels inside ggml: whether this process uses them, and for which models.
+
+The library puts a weight layout of its own into ggml (a buffer type, see `localspec.kernels`). It
+rests on private parts of ggml, so it serves one build of llama.cpp, on processors that passed its
+self-test. That runs in a child process: a damaged library may crash whoever loads it. Where
+anything is off, llama.cpp works as it comes, and `status` says why.
+
+ggml lists its layouts once for the life of a process, so all is decided before the first model.
+"""
+
+from __future__ import annotations
+
+import json
+import platform
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import numpy as np
+import numpy.typing as npt
+
+from localspec.identity import machine
+from localspec.llama import amx_check, child_process, ggml, kernels_file
+from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE
+from localspec.llama.kernels_library import KernelsLibrary
+from localspec.llama.library import logger
+from localspec.text import printable
+
+LIMIT = 60.0
+"""Seconds for a self-test, which takes two; a child that hangs counts as one that failed."""
+
+_CHILD = "localspec.llama.kernels_child"
+_SYSTEMS = ("linux", "darwin")
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStatus:
+    """Whether localspec's kernels work, in a process or for a model.
+
+    Attributes:
+        instruction_set: which of them; None where they do not.
+        why_not: a sentence without its full stop; None where they do.
+        identity: name of kernels and build, for what was measured with them; "stock" without.
+    """
+
+    in_use: bool
+    instruction_set: str | None = None
+    why_not: str | None = None
+    identity: str = "stock"
+
+    @property
+    def words(self) -> str:
+        """For a line of figures."""
+        if self.in_use:
+            return f"localspec's, {self.instruction_set}"
+        return f"llama.cpp's: {self.why_not}"
+
+
+_lock = threading.Lock()
+_decided: tuple[KernelStatus, bool] | None = None
+_library: KernelsLibrary | None = None
+"""Kept for as long as ggml may call it: the life of the process."""
+
+
+def status() -> KernelStatus:
+    """Whether this process uses them; decides about that where nobody asked before."""
+    return _decide()[0]
+
+
+def weight_buffers_work() -> bool:
+    """Whether the CPU backend's own weight buffers may be used, localspec's among them."""
+    return _decide()[1]
+
+
+def asked(option: str) -> KernelStatus:
+    """The same for models that are opened with `ModelOptions.kernels` as given."""
+    return off("the option kernels is off") if option == OFF else status()
+
+
+def off(why: str) -> KernelStatus:
+    """That of a model without them."""
+    return KernelStatus(in_use=False, why_not=why)
+
+
+def loaded(option: str, before: int) -> KernelStatus:
+    """That of a model that was opened with this option since `taken_so_far` gave `before`."""
+    found = asked(option)
+    if found.in_use and taken_so_far() == before:
+        return off("none of its weights are theirs: other types, or all layers are on a device")
+    return found
+
+
+def taken_so_far() -> int:
+    """Tensors that the kernels took since the start."""
+    return 0 if _library is None else _library.counts()[0]
+
+
+@contextmanager
+def taken(*, wanted: bool) -> Iterator[None]:
+    """Whether models that this thread opens use them."""
+    if wanted or _library is None:
+        yield
+        return
+    _library.take(on=False)
+    try:
+        yield
+    finally:
+        _library.take(on=True)
+
+
+@contextmanager
+def restoring(positions: npt.NDArray[np.int32] | None) -> Iterator[None]:
+    """Tell them the positions of the cells that are restored meanwhile by this thread, int32, in
+    the order of the state; None where they are unknown."""
+    if positions is None or _library is None:
+        yield
+        return
+    _library.restoring(positions)
+    try:
+        yield
+    finally:
+        _library.restoring(None)
+
+
+def _decide() -> tuple[KernelStatus, bool]:
+    global _decided
+    with _lock:
+        if _decided is None:
+            found: list[KernelStatus] = []
+            works = amx_check.works()
+            if works:
+                found.append(_start())
+            else:
+                # ggml asks for AMX when the kernels are put before its own layouts.
+                works = amx_check.refused(lambda: found.append(_start()))
+            _decided = (found[0] if found else off("AMX could not be turned off")), works
+            logger.info("kernels: %s", _decided[0].words)
+        return _decided
+
+
+def _start() -> KernelStatus:
+    """Put them into ggml, if all is well."""
+    global _library
+    try:
+        path, facts = _facts()
+        found = kernels_file.outcome(facts)
+        if found is None:
+            found = _tested(path, facts)
+            kernels_file.keep_outcome(facts, found)
+        why_not, chosen = found.get("why_not"), found.get("instruction_set")
+        if why_not is not None or not isinstance(chosen, str):
+            return off(printable(str(why_not or "its self-test gave no outcome"), 400))
+        library = KernelsLibrary(path)
+        refused = library.start(Path(facts["cpu_path"]), Path(facts["base_path"]), chosen)
+        if refused is not None:
+            return off(f"{path.name} refuses: {refused}")
+        _library = library
+        return KernelStatus(
+            in_use=True,
+            instruction_set=chosen,
+            identity=f"{chosen} {facts['library'][:16]}",
+        )
+    except (OSError, _Unusable) as error:
+        return off(str(error))
+
+
+class _Unusable(Exception):
+    """Why there are no kernels."""
+
+
+def _facts() -> tuple[Path, dict[str, Any]]:
+    """The library, and all that a self-test holds for.
+
+    Raises:
+        _Unusable: there is nothing to test.
+        OSError: a file cannot be read.
+    """
+    wanted = kernels_file.wanted()
+    if wanted == OFF:
+        raise _Unusable(f"the variable {VARIABLE} is off")
+    if wanted not in (AUTO, *INSTRUCTION_SETS):
+        raise _Unusable(
+            f"the variable {VARIABLE} is '{printable(wanted, 40)}'; choose {AUTO}, {OFF}, "
+            f"{' or '.join(INSTRUCTION_SETS)}"
+        )
+    if not sys.platform.startswith(_SYSTEMS):
+        raise _Unusable("there are none for this system")
+    path = kernels_file.library_path()
+    if not path.is_file():
+        raise _Unusable("they were not built: install a C++ compiler, then reinstall localspec")
+    places = ggml.library_of("ggml_backend_cpu_init"), ggml.library_of("ggml_init")
+    if None in places:
+        raise _Unusable(
+            "this build of llama.cpp loads its CPU code late: reinstall llama-cpp-python without "
+            "GGML_BACKEND_DL"
+        )
+    cpu, base = (Path(str(place)).resolve() for place in places)
+    return path, {
+        "library": kernels_file.digest(path),
+        "cpu": [cpu.name, cpu.stat().st_size, kernels_file.digest(cpu)],
+        "base": [base.name, base.stat().st_size, kernels_file.digest(base)],
+        "cpu_path": str(cpu),
+        "base_path": str(base),
+        "llama_cpp_python": str(llama_cpp.__version__),
+        "machine": {
+            "processor": machine()["processor"],
+            "architecture": platform.machine(),
+            "features": _features(),
+        },
+        "wanted": wanted,
+    }
+
+
+def _features() -> str:
+    """What the kernel says of the processor's instruction sets."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line for line in lines if line.lower().startswith(("flags", "features"))), "")
+
+
+def _tested(path: Path, facts: dict[str, Any]) -> dict[str, Any]:
+    """Run the self-test; "instruction_set" or "why_not" of what came of it."""
+    again = f"remove {kernels_file.store()} to have it tried again"
+    with tempfile.TemporaryDirectory() as folder:
+        told = Path(folder) / "outcome.json"
+        order = facts | {"library": str(path), "outcome": str(told)}
+        try:
+            code = child_process.run(_CHILD, json.dumps(order), limit=LIMIT)
+        except TimeoutError:
+            return {"why_not": f"their self-test hung; {again}"}
+        if code:
+            died = f"signal {-code}" if code < 0 else f"exit code {code}"
+            return {
+                "why_not": f"their self-test crashed ({died}): the library may be damaged, "
+                "reinstall localspec"
+            }
+        found: dict[str, Any] = json.loads(told.read_text(encoding="utf-8"))
+        return found

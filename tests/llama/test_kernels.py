@@ -1,0 +1,238 @@
+"""localspec's own CPU kernels: used where all is well, and done without, in a sentence, where not.
+
+Each fault is forced on a copy of the package, whose library is damaged, and seen from outside.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import llama_cpp
+import pytest
+
+import localspec
+from localspec import Drafting, ModelOptions, SamplingParams, paths
+from localspec.llama import child_process, ggml, kernels_file
+from localspec.llama import kernels as decided
+from localspec.llama.ggml_graphs import Backend
+from localspec.llama.kernels_library import BUFFER
+from localspec.llama.kernels_test import SelfTest
+from localspec.llama.model import Model
+from localspec.loading.cost_identity import cost_identity
+
+PACKAGE = Path(localspec.__file__).parent
+GREEDY = SamplingParams(temperature=0.0)
+STORY = "Once upon a time there was a fox."
+
+
+class Copy:
+    """A copy of the package, with folders of its own, and what `localspec run` says there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        package = folder / "localspec"
+        shutil.copytree(PACKAGE, package, ignore=shutil.ignore_patterns("__pycache__"))
+        models = paths.embedded(paths.EMBEDDED_TARGET).parent
+        if not (package / "models").exists():
+            (folder / "models").symlink_to(models)
+        self.library = package / kernels_file.library_path().relative_to(PACKAGE)
+        self.original = self.library.read_bytes()
+
+    def change(self, change: Callable[[bytes], bytes] | None) -> None:
+        """Replace the library; None takes it away."""
+        self.library.unlink(missing_ok=True)
+        if change is not None:
+            self.library.write_bytes(change(self.original))
+
+    def run(self, *arguments: str, **variables: str) -> tuple[str, dict[str, Any]]:
+        """Answer and figures."""
+        done = subprocess.run(
+            [
+                *(sys.executable, "-m", "localspec", "run", STORY, "--raw", "--temp", "0"),
+                *("-n", "16", "--json", "-t", "1", *arguments),
+            ],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": str(self.folder)} | variables,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stderr) == (0, "")
+        told = json.loads(done.stdout)
+        return told["text"], told["stats"]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
+    if not kernels_file.library_path().is_file():
+        pytest.skip(f"{kernels_file.library_path()} was not built, see README")
+    return Copy(tmp_path_factory.mktemp("copy"))
+
+
+def of_another_version(library: bytes) -> bytes:
+    here = f"llama-cpp-python {llama_cpp.__version__}".encode()
+    assert here in library
+    return library.replace(here, here[:-1] + b"x")
+
+
+def wrong(library: bytes) -> bytes:
+    """One value of the table of IQ4_NL, as bytes or moved up by 128, is another one."""
+    table = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
+    for moved in (0, 128):
+        right = bytes((value + moved) % 256 for value in table)
+        if right in library:
+            return library.replace(right, right[:5] + bytes([right[5] ^ 16]) + right[6:])
+    raise AssertionError("the library has no table of IQ4_NL")
+
+
+def test_they_are_used_and_told(copy: Copy) -> None:
+    copy.change(lambda library: library)
+    text, stats = copy.run()
+    assert stats["kernels"].startswith("localspec's, ")
+    plain, _ = copy.run("--drafter", "none")
+    assert text == plain
+    off, stats = copy.run("--kernels", "off", "--drafter", "none")
+    assert stats["kernels"] == "llama.cpp's: the option kernels is off"
+    assert off.split()[:3] == plain.split()[:3]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (None, "they were not built: install a C++ compiler, then reinstall localspec"),
+        (lambda library: b"", "cannot be loaded"),
+        (lambda library: library[: len(library) // 2], "reinstall localspec"),
+        (of_another_version, "they were built for llama-cpp-python"),
+        (wrong, "their self-test failed: MUL_MAT over IQ4_NL with n = 65 is wrong in row"),
+    ],
+    ids=["missing", "empty", "truncated", "another version", "wrong"],
+)
+def test_without_a_sound_library_all_is_as_llama_cpp_comes(
+    copy: Copy,
+    tmp_path: Path,
+    change: Callable[[bytes], bytes] | None,
+    words: str,
+) -> None:
+    copy.change(change)
+    text, stats = copy.run(LOCALSPEC_HOME=str(tmp_path))
+    assert stats["kernels"].startswith("llama.cpp's: ")
+    assert words in stats["kernels"]
+    assert text == copy.run("--kernels", "off", LOCALSPEC_HOME=str(tmp_path))[0]
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ("off", "the option kernels is off"),
+        ("neon-dotprod" if sys.platform != "darwin" else "avx2", "asks for "),
+    ],
+)
+def test_what_the_variable_says_holds(copy: Copy, said: str, words: str) -> None:
+    if os.uname().machine in ("aarch64", "arm64"):
+        said = said.replace("neon-dotprod", "avx2")
+    copy.change(lambda library: library)
+    _, stats = copy.run(LOCALSPEC_KERNELS=said)
+    assert stats["kernels"].startswith("llama.cpp's: ")
+    assert words in stats["kernels"]
+
+
+def test_each_instruction_set_can_be_forced_and_gives_the_same_answer(copy: Copy) -> None:
+    from localspec.llama.kernels_library import KernelsLibrary
+
+    copy.change(lambda library: library)
+    found = {
+        name: copy.run(LOCALSPEC_KERNELS=name)
+        for name in KernelsLibrary(kernels_file.library_path()).supported
+    }
+    assert found
+    for name, (_, stats) in found.items():
+        assert stats["kernels"] == f"localspec's, {name}"
+    assert len({text for text, _ in found.values()}) == 1
+
+
+def test_one_process_has_models_with_and_without(kernels: None) -> None:
+    before = decided.taken_so_far()
+    with localspec.load(context=256, threads=1, kernels="off") as stock:
+        assert decided.taken_so_far() == before
+        assert not stock.model.kernels.in_use
+        with localspec.load(context=256, threads=1) as ours:
+            assert decided.taken_so_far() > before
+            assert ours.model.kernels.in_use
+            assert ours.draft is not None
+            assert ours.draft.kernels.in_use
+            for engine in (stock, ours):
+                words = {
+                    engine.generate(STORY, max_tokens=24, sampling=GREEDY, drafting=how).text
+                    for how in (Drafting(drafter="none"), Drafting(drafter="model", depth=3))
+                }
+                assert len(words) == 1
+            tokens = ours.tokenize(STORY)
+            # The same model, computed by others: close, and not the same numbers.
+            rows = [engine.logits(tokens) for engine in (stock, ours)]
+            assert 0.0 < abs(rows[0] - rows[1]).max() < 2.0
+            identities = [
+                cost_identity([engine.model], ModelOptions())["kernels"] for engine in (stock, ours)
+            ]
+            assert identities[0] == ["stock"] != identities[1]
+
+
+def test_layers_on_a_device_do_not_exclude_them(kernels: None, target_path: Path) -> None:
+    with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as model:
+        assert model.kernels.in_use
+
+
+def test_a_model_that_gives_them_nothing_says_so(kernels: None, target_path: Path) -> None:
+    with Model(target_path, ModelOptions(), vocabulary_alone=True) as model:
+        assert model.kernels.why_not == "its weights stay as they are in the file"
+
+
+def test_what_a_self_test_came_to_is_kept(
+    kernels: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By file, build, processor and instruction set: each of them makes it another one."""
+    _, facts = decided._facts()
+    kept = kernels_file.outcome(facts)
+    assert kept is not None
+    assert kept["instruction_set"] == decided.status().instruction_set
+    for name in ("library", "cpu", "base", "machine", "llama_cpp_python", "wanted"):
+        assert kernels_file.outcome(facts | {name: "another"}) is None
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    for number in range(20):
+        kernels_file.keep_outcome({"number": number}, {"why_not": str(number)})
+    known = [kernels_file.outcome({"number": number}) for number in range(20)]
+    assert known[3] is None
+    assert known[4:] == [{"why_not": str(number)} for number in range(4, 20)]
+
+
+def test_a_self_test_that_hangs_or_dies_is_one_that_failed(
+    kernels: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, facts = decided._facts()
+
+    def runs(program: str) -> str:
+        command = [sys.executable, "-c", program]
+        monkeypatch.setattr(child_process, "command", lambda *_: command)
+        return str(decided._tested(path, facts)["why_not"])
+
+    assert runs("import os; os.abort()").startswith("their self-test crashed (signal 6)")
+    monkeypatch.setattr(decided, "LIMIT", 0.2)
+    hung = runs("import threading; threading.Event().wait()")
+    assert hung.startswith("their self-test hung; remove ")
+
+
+def test_the_self_test_finds_a_layout_that_does_not_compute_the_same_bits(kernels: None) -> None:
+    """llama.cpp's own layout, whose rows depend on how many share a pass."""
+    layouts = ggml.cpu_weight_buffers()
+    with Backend(1) as backend:
+        assert SelfTest(backend, layouts[BUFFER], (1, 4, 8)).first_fault() is None
+        other = next(layout for name, layout in layouts.items() if name == "CPU_REPACK")
+        fault = SelfTest(backend, other, (1, 4, 8)).first_fault()
+    assert fault is not None
+    assert "gives other bits than with n = 8" in fault
