@@ -1,7 +1,7 @@
 """How several commits answer the same prompts: × plain decoding, side by side in one run.
 
     python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
-        [--arm alone=.,--draft=none]
+        [--arm alone=.,--draft=none] [--arm stock=.,--kernels=off] [--arm steady=.,--plain]
         [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
@@ -11,7 +11,13 @@ not equally fast from one second to the next; who is first rotates, and plain de
 arm's checkout) is one of them. A figure is the geometric mean over the suites of the prompts'
 means, of tokens per second behind the first token; "whole" is the same of whole answers, the
 seconds until the first token included. `,--no-copy` keeps an arm from requantizing its draft model,
-`,--draft=FILE` gives it another one, or none. `--all-turns` asks the later turns of a question too,
+`,--draft=FILE` gives it another one, or none; `,--kernels=off` (what LOCALSPEC_KERNELS takes)
+chooses its kernels, and `,--plain` has it decode plainly. Plain decoding has the first arm's
+checkout and kernels. So localspec's kernels are shown beside stock llama.cpp by
+
+    --arm "stock auto=.,--kernels=off" --arm "kernels plain=.,--plain" --arm "kernels auto=."
+
+`--all-turns` asks the later turns of a question too,
 behind answers that the target gave plainly, read once more. All run on as many threads as there
 are cores: `-t auto` would take the other arms for what a busy machine does.
 """
@@ -25,6 +31,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -37,6 +44,8 @@ if TYPE_CHECKING:
 
 PLAIN = "plain"
 NO_COPY, OTHER_DRAFT = "--no-copy", "--draft="
+KERNELS, NO_DRAFTS = "--kernels=", "--plain"
+VARIABLE = "LOCALSPEC_KERNELS"
 NO_DRAFT = "none"
 TURN = 0.3
 """Seconds that an arm decodes until it is another one's turn; a step that has begun is ended."""
@@ -51,6 +60,7 @@ class Said(NamedTuple):
         tokens: that it has.
         drafted: of its steps, how many had a draft.
         foreseen: of these, tokens and seconds expected; in `real`, what came.
+        text: a checksum.
     """
 
     prompt: float
@@ -60,6 +70,7 @@ class Said(NamedTuple):
     drafted: int
     foreseen: tuple[float, float]
     real: tuple[float, float]
+    text: int
 
     def whole(self, tokens: int) -> float:
         """Seconds that an answer of so many tokens takes like this."""
@@ -70,7 +81,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
-    flags = f"[,{NO_COPY}][,{OTHER_DRAFT}FILE]"
+    flags = f"[,{NO_COPY}][,{OTHER_DRAFT}FILE][,{KERNELS}WHICH][,{NO_DRAFTS}]"
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", nargs="+", default=["questions"])
     options.add_argument("--per-suite", type=int, default=2)
@@ -88,7 +99,9 @@ def main() -> None:
     arms = dict(one.split("=", 1) for one in said.arm)
     if not arms:
         options.error("Name at least one checkout: --arm new=.")
-    arms = {PLAIN: next(iter(arms.values())).split(",")[0], **arms}
+    checkout, *flags = next(iter(arms.values())).split(",")
+    kernels = [flag for flag in flags if flag.startswith(KERNELS)]
+    arms = {PLAIN: ",".join([checkout, *kernels]), **arms}
     compare(said, arms)
 
 
@@ -146,8 +159,17 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens:
         middle = [math.exp(fmean(logs[suite])) for logs in (behind_first, whole)]
         print(f"  {suite:16} {middle[0]:.2f}  {middle[1]:.2f}")
     print(f"  {'all (95 %)':16} {told(behind_first)}  {told(whole)}")
-    mine = [row[name] for rows in found.values() for row in rows]
-    plain = [row[PLAIN] for rows in found.values() for row in rows]
+    lowest = [math.exp(min(map(min, logs.values()))) for logs in (behind_first, whole)]
+    print(f"  {'lowest':16} {lowest[0]:.2f}  {lowest[1]:.2f}")
+    all_rows = [row for rows in found.values() for row in rows]
+    same = (
+        f"{other}'s in {sum(row[name].text == row[other].text for row in all_rows)}"
+        for other in all_rows[0]
+        if other != name
+    )
+    print(f"  of {len(all_rows)} texts, equal to {', '.join(same)}")
+    mine = [row[name] for row in all_rows]
+    plain = [row[PLAIN] for row in all_rows]
     steps, drafted = sum(one.steps for one in mine), sum(one.drafted for one in mine)
     first = sum(one.prompt for one in mine) / sum(one.prompt for one in plain)
     print(f"  drafted in {drafted / max(1, steps):.0%} of {steps} steps; prompts × {first:.2f}")
@@ -207,7 +229,7 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
     """Start one; it is open when this returns."""
     checkout, *flags = where.split(",")
     settings = {
-        "plain": name == PLAIN,
+        "plain": name == PLAIN or NO_DRAFTS in flags,
         "copy": NO_COPY not in flags,
         "ctx": said.ctx,
         "tokens": said.max_tokens,
@@ -221,6 +243,8 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
             "LOCALSPEC_HOME": home,
             "PYTHONPATH": str(Path(checkout).resolve()),
         }
+        chosen = [flag.removeprefix(KERNELS) for flag in flags if flag.startswith(KERNELS)]
+        environment |= {VARIABLE: chosen[-1]} if chosen else {}
         process = subprocess.Popen(
             [*command, "--answer", json.dumps(settings)],
             stdin=subprocess.PIPE,
@@ -285,6 +309,7 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
             len(drafted),
             (sum(e.tokens for e, _ in plans), pace * sum(e.seconds for e, _ in plans)),
             (sum(len(s.tokens) for _, s in plans), sum(s.seconds for _, s in plans)),
+            zlib.crc32(stream.text.encode()),
         )
         print(json.dumps(said), flush=True)
 

@@ -34,6 +34,7 @@ class ServerProcess:
 
     Attributes:
         log: where it writes to while it runs.
+        address: its URL.
     """
 
     def __init__(
@@ -56,7 +57,7 @@ class ServerProcess:
         self._command = list(command)
         self._start_timeout, self._answer_timeout = start_timeout, answer_timeout
         self._process: subprocess.Popen[bytes] | None = None
-        self._address = ""
+        self.address = ""
 
     def start(self) -> None:
         """Start it if it does not run, and wait until it is healthy.
@@ -76,7 +77,7 @@ class ServerProcess:
             probe.bind((HOST, 0))
             port = probe.getsockname()[1]
             probe.close()
-            self._address = f"http://{HOST}:{port}"
+            self.address = f"http://{HOST}:{port}"
             # Not in a session of its own: what ends us from a terminal shall end it as well.
             atexit.register(self.close)
             try:
@@ -123,7 +124,7 @@ class ServerProcess:
                     f"{self._name} ended while it started: {self._last_words(first=True)}"
                 )
             try:
-                with _open(f"{self._address}/health", timeout=5):
+                with _open(f"{self.address}/health", timeout=5):
                     return
             except (OSError, HTTPException):
                 pass  # not listening yet, or 503: loading
@@ -142,7 +143,7 @@ class ServerProcess:
         """
         assert self._process is not None
         request = urllib.request.Request(
-            self._address + path,
+            self.address + path,
             json.dumps(body).encode(),
             {"Content-Type": "application/json"},
         )

@@ -34,6 +34,7 @@ def quantize(
     threads: int | None = None,
     *,
     again: bool = False,
+    pure: bool = False,
     leave_out: Sequence[int] = (),
     name: str | None = None,
 ) -> None:
@@ -42,6 +43,8 @@ def quantize(
     Args:
         quant: None leaves the weights as they are.
         again: whether weights that are quantized already may be quantized once more, at a loss.
+        pure: all matrices in the one type that `quant` is named for, the larger ones of a mixture
+            left out.
         leave_out: layers that the other file lacks, from 0; those behind move up.
         name: what the model calls itself in the other file, at most 127 bytes of it; None as
             before.
@@ -58,6 +61,7 @@ def quantize(
     library.start()
     params.nthread = threads or library.default_threads()
     params.allow_requantize = again
+    params.pure = pure
     if leave_out:  # the list ends with −1
         params.prune_layers = (ctypes.c_int32 * (len(leave_out) + 1))(*sorted(leave_out), -1)
     if name is not None:  # one override, and one without a key behind it

@@ -39,10 +39,14 @@ def test_two_checkouts_answer_all_turns_of_a_question(tmp_path: Path) -> None:
     prompts.write_text("".join(json.dumps(one) + "\n" for one in asked))
     command = [sys.executable, "-m", "tools.commits", str(TARGET), str(DRAFT)]
     command += ["--arm", f"alone={ROOT},--draft=none", "--prompts", str(prompts)]
+    command += ["--arm", f"steady={ROOT},--plain,--kernels=off"]
     command += ["--all-turns", "-n", "5", "-c", "512"]
     said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    told = r"^(.+): [\d.]+ tok/s \((\d+)\), × alone [\d.]+ \((\d+)\)$"
+    told = r"^(.+): [\d.]+ tok/s \((\d+)\), × alone [\d.]+ \((\d+)\), steady [\d.]+ \((\d+)\)$"
     asked_for = ("fox", "hen", "fox, turn 2", "hen, turn 2")
-    assert re.findall(told, said, re.MULTILINE) == [(name, "5", "5") for name in asked_for]
-    (steps,) = re.findall(r"drafted in \d+% of (\d+) steps", said)
-    assert 4 <= int(steps) <= 16, "behind the first token of each answer"
+    assert re.findall(told, said, re.MULTILINE) == [(name, "5", "5", "5") for name in asked_for]
+    steps, steady = re.findall(r"drafted in (\d+)% of (\d+) steps", said)
+    assert 4 <= int(steps[1]) <= 16, "behind the first token of each answer"
+    assert steady == ("0", "16"), "it decodes plainly"
+    assert re.search(r"of 4 texts, equal to plain's in \d, steady's in \d", said)
+    assert len(re.findall(r"^  lowest +[\d.]+  [\d.]+$", said, re.MULTILINE)) == 2

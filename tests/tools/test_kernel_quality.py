@@ -1,0 +1,51 @@
+"""What `tools.kernel_quality` compares: the same weights in F32, and likelihoods of a text."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.llama.options import ModelOptions
+from localspec.paths import EMBEDDED_DRAFT, embedded
+from tools import kernel_quality
+from tools.kernel_quality import Said, answers, dequantize, text_tokens
+
+TOKENS = 150
+
+
+def said(path: Path) -> Said:
+    options = ModelOptions(context=128, threads=1)
+    with Model(path, options) as model, closing(Context(model, options)) as context:
+        return answers(context, text_tokens(model, TOKENS))
+
+
+def test_the_same_weights_in_f32_say_nearly_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_quality, "LENGTH", 100)
+    source, file = embedded(EMBEDDED_DRAFT), tmp_path / "f32.gguf"
+    dequantize(source, file)
+    one, other = said(source), said(file)
+    assert one.logits.shape == (TOKENS - 2, kernel_quality.VOCABULARY)
+    apart = np.abs(one.logits - other.logits).mean()
+    assert 0 < apart < 0.1, "weights in eight bits are multiplied by activations in eight"
+    assert one.perplexity == pytest.approx(other.perplexity, rel=0.02)
+    assert not np.array_equal(one.logits[:-1], one.logits[1:])
+
+
+def test_likelihoods_are_those_of_the_tokens_that_follow() -> None:
+    options = ModelOptions(context=128, threads=1)
+    with (
+        Model(embedded(EMBEDDED_DRAFT), options) as model,
+        closing(Context(model, options)) as context,
+    ):
+        tokens = text_tokens(model, 90)
+        rows = context.extend(tokens[:10], 1)[0].astype(np.float64)
+        expected = rows[tokens[10]] - np.log(np.exp(rows).sum())
+        found = answers(context, tokens).likelihoods[9]
+    assert found == pytest.approx(expected, abs=0.1)

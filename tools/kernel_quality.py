@@ -1,0 +1,219 @@
+"""How far logits are from those of the same weights in F32: with kernels, and with stock llama.cpp.
+
+    python -m tools.kernel_quality [--models smollm2 demo] [--types Q4_0,Q4_K…] [--tokens 20000]
+
+Each model is written so wide that every type fits its rows, and quantized to each type alone by
+llama.cpp, without an importance matrix; the reference is that file dequantized by the package gguf,
+with a KV cache in F32 as well. Read are the texts of `localspec bench`, LENGTH tokens at a time.
+Perplexity is of all tokens but the first of each; |Δ| is the mean over every nth logit, VOCABULARY
+in all, of each row. What the reference and stock say is kept in the cache folder for another run,
+in which kernels alone compute (80 MB for each of them and type at 20,000 tokens).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from localspec import LocalspecError, ModelOptions, paths
+from localspec.bench.machine import file_facts, this_machine
+from localspec.bench.scale import ModelShape, scaled
+from localspec.bench.scaled_gguf import LlamaFile
+from localspec.bench.suites import SETS, load_suites
+from localspec.decoding.sampling import Rows
+from localspec.errors import NativeError
+from localspec.hub.resolution import resolve
+from localspec.llama.context import Context
+from localspec.llama.context_params import MAX_TREE
+from localspec.llama.model import Model
+from localspec.llama.quantize import quantize
+
+SHAPES = {"smollm2": "768x30x1536:F16", "demo": "768x6x1024:F16"}
+TYPES = {name: name for name in ("Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "IQ4_NL", "IQ4_XS")}
+TYPES |= {"MXFP4": "MXFP4_MOE", "Q2_K": "Q2_K", "Q6_K": "Q6_K", "F16": "F16", "BF16": "BF16"}
+TYPES |= {f"{name}_K": f"{name}_K_S" for name in ("Q3", "Q4", "Q5")}
+LENGTH = 512
+VOCABULARY = 1024
+REFERENCE, STOCK, KERNELS = "F32", "off", "auto"
+VARIABLE = "LOCALSPEC_KERNELS"
+
+
+class Said(NamedTuple):
+    """Of a text: the log probability of each token but the first of a piece, [n]; and some of the
+    logits, float32 [n, VOCABULARY]."""
+
+    likelihoods: Rows
+    logits: Rows
+
+    @property
+    def perplexity(self) -> float:
+        return float(np.exp(-self.likelihoods.mean()))
+
+
+def main() -> None:
+    """Print a table for each model."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", nargs="+", default=["smollm2", "demo"], choices=SHAPES)
+    parser.add_argument("--types", type=lambda text: text.split(","), default=[*TYPES])
+    parser.add_argument("--tokens", type=int, default=20_000)
+    parser.add_argument("--read", nargs=3, help=argparse.SUPPRESS)
+    said = parser.parse_args()
+    if said.read is not None:
+        read(said.read[0], Path(said.read[1]), said.tokens, Path(said.read[2]))
+        return
+    machine = this_machine(os.cpu_count() or 1)
+    print(f"{machine.cpu}; commit {machine.commit}; {said.tokens:,} tokens")
+    for model in said.models:
+        print(f"\n{model}\n\n| type | ppl F32 | stock | kernels | kernels ÷ stock ", end="")
+        print("| mean abs. Δ stock | kernels | ratio |\n|---|" + "---:|" * 7)
+        source = scaled(resolve(model), ModelShape.parse(SHAPES[model]))
+        for name in said.types:
+            print(line(name, source, said.tokens), flush=True)
+
+
+def line(name: str, source: Path, tokens: int) -> str:
+    """A type's line of the table; why there is none where llama.cpp cannot have it."""
+    try:
+        return compared(name, source, tokens)
+    except NativeError as error:
+        return f"| {name} | {error} |" + " |" * 6
+
+
+def compared(name: str, source: Path, tokens: int) -> str:
+    """The same.
+
+    Raises:
+        NativeError: llama.cpp cannot quantize to it, or not read it.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, f"{name}.gguf")
+        quantize(source, file, TYPES[name], pure=True)
+        reference, stock, kernels = (
+            asked(arm, file, tokens) for arm in (REFERENCE, STOCK, KERNELS)
+        )
+    apart = [
+        float(np.abs(one.logits - reference.logits).mean(dtype=np.float64))
+        for one in (stock, kernels)
+    ]
+    perplexities = (one.perplexity for one in (reference, stock, kernels))
+    return (
+        f"| {name} | {' | '.join(f'{one:.4f}' for one in perplexities)}"
+        f" | {kernels.perplexity / stock.perplexity:.5f}"
+        f" | {apart[0]:.4f} | {apart[1]:.4f} | {apart[1] / (apart[0] or 1):.3f} |"
+    )
+
+
+def asked(arm: str, file: Path, tokens: int) -> Said:
+    """What an arm says, or said before."""
+    digest = file_facts(file).sha256[:12]
+    kept = paths.cache_folder() / "kernel_quality" / f"{digest}-{arm}-{tokens}.npz"
+    if not kept.exists():
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        mine = file
+        if arm == REFERENCE:
+            mine = file.with_name("f32.gguf")
+            dequantize(file, mine)
+        command = [sys.executable, "-m", "tools.kernel_quality", "--tokens", str(tokens)]
+        command += ["--read", arm, str(mine), str(kept.with_suffix(".part"))]
+        done = subprocess.run(
+            command,
+            env=os.environ | {VARIABLE: KERNELS if arm == KERNELS else STOCK},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        if done.returncode:
+            raise NativeError(f"{arm}: {' '.join(done.stderr.split()[-30:])}")
+        os.replace(kept.with_suffix(".part"), kept)
+    with np.load(kept) as found:
+        said = Said(found["likelihoods"], found["logits"])
+    if arm == KERNELS:  # they are what changes
+        kept.unlink()
+    return said
+
+
+def dequantize(source: Path, destination: Path) -> None:
+    """Write a llama model in F32."""
+    file = LlamaFile(source, "dequantized")
+    writer = file.writer(destination, {}, leave=("general.file_type",))
+    for name, tensor in file.tensors.items():
+        shape = tuple(int(n) for n in reversed(tensor.shape))
+        writer.add_tensor_info(name, shape, np.dtype(np.float32), 4 * int(tensor.n_elements))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_ti_data_to_file()
+    for name in file.tensors:
+        values = file.values(name)
+        assert values is not None
+        writer.write_tensor_data(values.astype(np.float32))
+    writer.close()
+
+
+def read(arm: str, file: Path, tokens: int, destination: Path) -> None:
+    """The child: read the text and write what it says."""
+    kind = "f32" if arm == REFERENCE else "f16"
+    options = ModelOptions(context=LENGTH, kv_type_k=kind, kv_type_v=kind, gpu_layers=0)
+    with Model(file, options) as model, closing(Context(model, options)) as context:
+        if arm == KERNELS:
+            require_kernels()
+        said = answers(context, text_tokens(model, tokens))
+    with destination.open("wb") as opened:
+        np.savez(opened, likelihoods=said.likelihoods, logits=said.logits)
+
+
+def require_kernels() -> None:
+    """Raises LocalspecError where this process has none."""
+    from importlib import import_module
+
+    status = import_module("localspec.llama.kernels").status()
+    if not status.in_use:
+        raise NativeError(f"There are no kernels here: {status.words}.")
+
+
+def text_tokens(model: Model, count: int) -> list[int]:
+    """The first tokens of the texts of `localspec bench`."""
+    prompts = load_suites([SETS[name] for name in SETS])
+    turns = (str(m["content"]) for prompt in prompts for m in prompt.messages)
+    texts = [prompt.text for prompt in prompts if prompt.text]
+    later = [turn for prompt in prompts for turn in prompt.later_turns]
+    whole = "\n\n".join([*texts, *turns, *later])
+    tokens = model.vocabulary.tokenize(whole, special=True, add_bos=False)
+    if len(tokens) < count:
+        raise SystemExit(f"The texts have {len(tokens):,} tokens. Ask for as many with --tokens.")
+    return tokens[:count]
+
+
+def answers(context: Context, tokens: Sequence[int]) -> Said:
+    """What a model says to pieces of LENGTH tokens, in passes of as many rows as there may be."""
+    likelihoods: list[Rows] = []
+    logits: list[Rows] = []
+    each = context.model.vocabulary.size // VOCABULARY
+    for start in range(0, len(tokens), LENGTH):
+        piece = tokens[start : start + LENGTH]
+        context.clear()
+        for first, end in pairwise([*range(0, len(piece), MAX_TREE), len(piece)]):
+            rows = context.extend(piece[first:end], end - first)
+            following = piece[first + 1 : end + 1]
+            rows = rows[: len(following)]
+            highest = rows.max(axis=1, keepdims=True)
+            sums = np.log(np.exp(rows - highest).sum(axis=1, dtype=np.float64))
+            chosen = rows[np.arange(len(following)), following] - highest[:, 0]
+            likelihoods.append(chosen - sums)
+            logits.append(rows[:, : each * VOCABULARY : each].copy())
+    return Said(np.concatenate(likelihoods), np.concatenate(logits))
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except LocalspecError as error:
+        raise SystemExit(str(error)) from None

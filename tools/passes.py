@@ -1,0 +1,261 @@
+"""What passes, prompts and loading cost with localspec's kernels and without, in turns.
+
+    python -m tools.passes MODEL… [--arms off,auto,avxvnni,avx2] [--threads 2,1] [--rounds 7]
+        [--sizes 1,2,3,4,5,6,8,12,16] [--prompts 512,2000,6000] [--contexts 300,2000,6000]
+
+Each arm is a process with LOCALSPEC_KERNELS set to its name; `off` is stock llama.cpp, which the
+ratios are to. One arm computes at a time; they take turns at every size, and who is first rotates.
+The first pass of a turn is not counted: threads that waited have to wake up. Medians are taken of
+the passes in which an arm had its cores: those whose processor time ÷ time is no less than
+HAD_CORES of what is usual for it. Each round, as many threads read as many bytes as a pass over one
+token does, so that a figure can be told in times of that. Tables are Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import json
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from statistics import median, quantiles
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from localspec import LocalspecError
+from localspec.bench.machine import this_machine
+from localspec.gguf.file import GGUFFile
+from localspec.gguf.reader import read_gguf
+from localspec.hub.resolution import resolve
+
+STOCK = "off"
+VARIABLE = "LOCALSPEC_KERNELS"
+HAD_CORES = 0.9
+SHORT = 600
+"""Tokens of a prompt that is read with every count of threads and in every round; longer ones with
+the first count alone, twice."""
+READ_MOST = 1 << 30
+"""Bytes of the read test; more would tell the same."""
+
+
+class Sample(NamedTuple):
+    """Of one pass or prompt: its seconds, and processor time ÷ (time · threads)."""
+
+    seconds: float
+    share: float
+
+
+Samples = dict[str, list[Sample]]
+"""By arm."""
+
+
+def main() -> None:
+    """Print the tables of every model."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    options.add_argument("models", nargs="+")
+    options.add_argument("--arms", type=lambda text: text.split(","), default=[STOCK, "auto"])
+    options.add_argument("--threads", type=_numbers, default=[os.cpu_count() or 1])
+    options.add_argument("--sizes", type=_numbers, default=[1, 2, 3, 4, 5, 6, 8, 12, 16])
+    options.add_argument("--prompts", type=_numbers, default=[512, 2000, 6000])
+    options.add_argument("--contexts", type=_numbers, default=[300, 2000, 6000])
+    options.add_argument("--rounds", type=int, default=7)
+    options.add_argument("--loads", type=int, default=3, help="fresh processes of each arm")
+    said = options.parse_args()
+    if len(said.prompts) != len(said.contexts):
+        options.error("Give as many --contexts as --prompts: passes are measured behind each.")
+    machine = this_machine(said.threads[0])
+    print(f"{machine.cpu}, {machine.cores} cores; commit {machine.commit}\n")
+    for model in said.models:
+        path = resolve(model, offline=True)
+        print(f"## {path.stem}\n")
+        print("\n".join(loading(path, said)), "\n", flush=True)
+        for line in measured(path, said):
+            print(line, flush=True)
+
+
+def loading(path: Path, said: argparse.Namespace) -> Iterator[str]:
+    """How long loading takes, the file being in memory, and what is resident behind a prompt."""
+    found: dict[str, list[dict[str, float]]] = defaultdict(list)
+    for number in range(said.loads + 1):
+        for name in said.arms:
+            with arm(name, path, said.contexts[0] + SHORT, said.threads[0]) as ask:
+                ask("prompt", said.contexts[0], said.threads[0])
+                if number:  # the first ones may read the disk
+                    found[name].append(ask("memory"))
+    yield "| kernels | load, s | resident, MB | peak, MB | which ran |"
+    yield "|---|---:|---:|---:|---|"
+    for name, all_ in found.items():
+        row = [median(one[key] for one in all_) for key in ("load", "VmRSS", "VmHWM")]
+        yield f"| {name} | {row[0]:.2f} | {row[1]:,.0f} | {row[2]:,.0f} | {all_[0]['ran']} |"
+
+
+def measured(path: Path, said: argparse.Namespace) -> Iterator[str]:
+    """The tables of passes and prompts, each line as soon as it is known."""
+    room = max(*said.prompts, *said.contexts) + said.sizes[-1] + 1
+    reader = Reader(read_gguf(path))
+    with ExitStack() as opened:
+        arms = {
+            name: opened.enter_context(arm(name, path, room, said.threads[0])) for name in said.arms
+        }
+
+        def in_turns(number: int, samples: Samples, *what: Any) -> None:
+            first = number % len(said.arms)
+            for name in said.arms[first:] + said.arms[:first]:
+                samples[name] += [Sample(*one) for one in arms[name](*what)]
+
+        for prompt, context in zip(said.prompts, said.contexts, strict=True):
+            for threads in said.threads if prompt <= SHORT else said.threads[:1]:
+                taken: Samples = defaultdict(list)
+                for number in range(said.rounds if prompt <= SHORT else 2):
+                    in_turns(number, taken, "prompt", prompt, threads)
+                yield f"\nPrompt of {prompt:,} tokens, {threads} threads: {_speeds(taken)}"
+            for name in arms:
+                arms[name]("cut", context)
+            for threads in said.threads:
+                costs: dict[int, Samples] = {size: defaultdict(list) for size in said.sizes}
+                rates: list[float] = []
+                for number in range(said.rounds):
+                    rates.append(reader.rate(threads))
+                    for size, samples in costs.items():
+                        in_turns(number, samples, "passes", size, threads)
+                yield f"\n{context:,} tokens of context, {threads} threads; ms (× stock's T(1)):\n"
+                yield from _table(costs, said.arms)
+                yield f"\n{_of_reading(reader, rates, costs, said.arms)} {_kept(costs)}"
+
+
+def _kept(costs: dict[int, Samples]) -> str:
+    all_ = [some for samples in costs.values() for some in samples.values()]
+    return (
+        f"{sum(map(len, map(with_cores, all_)))} of {sum(map(len, all_))} passes had their cores."
+    )
+
+
+def _table(costs: dict[int, Samples], arms: Sequence[str]) -> Iterator[str]:
+    base = typical(costs[min(costs)][arms[0]])
+    yield "| kernels | " + " | ".join(f"n = {size}" for size in costs) + " |"
+    yield "|---|" + "---:|" * len(costs)
+    for name in arms:
+        middle = [typical(samples[name]) for samples in costs.values()]
+        cells = (f"{1e3 * one:.{1 if one > 1e-3 else 3}f} ({one / base:.2f})" for one in middle)
+        yield f"| {name} | {' | '.join(cells)} |"
+
+
+def _speeds(samples: Samples) -> str:
+    middle = {name: typical(some) for name, some in samples.items()}
+    base = next(iter(middle.values()))
+    return "; ".join(f"{name} {one:.3f} s ({base / one:.2f} ×)" for name, one in middle.items())
+
+
+def _of_reading(
+    reader: Reader,
+    rates: Sequence[float],
+    costs: dict[int, Samples],
+    arms: Sequence[str],
+) -> str:
+    best, middle = max(rates), median(rates)
+    told = []
+    for size in (1, 4):
+        if size in costs and (size == 1 or not reader.experts):
+            times = (typical(costs[size][name]) * middle / reader.bytes for name in arms)
+            ways = ", ".join(f"{name} {one:.2f}" for name, one in zip(arms, times, strict=True))
+            told.append(f"T({size}) ÷ that: {ways}")
+    return (
+        f"Reading the {reader.bytes / 1e6:,.0f} MB of a token: {1e3 * reader.bytes / middle:.2f} ms"
+        f" ({middle / 1e9:.1f} GB/s, best {best / 1e9:.1f}). {'; '.join(told)}."
+    )
+
+
+def typical(samples: Sequence[Sample]) -> float:
+    """The median second of the passes that had their cores."""
+    return median(one.seconds for one in with_cores(samples))
+
+
+def with_cores(samples: Sequence[Sample]) -> list[Sample]:
+    """Those that had them."""
+    shares = [one.share for one in samples]
+    usual = quantiles(shares, n=4, method="inclusive")[2] if len(shares) > 1 else shares[0]
+    return [one for one in samples if one.share >= HAD_CORES * usual]
+
+
+class Reader:
+    """Reads as many bytes as a pass over one token does.
+
+    Attributes:
+        bytes: of the weights, less what is looked up alone and the experts that a token leaves out.
+        experts: whether it is a mixture, where several tokens read more.
+    """
+
+    def __init__(self, file: GGUFFile) -> None:
+        names = {tensor.name for tensor in file.tensors}
+        looked_up = {"token_embd.weight"} if "output.weight" in names else set()
+        total = file.own_integer("expert_count") or 0
+        self.experts, part = bool(total), 1.0
+        if total:
+            part = (file.own_integer("expert_used_count") or total) / total
+        self.bytes = sum(
+            tensor.size * (part if "_exps." in tensor.name else 1.0)
+            for tensor in file.tensors
+            if tensor.name not in looked_up
+        )
+        self._data = b"\1" * int(min(self.bytes, READ_MOST))
+        # Looks for what is not there; the interpreter lock is not held meanwhile.
+        self._search = ctypes.CDLL(None).memchr
+        self._search.argtypes = (ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t)
+        self._search.restype = ctypes.c_void_p
+
+    def rate(self, threads: int) -> float:
+        """Bytes per second that so many threads read together; the best of three."""
+        start = ctypes.cast(ctypes.c_char_p(self._data), ctypes.c_void_p).value or 0
+        part = len(self._data) // threads
+
+        def read(number: int) -> None:
+            assert self._search(start + number * part, 2, part) is None
+
+        with ThreadPoolExecutor(threads) as pool:
+            list(pool.map(read, range(threads)))
+            best = 0.0
+            for _ in range(3):
+                began = perf_counter()
+                list(pool.map(read, range(threads)))
+                best = max(best, part * threads / (perf_counter() - began))
+        return best
+
+
+@contextmanager
+def arm(name: str, path: Path, room: int, threads: int) -> Iterator[Callable[..., Any]]:
+    """A process with these kernels that has the model open; what it is asked, it does at once."""
+    command = [sys.executable, "-m", "tools.passes_child", str(path), str(room), str(threads)]
+    with subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=os.environ | {VARIABLE: name},
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told, hear = process.stdin, process.stdout
+
+        def ask(*what: Any) -> Any:
+            print(json.dumps(what), file=told, flush=True)
+            return json.loads(hear.readline())
+
+        with closing(told):
+            yield ask
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(part) for part in text.split(",")]
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except LocalspecError as error:
+        raise SystemExit(str(error)) from None
