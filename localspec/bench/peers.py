@@ -24,8 +24,7 @@ class Peers:
     Attributes:
         llama_server: the program; None leaves it out.
         configurations: names of the ways it runs, None for all that the pair allows.
-        python: what Python packages there are: llama-cpp-python's `Llama`, plain and with prompt
-            lookup, transformers, ik_llama.cpp.
+        python: llama-cpp-python's `Llama`, plain and with prompt lookup.
     """
 
     llama_server: Path | None = None
@@ -46,7 +45,6 @@ def open_peers(
     """
     if peers is None:
         return [], {}
-    from localspec.bench.peers_ik import IkLlama, why_no_ik
     from localspec.bench.peers_python import (
         LOOKUPS,
         PythonLlama,
@@ -113,13 +111,6 @@ def open_peers(
             openings["transformers assisted"] = partial(transformers, draft)
     elif why_not is not None:
         refused["transformers"] = why_not
-    why_not = why_no_ik() if peers.python else None
-    if peers.python and why_not is None:
-        openings[IkLlama.name] = partial(
-            IkLlama, target, tokenize=tokenize, threads=threads, context=context
-        )
-    elif why_not is not None:
-        refused[IkLlama.family] = why_not
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Named or not: without a draft model there is nothing it could do.
