@@ -1,7 +1,6 @@
 """How several commits answer the same prompts: × plain decoding, side by side in one run.
 
-    python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
-        [--arm alone=.,--draft=none]
+    python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm alone=.,--draft=none]
         [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
 Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
@@ -10,10 +9,10 @@ prompt one after the other and then answer it in turns of TURN seconds, as a mac
 not equally fast from one second to the next; who is first rotates, and plain decoding (of the first
 arm's checkout) is one of them. A figure is the geometric mean over the suites of the prompts'
 means, of tokens per second behind the first token; "whole" is the same of whole answers, the
-seconds until the first token included. `,--no-copy` keeps an arm from requantizing its draft model,
-`,--draft=FILE` gives it another one, or none. `--all-turns` asks the later turns of a question too,
-behind answers that the target gave plainly, read once more. All run on as many threads as there
-are cores: `-t auto` would take the other arms for what a busy machine does.
+seconds until the first token included. `,--draft=FILE` gives an arm another draft model, or none.
+`--all-turns` asks the later turns of a question too, behind answers that the target gave plainly,
+read once more. All run on as many threads as there are cores: `-t auto` would take the other arms
+for what a busy machine does.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from localspec.bench.samples import BenchPrompt
 
 PLAIN = "plain"
-NO_COPY, OTHER_DRAFT = "--no-copy", "--draft="
+OTHER_DRAFT = "--draft="
 NO_DRAFT = "none"
 TURN = 0.3
 """Seconds that an arm decodes until it is another one's turn; a step that has begun is ended."""
@@ -70,8 +69,8 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
-    flags = f"[,{NO_COPY}][,{OTHER_DRAFT}FILE]"
-    options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
+    help_arm = f"NAME=CHECKOUT[,{OTHER_DRAFT}FILE]"
+    options.add_argument("--arm", action="append", default=[], help=help_arm)
     options.add_argument("--prompts", nargs="+", default=["questions"])
     options.add_argument("--per-suite", type=int, default=2)
     options.add_argument("--all-turns", action="store_true")
@@ -208,7 +207,6 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
     checkout, *flags = where.split(",")
     settings = {
         "plain": name == PLAIN,
-        "copy": NO_COPY not in flags,
         "ctx": said.ctx,
         "tokens": said.max_tokens,
         "temp": said.temp,
@@ -252,7 +250,6 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         draft=None if draft == NO_DRAFT else draft,
         context=settings["ctx"],
         threads=os.cpu_count() or 1,
-        requantize_draft=settings["copy"],
     )
     ready = {
         "seconds": perf_counter() - began,
