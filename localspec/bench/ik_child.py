@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-CHUNK = 512
-"""Tokens of a prompt in a pass."""
+CHUNK = 31
+"""Tokens of a prompt in a pass. From 32 on, version 0.1.5 has wrong logits with weights in Q4_1, by
+6 in the mean. This costs nothing that is measured: speeds are those behind the prompt."""
 TOP_K, TOP_P, MIN_P = 40, 0.95, 0.05
 """As the other peers sample."""
 

@@ -76,7 +76,7 @@ def llama_kv_cache_clear(context):
 def llama_decode(context, batch):
     tokens, position = batch
     assert position == len(cache), "no hole, and nothing twice"
-    assert len(tokens) <= 512
+    assert len(tokens) < 32
     if 13 in tokens:
         sys.exit("GGML_ASSERT(S > 0) failed")
     if len(cache) + len(tokens) > context.n_ctx:
