@@ -60,9 +60,8 @@ class Engine(Answering):
 
     Attributes:
         model: the target.
-        draft: the draft model, or the trained head; None without one; `draft_path` is the file that
-            was asked for, of which a requantized copy may be in use (see
-            `localspec.loading.copy_choice`); `notices` says so.
+        draft: the draft model, or the trained head; None without one.
+        draft_path: its file.
         why_no_draft: the reason, where there is none.
         why_draft: why this one, where it was chosen by `-d auto`.
         notices: what the user should know about the choice of the files, sentences.

@@ -64,7 +64,6 @@ class ModelKeywords(TypedDict, total=False):
     lora: Said | tuple[Said, ...]
     lora_draft: Said | tuple[Said, ...]
     mmproj: str | os.PathLike[str] | None
-    requantize_draft: bool
     cross_vocabulary: str
     batch: int
     prompt_cache: int

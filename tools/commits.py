@@ -1,6 +1,6 @@
 """How several commits answer the same prompts: × plain decoding, side by side in one run.
 
-    python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old [--arm own=.,--no-copy]
+    python -m tools.commits TARGET DRAFT --arm new=. --arm old=../old
         [--arm alone=.,--draft=none] [--arm stock=.,--kernels=off] [--arm steady=.,--plain]
         [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
@@ -10,9 +10,8 @@ prompt one after the other and then answer it in turns of TURN seconds, as a mac
 not equally fast from one second to the next; who is first rotates, and plain decoding (of the first
 arm's checkout) is one of them. A figure is the geometric mean over the suites of the prompts'
 means, of tokens per second behind the first token; "whole" is the same of whole answers, the
-seconds until the first token included. `,--no-copy` keeps an arm from requantizing its draft model,
-`,--draft=FILE` gives it another one, or none; `,--kernels=off` (what LOCALSPEC_KERNELS takes)
-chooses its kernels, and `,--plain` has it decode plainly. Plain decoding has the first arm's
+seconds until the first token included. `,--draft=FILE` gives an arm another draft model, or none;
+`,--kernels=off` (what LOCALSPEC_KERNELS takes) chooses its kernels, and `,--plain` has it decode plainly. Plain decoding has the first arm's
 checkout and kernels. So localspec's kernels are shown beside stock llama.cpp by
 
     --arm "stock auto=.,--kernels=off" --arm "kernels plain=.,--plain" --arm "kernels auto=."
@@ -43,7 +42,7 @@ if TYPE_CHECKING:
     from localspec.bench.samples import BenchPrompt
 
 PLAIN = "plain"
-NO_COPY, OTHER_DRAFT = "--no-copy", "--draft="
+OTHER_DRAFT = "--draft="
 KERNELS, NO_DRAFTS = "--kernels=", "--plain"
 VARIABLE = "LOCALSPEC_KERNELS"
 NO_DRAFT = "none"
@@ -81,7 +80,7 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("target")
     options.add_argument("draft", help=f"a file, or '{NO_DRAFT}'")
-    flags = f"[,{NO_COPY}][,{OTHER_DRAFT}FILE][,{KERNELS}WHICH][,{NO_DRAFTS}]"
+    flags = f"[,{OTHER_DRAFT}FILE][,{KERNELS}WHICH][,{NO_DRAFTS}]"
     options.add_argument("--arm", action="append", default=[], help=f"NAME=CHECKOUT{flags}")
     options.add_argument("--prompts", nargs="+", default=["questions"])
     options.add_argument("--per-suite", type=int, default=2)
@@ -230,7 +229,6 @@ def arm(said: argparse.Namespace, name: str, where: str) -> Iterator[Arm]:
     checkout, *flags = where.split(",")
     settings = {
         "plain": name == PLAIN or NO_DRAFTS in flags,
-        "copy": NO_COPY not in flags,
         "ctx": said.ctx,
         "tokens": said.max_tokens,
         "temp": said.temp,
@@ -276,7 +274,6 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
         draft=None if draft == NO_DRAFT else draft,
         context=settings["ctx"],
         threads=os.cpu_count() or 1,
-        requantize_draft=settings["copy"],
     )
     ready = {
         "seconds": perf_counter() - began,

@@ -25,11 +25,13 @@ class Peers:
         llama_server: the program; None leaves it out.
         configurations: names of the ways it runs, None for all that the pair allows.
         python: llama-cpp-python's `Llama`, plain and with prompt lookup.
+        ik_python: the Python of an environment with ik_llama-cpp-python; None leaves it out.
     """
 
     llama_server: Path | None = None
     configurations: tuple[str, ...] | None = None
     python: bool = True
+    ik_python: Path | None = None
 
 
 def open_peers(
@@ -45,6 +47,7 @@ def open_peers(
     """
     if peers is None:
         return [], {}
+    from localspec.bench.peers_ik import IkLlama
     from localspec.bench.peers_python import (
         LOOKUPS,
         PythonLlama,
@@ -111,6 +114,16 @@ def open_peers(
             openings["transformers assisted"] = partial(transformers, draft)
     elif why_not is not None:
         refused["transformers"] = why_not
+    if peers.ik_python is not None:
+        openings["ik_llama-cpp-python"] = partial(
+            IkLlama,
+            peers.ik_python,
+            target,
+            tokenize=tokenize,
+            piece=engine.model.vocabulary.piece,
+            threads=threads,
+            context=context,
+        )
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Named or not: without a draft model there is nothing it could do.

@@ -111,7 +111,8 @@ class Arm(Protocol):
 
     Attributes:
         name: as in the report, e.g. "planner", "model depth 3", "llama-server draft-simple 3".
-        family: "localspec", "llama-server", "llama-cpp-python", "transformers".
+        family: "localspec", "llama-server", "llama-cpp-python", "transformers",
+            "ik_llama-cpp-python".
         command: what a reader types to get the same configuration.
     """
 

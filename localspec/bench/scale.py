@@ -5,10 +5,6 @@ zeros, which add nothing to the residual stream, and norm weights scaled by what
 the mean square. The function computed stays the same but for rounding, at the full cost of the
 larger shape, for a kernel multiplies zeros like anything else. So drafts are accepted as often as
 on the small pair, and passes take as long as those of a model of that size.
-
-One thing follows that real pairs do not have: R0 holds SmolLM2's weights in Q4_0, so a draft that
-is requantized to Q4_0 (`localspec.loading.copy_choice`) is rounded as its target is, and nearly
-always right; on RN and RK, whose weights are rounded otherwise, it is not.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ Examples:
   localspec bench --scale 1b --sweep --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
-  localspec bench --scale A --peers --llama-server ~/llama.cpp/build/bin/llama-server"""
+  localspec bench --scale A --peers --llama-server ~/llama.cpp/build/bin/llama-server
+  localspec bench --scale R0 --prompts questions --ik-python ~/ik-venv/bin/python"""
 
 _WIDTH = 80
 
@@ -143,7 +144,7 @@ def _pairs_and_settings(
     if (said["lora"] or said["lora_draft"]) and (said["scale"] or said["scale_to"] or peers):
         raise UsageError(
             "--lora and --lora-draft go with -m and -d as they are, and peers answer without. "
-            "Leave them out, or --scale, --scale-to, --peers and --llama-server."
+            "Leave them out, or --scale, --scale-to, --peers, --llama-server and --ik-python."
         )
     models = read_models(said)
     pairs = [
@@ -191,27 +192,46 @@ def _pairs_and_settings(
 
 
 def _peers(said: dict[str, Any], notices: list[str]) -> Peers | None:
-    server = said["llama_server"]
+    server, ik_python = _program(said, "llama_server"), _program(said, "ik_python")
     if said["server_configs"] is not None and server is None:
         raise UsageError("--server-configs needs the server. Name it with --llama-server PATH.")
-    if server is None and not said["peers"]:
+    if server is None and ik_python is None and not said["peers"]:
         return None
     from localspec.bench.peers import Peers
     from localspec.bench.server_configurations import server_configurations
 
-    if server is None:
+    if server is None and said["peers"]:
         notices.append("llama-server is left out; name it with --llama-server PATH.")
-        return Peers()
-    server = Path(server).expanduser()
-    if not server.is_file():
-        raise UsageError(
-            f"--llama-server names no file: {server}. Build llama.cpp's llama-server, "
-            "or leave the option out."
-        )
     configurations = _names(said["server_configs"])
     if configurations is not None:
         server_configurations(configurations)  # raises for an unknown one
-    return Peers(llama_server=server, configurations=configurations, python=said["peers"])
+    return Peers(
+        llama_server=server,
+        configurations=configurations,
+        python=bool(said["peers"]),
+        ik_python=ik_python,
+    )
+
+
+def _program(said: dict[str, Any], option: str) -> Path | None:
+    """The program that an option names.
+
+    Raises:
+        UsageError: there is no such file.
+    """
+    if said[option] is None:
+        return None
+    path = Path(said[option]).expanduser()
+    if not path.is_file():
+        how = {
+            "llama_server": "Build llama.cpp's llama-server",
+            "ik_python": "Install ik_llama-cpp-python into an environment of its own",
+        }
+        raise UsageError(
+            f"--{option.replace('_', '-')} names no file: {path}. {how[option]}, "
+            "or leave the option out."
+        )
+    return path
 
 
 def _groups(arms: str | None, *, sweep: bool) -> tuple[str, ...]:

@@ -105,6 +105,13 @@ BENCH = {
         metavar="LIST",
         help="Which of its configurations to run, with commas. Default all that the pair allows.",
     ),
+    "ik_python": _who(
+        Path,
+        "--ik-python",
+        metavar="PATH",
+        help="Run ik_llama-cpp-python, with weights repacked at run time, by this Python of an "
+        "environment that has it.",
+    ),
     "output": _output(
         Path,
         "--output",

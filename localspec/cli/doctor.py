@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from localspec.cli.doctor_report import Findings
     from localspec.cli.request import ModelRequest
     from localspec.engine import Engine
-    from localspec.hub.resolution import FoundModel
     from localspec.llama.options import ModelOptions
 
 EXAMPLES = """\
@@ -40,8 +39,7 @@ CALIBRATION = {
     "quick": _calibration(
         bool,
         "--quick",
-        help="Calibrate for 10 seconds at most, instead of 60, and other "
-        "quantizations for 5, instead of 20.",
+        help="Calibrate for 10 seconds at most, instead of 60.",
     ),
 }
 
@@ -59,9 +57,8 @@ def doctor(
 
     Judges the pair rule by rule, measures for at most a minute what passes
     cost and how often drafts are accepted, and keeps what it recommends:
-    '-d auto' goes by it from then on. Then times other quantizations of the
-    target, for at most 20 seconds and without downloading them, and says which
-    would be fastest here. Ends with an error code if the pair cannot be used.
+    '-d auto' goes by it from then on. Ends with an error code if the pair
+    cannot be used.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
@@ -111,18 +108,18 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
     library.on_abort(console.last_words)
     console.progress("looking at the files")
     options = models.options
-    found = [resolution.find(models.model, offline=models.offline)]
-    target = read_gguf(found[0].path)
+    found = resolution.find(models.model, offline=models.offline)
+    target = read_gguf(found.path)
     problem = why_not(target)
     if problem is not None:
         raise ModelInvalid(
             f"{printable(str(target.path), 1000)} cannot be used: {problem[:1].lower()}"
             f"{problem[1:]} Choose a GGUF of a chat or completion model."
         )
-    draft_path, why = _draft(models, found[0].path)
-    notices = found[0].notices
+    draft_path, why = _draft(models, found.path)
+    notices = found.notices
     if models.draft not in ("auto", "none"):
-        named = find_draft(models.draft, found[0].path, options, offline=models.offline)
+        named = find_draft(models.draft, found.path, options, offline=models.offline)
         draft_path = named.path
         notices += named.notices
     for notice in notices:
@@ -158,7 +155,6 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
         findings.checks += device_checks(target, draft, use, findings.devices)
     if findings.usable:
         _measure(console, findings, options, quick=quick, stop=stop)
-        _compare_types(console, findings, found[0], options, quick=quick, stop=stop)
     return findings
 
 
@@ -207,35 +203,6 @@ def _measure(
     findings.recommendation = checkup.recommendation(target, draft, findings.measurements)
     if findings.recommendation is not None and not findings.measurements.partial:
         recommendations.store(findings.recommendation, options)
-
-
-def _compare_types(
-    console: Console,
-    findings: Findings,
-    target: FoundModel,
-    options: ModelOptions,
-    *,
-    quick: bool,
-    stop: Event,
-) -> None:
-    """What the target would cost in other quantizations; after it is closed, for memory."""
-    from localspec.doctor import type_advice, type_costs
-    from localspec.pairing import quantizations
-
-    found = findings.measurements
-    if found is None or found.partial or stop.is_set():
-        return
-    costs = type_costs.measure_types(
-        findings.target,
-        options,
-        type_costs.QUICK if quick else type_costs.LONG,
-        tell=lambda text: console.progress(f"timing {text}"),
-        stopped=stop.is_set,
-    )
-    findings.types_missing = costs.why
-    findings.types = type_advice.advice(target, findings.target, findings.draft, found, costs)
-    if findings.types is not None and found.steady:
-        quantizations.store(findings.types)
 
 
 def _open(

@@ -9,7 +9,6 @@ from typing import Any
 
 from localspec import paths
 from localspec.bench.machine import Machine
-from localspec.cli import quantizations
 from localspec.cli.tables import beside, count, facts, table, unbroken
 from localspec.doctor.checkup import PairMeasurements
 from localspec.gguf.description import quantization
@@ -18,7 +17,6 @@ from localspec.llama.devices import Device
 from localspec.llama.kernels import KernelStatus
 from localspec.pairing.forecast import PAYS
 from localspec.pairing.pair_memory import available
-from localspec.pairing.quantizations import Advice
 from localspec.pairing.recommendations import Recommendation
 from localspec.pairing.rules import FAIL, Check
 from localspec.text import gibibytes, printable
@@ -34,8 +32,6 @@ class Findings:
         why: about the draft model, where -d auto or none had a say.
         checks: of the pair.
         measurements, recommendation: None where it did not come to that.
-        types: how fast other quantizations would be; None where that was not measured.
-        types_missing: why not, or not all; half a sentence.
     """
 
     machine: Machine
@@ -49,8 +45,6 @@ class Findings:
     checks: list[Check] = field(default_factory=list)
     measurements: PairMeasurements | None = None
     recommendation: Recommendation | None = None
-    types: Advice | None = None
-    types_missing: str = ""
 
     @property
     def usable(self) -> bool:
@@ -85,8 +79,6 @@ def as_json(found: Findings) -> dict[str, Any]:
             "speed_up": kept.speed_up,
             "sentence": _advice(found),
         },
-        "quantizations": None if found.types is None else quantizations.as_json(found.types),
-        "why_no_quantizations": found.types_missing or None,
     }
 
 
@@ -139,12 +131,6 @@ def as_text(found: Findings) -> str:
     advice = _advice(found)
     if advice:
         parts.append(advice + "\n")
-    if found.types is not None:
-        told = beside("", quantizations.sentence(found.types))
-        parts.append(quantizations.types_table(found.types) + told)
-    if found.types_missing:
-        which = "Other" if found.types is None else "Further"
-        parts.append(beside("", f"{which} quantizations were not timed: {found.types_missing}."))
     return "\n".join(parts)
 
 

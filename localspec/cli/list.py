@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json as json_format
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from localspec.cli import options as o
 from localspec.cli.output import Console
-from localspec.cli.quantizations import of_file
 
 if TYPE_CHECKING:
     from localspec.hub.local import LocalModel
-    from localspec.pairing.quantizations import Advice, TypeForecast
 
 EXAMPLES = """\
 Examples:
@@ -50,27 +47,24 @@ def list_models(
     Looks into the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
     folders of the setting model_folders, the current folder, and the Python
     package that carries smollm2. What stands under REFERENCE is what to type
-    after -m, and under FASTER HERE another quantization that
-    'localspec doctor' found to be faster.
+    after -m.
     """
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)
     from localspec.hub.local import local_models
-    from localspec.pairing import quantizations
     from localspec.settings import load_settings
 
     load_settings()  # what is wrong with them had better be said
     found = [model for model in local_models() if _matches(model, words or ())]
     usable = [model for model in found if model.problem is None]
     others = [model for model in found if model.problem is not None]
-    known = quantizations.known()
     if json:
         listed = found if everything else usable
-        answer = {"models": [as_json(model, known) for model in listed]}
+        answer = {"models": [as_json(model) for model in listed]}
         console.answer(json_format.dumps(answer) + "\n")
         return 0
     if usable:
-        console.answer(_table(usable, known))
+        console.answer(_table(usable))
     else:
         console.notice(f"No model here has {' and '.join(words or ())} in its name.")
     if others and everything:
@@ -81,13 +75,9 @@ def list_models(
     return 0
 
 
-def as_json(model: LocalModel, known: Sequence[Advice]) -> dict[str, Any]:
-    """A model's record; its path as text, and which type of it doctor found to be faster here."""
-    faster = of_file(known, model.architecture, model.parameters, model.quantization)
-    return dataclasses.asdict(model) | {
-        "path": str(model.path),
-        "faster_here": None if faster is None else faster[1].quant,
-    }
+def as_json(model: LocalModel) -> dict[str, Any]:
+    """A model's record; its path as text."""
+    return dataclasses.asdict(model) | {"path": str(model.path)}
 
 
 def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
@@ -97,15 +87,20 @@ def _matches(model: LocalModel, words: list[str] | tuple[()]) -> bool:
     return all(word.lower() in text for word in words)
 
 
-def _table(models: list[LocalModel], known: Sequence[Advice]) -> str:
+def _table(models: list[LocalModel]) -> str:
     from localspec.cli.tables import count, table
     from localspec.text import gigabytes, printable
 
-    header = ("NAME", "ARCHITECTURE", "PARAMETERS", "QUANT", "CONTEXT", "SIZE", "SOURCE")
-    faster = [
-        of_file(known, model.architecture, model.parameters, model.quantization) for model in models
-    ]
-    measured = ("FASTER HERE",) if any(faster) else ()
+    header = (
+        "NAME",
+        "ARCHITECTURE",
+        "PARAMETERS",
+        "QUANT",
+        "CONTEXT",
+        "SIZE",
+        "SOURCE",
+        "REFERENCE",
+    )
     rows = [
         (
             model.name,
@@ -115,21 +110,13 @@ def _table(models: list[LocalModel], known: Sequence[Advice]) -> str:
             str(model.trained_context or ""),
             gigabytes(model.size),
             model.source,
-            *((_faster(other, model.quantization),) if measured else ()),
             printable(model.reference, 4096),
         )
-        for model, other in zip(models, faster, strict=True)
+        for model in models
     ]
     right = ("PARAMETERS", "CONTEXT", "SIZE")
-    spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS", *measured)
-    return table((*header, *measured, "REFERENCE"), rows, right=right, spare=spare)
-
-
-def _faster(found: tuple[Advice, TypeForecast] | None, quant: str) -> str:
-    present = None if found is None else found[0].of(quant)
-    if found is None or present is None:
-        return ""
-    return f"{found[1].quant}, {found[1].speed / present.speed:.2f} ×"
+    spare = ("SOURCE", "ARCHITECTURE", "CONTEXT", "PARAMETERS")
+    return table(header, rows, right=right, spare=spare)
 
 
 def _problems(models: list[LocalModel]) -> str:

@@ -134,12 +134,6 @@ DRAFT_MODEL = {
         help="A LoRA adapter of the draft model that -d names; it has none of the model's. "
         "Repeatable.",
     ),
-    "requantize_draft": _draft(
-        bool,
-        "--requantize-draft/--no-requantize-draft",
-        help="On a CPU, use a Q4_0 copy of the draft model where that is worth more to this pair. "
-        "Default --requantize-draft.",
-    ),
     "cross_vocabulary": _draft(
         str,
         "--cross-vocabulary",

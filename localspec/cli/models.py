@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -15,7 +15,6 @@ from localspec.cli.output import Console
 
 if TYPE_CHECKING:
     from localspec.hub.catalog import Entry
-    from localspec.pairing.quantizations import Advice
 
 EXAMPLES = """\
 Examples:
@@ -46,72 +45,24 @@ def models(
 
     'localspec pull NAME --draft auto' fetches one with its draft. Entries of
     your own go into catalog.toml beside config.toml; those of the same name
-    replace what comes with localspec. Says which quantization 'localspec doctor'
-    found to be fastest here, where it looked.
+    replace what comes with localspec.
     """
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)
-    from localspec.cli.quantizations import as_json
     from localspec.hub import catalog
-    from localspec.pairing import quantizations
 
     found = [entry for entry in catalog.load().entries if entry.matches(words or ())]
-    known = quantizations.known()
     if json:
-        records = [
-            entry.model_dump(exclude_none=True) | _fastest_as_json(entry, known) for entry in found
-        ]
-        answer = {"models": records, "measured_here": [as_json(advice) for advice in known]}
+        answer = {"models": [entry.model_dump(exclude_none=True) for entry in found]}
         console.answer(json_format.dumps(answer, ensure_ascii=False) + "\n")
     elif found:
-        console.answer(_table(found, known))
-        for line in _notes(words or (), known):
-            console.answer(line)
+        console.answer(_table(found))
     else:
         console.notice(f"The catalogue has nothing with {' and '.join(words or ())} in it.")
     return 0
 
 
-def _known_of(entry: Entry, known: Sequence[Advice]) -> Advice | None:
-    """What doctor found out about a model of the catalogue, by the repository it is from."""
-    wanted = [repository.casefold() for repository in entry.repositories]
-    return next((one for one in known if (one.repository or "").casefold() in wanted), None)
-
-
-def _fastest_as_json(entry: Entry, known: Sequence[Advice]) -> dict[str, Any]:
-    advice = _known_of(entry, known)
-    if advice is None:
-        return {}
-    fastest = advice.fastest()
-    return {"fastest_here": {"quantization": fastest.quant, "tokens_per_second": fastest.speed}}
-
-
-def _fastest(entry: Entry, known: Sequence[Advice]) -> str:
-    advice = _known_of(entry, known)
-    if advice is None:
-        return ""
-    return f"{advice.fastest().quant}, {advice.fastest().speed:.3g} tok/s"
-
-
-def _notes(words: Sequence[str], known: Sequence[Advice]) -> Iterator[str]:
-    """Files here of which a type of about the same size would be faster, as doctor found out."""
-    from localspec.cli.quantizations import CAVEAT, note
-    from localspec.cli.tables import beside
-
-    found = [
-        line
-        for advice in known
-        if advice.target.exists()
-        for line in [note(advice, advice.quant, advice.target.name)]
-        if line is not None and all(word.casefold() in line.casefold() for word in words)
-    ]
-    if found:
-        yield beside("", "\nOf files here, as 'localspec doctor' measured:")
-        yield from (beside("  ", line) for line in found)
-        yield beside("  ", CAVEAT)
-
-
-def _table(entries: list[Entry], known: Sequence[Advice]) -> str:
+def _table(entries: Sequence[Entry]) -> str:
     from io import StringIO
 
     from rich import box
@@ -120,29 +71,15 @@ def _table(entries: list[Entry], known: Sequence[Advice]) -> str:
     from rich.text import Text
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1))
-    measured = any(_known_of(entry, known) for entry in entries)
-    last = ("FASTEST HERE",) if measured else ()
-    least = max(map(len, (*last, *(_fastest(entry, known) for entry in entries))))
-    for title in ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS", *last):
+    for title in ("NAME", "PARAMETERS", "DOWNLOAD", "LICENCE", "DRAFT", "HEADS"):
         whole = title != "HEADS"  # half a name cannot be typed
         right = title in ("PARAMETERS", "DOWNLOAD")
-        table.add_column(
-            title,
-            justify="right" if right else "left",
-            no_wrap=whole,
-            min_width=least if title in last else None,
-        )
+        table.add_column(title, justify="right" if right else "left", no_wrap=whole)
     for entry in entries:
         heads = ", ".join(dict.fromkeys(head.kind for head in entry.heads))
         draft = entry.drafts[0] if entry.drafts else ""
         table.add_row(
-            *map(
-                Text,
-                (
-                    *(entry.name, _parameters(entry), _size(entry), entry.licence, draft, heads),
-                    *((_fastest(entry, known),) if measured else ()),
-                ),
-            )
+            *map(Text, (entry.name, _parameters(entry), _size(entry), entry.licence, draft, heads))
         )
     # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH

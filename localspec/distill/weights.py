@@ -244,8 +244,7 @@ def write_file(
 
 
 def quantized_as(kind: str) -> list[Fact]:
-    """What a file says of the type of its matrices, by which other programs name it and localspec
-    knows what a requantized copy may be made of."""
+    """What a file says of the type of its matrices, by which other programs name it."""
     number = next(number for number, name in FILE_TYPES.items() if name == kind)
     return [
         ("general.file_type", U32, number),

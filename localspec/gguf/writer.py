@@ -1,8 +1,4 @@
-"""Writes GGUF files for measuring: real metadata and shapes, and weights that are mostly holes.
-
-The package gguf writes whole models, and comes with an extra; what passes cost does not depend on
-the weights, so a few hundred megabytes of them are left out here: a hole in a file reads as zeros
-and takes no room on most disks.
+"""Writes GGUF files: metadata as read from others, and tensors as bytes.
 
 Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 """
@@ -12,7 +8,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import Path
 
 from localspec.gguf.file import NUMBERS, Array, SkippedText, Value
@@ -30,19 +25,13 @@ class NewTensor:
     Attributes:
         shape: fastest dimension first, as in the file.
         type: "F16", "Q4_K" …
-        data: its first bytes; what follows is a hole, and reads as zeros.
+        data: all of its bytes.
     """
 
     name: str
     shape: tuple[int, ...]
     type: str
-    data: bytes = b""
-
-    @property
-    def size(self) -> int:
-        """Bytes, holes included."""
-        _, block, size = TYPES[_NUMBER_OF[self.type]]
-        return prod(self.shape) // block * size
+    data: bytes
 
 
 def write_gguf(
@@ -72,7 +61,7 @@ def write_gguf(
         told = struct.pack("<IQ", _NUMBER_OF[tensor.type], end)
         listed.append(_text(tensor.name) + shape + told)
         places.append(end)
-        end += _aligned(tensor.size)
+        end += _aligned(len(tensor.data))
     head = struct.pack("<4sIQQ", b"GGUF", 3, len(tensors), len(entries))
     head += b"".join([*entries, *listed])
     start = _aligned(len(head))

@@ -69,10 +69,6 @@ class ModelOptions:
             model that is named: an adapter fits one model.
         mmproj: the projector (GGUF) through which the target sees images. See
             `localspec.llama.projector`.
-        requantize_draft: on a CPU, use a Q4_0 copy of a draft model of larger weights where that
-            is worth more to this pair: it is faster, and not right so much less often that the time
-            is lost again. Both are measured when the pair is opened for the first time, and kept in
-            the cache folder. Never changes an answer; see `localspec.loading.copy_choice`.
         cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
             would write, "shared" drafts the tokens that both have, "auto" takes the better of the
             two, "off" refuses it. Never changes an answer; see `localspec.drafters.heterogeneous`.
@@ -110,7 +106,6 @@ class ModelOptions:
     lora: Said | tuple[Said, ...] = ()
     lora_draft: Said | tuple[Said, ...] = ()
     mmproj: str | os.PathLike[str] | None = None
-    requantize_draft: bool = True
     cross_vocabulary: str = "auto"
     batch: int = 512
     prompt_cache: int = 0

@@ -184,9 +184,8 @@ def load(
             head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
         elif draft_path is not None:
             try:
-                open_one = open_draft(draft_path, target, options, reports[1], others)
+                open_one = open_draft(draft_path, target, options, reports[1])
                 draft_context, vocabulary_map = open_one.cache, open_one.vocabulary_map
-                notices += open_one.notices
                 opened.callback(draft_context.model.close)
                 opened.callback(draft_context.close)
             except _NO_DRAFT as error:

@@ -13,7 +13,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from localspec.gguf.description import quantization
 from localspec.gguf.file import GGUFFile
 from localspec.pairing import trained
 from localspec.pairing.memory import n_layers
@@ -27,12 +26,6 @@ PAYS = 1.05
 CPU_CURVE = (1.0, 1.6, 2.0, 1.9, 2.6, 3.0, 3.3, 3.4, 3.9)
 """T(n) ÷ T(1), n = 1 … 9, between those of Q4_0 and Q8_0 on CPUs."""
 GPU_CURVE = (1.0, 1.05, 1.08, 1.1, 1.15, 1.2, 1.22, 1.25, 1.4)
-HEAVY = frozenset({"F32", "F16", "BF16", "Q8_0"})
-"""Types of eight bits or more."""
-COPY_COST, COPY_LOSS = 0.6, 0.1
-"""Of a requantized copy of a draft of such a type: its cost in those of the original, and how much
-less often it is right: guesses. Whether it is used is measured when the pair is opened, see
-`localspec.loading.copy_choice`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +59,7 @@ def forecast(
     accelerated: bool,
     remote: bool = False,
 ) -> Forecast:
-    """Of a pair that was judged usable; with a requantized copy of the draft where that promises
-    more.
+    """Of a pair that was judged usable.
 
     Args:
         accelerated: whether the models run on a GPU.
@@ -77,11 +69,7 @@ def forecast(
     cost = relative_cost(target, draft, accelerated=accelerated)
     acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
     curve = GPU_CURVE if accelerated or remote else CPU_CURVE
-    found = best(cost, acceptance, curve)
-    if accelerated or quantization(draft) not in HEAVY:
-        return found
-    copy = best(COPY_COST * cost, max(0.0, acceptance - COPY_LOSS), curve)
-    return copy if copy.speed_up > found.speed_up else found
+    return best(cost, acceptance, curve)
 
 
 def best(

@@ -19,10 +19,5 @@ def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:
     """
     costs = CostCurve()
     calibrate(passes, costs, seconds)
-    return relative_curve(costs)
-
-
-def relative_curve(costs: CostCurve) -> tuple[float, ...]:
-    """The same of costs that are known."""
     plain = costs.seconds(1, 0)
     return tuple(costs.seconds(n, 0) / plain for n in range(1, DEEPEST + 2))

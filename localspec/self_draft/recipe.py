@@ -8,7 +8,6 @@ from localspec.errors import UsageError
 from localspec.gguf.architectures import ALIKE, HYBRID, RECURRENT
 from localspec.gguf.description import quantization
 from localspec.gguf.file import Array, GGUFFile
-from localspec.pairing.forecast import HEAVY
 from localspec.text import listed, printable
 
 SELF = "self"
@@ -100,7 +99,7 @@ def smaller_quantizations(file: GGUFFile) -> tuple[str, ...]:
     now = quantization(file)
     if now in ("F32", "F16", "BF16"):
         return ("Q4_0", "Q8_0")
-    return ("Q4_0",) if now in HEAVY | {"Q6_K", "Q5_K_M", "Q5_K_S"} else ("Q2_K",)
+    return ("Q4_0",) if now in ("Q8_0", "Q6_K", "Q5_K_M", "Q5_K_S") else ("Q2_K",)
 
 
 def why_all_layers(file: GGUFFile) -> str | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 
 from localspec import ModelOptions
@@ -24,10 +27,11 @@ def test_a_peer_that_is_not_installed_is_left_out_with_its_reason(
         turns=1,
         max_tokens=4,
         seed=1,
-        peers=Peers(),
+        peers=Peers(ik_python=Path(sys.executable)),
     )
     report = measure(BenchPair(name="embedded"), settings, lambda _: None)
     assert "pip install torch transformers" in report.dropped["transformers"]
+    assert "No module named 'ik_llama_cpp'" in report.dropped["ik_llama-cpp-python"]
     arms = {sample.arm for sample in report.samples}
     assert "llama-cpp-python plain" in arms
     assert not any(arm.startswith("transformers") for arm in arms)

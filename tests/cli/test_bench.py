@@ -172,6 +172,7 @@ def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:
         (("--scale-to", "huge"), "'huge' is no shape"),
         (("--scale-to", "384x6x1000:Q8_0"), "multiple of 128"),
         (("--llama-server", "missing"), "--llama-server names no file: missing"),
+        (("--ik-python", "missing"), "--ik-python names no file: missing"),
         (("--server-configs", "plain"), "Name it with --llama-server"),
         (("--llama-server", sys.executable, "--server-configs", "warp"), "warp"),
     ],

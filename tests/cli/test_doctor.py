@@ -14,7 +14,7 @@ import localspec
 from localspec import ModelOptions, paths
 from localspec.bench.suites import load_suites
 from localspec.cli import doctor as command
-from localspec.doctor import checkup, type_costs
+from localspec.doctor import checkup
 from localspec.doctor.checkup import (
     PairMeasurements,
     TextKind,
@@ -39,7 +39,6 @@ GIB = 1 << 30
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(checkup, "QUICK", 3.0)
-    monkeypatch.setattr(type_costs, "QUICK", 0.5)
     return move_to(tmp_path, monkeypatch)
 
 

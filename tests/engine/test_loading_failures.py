@@ -12,9 +12,8 @@ import pytest
 
 import localspec
 from localspec import DraftMismatch, ModelInvalid, ModelOptions, NativeError
-from localspec.llama import context, model, requantized_draft
+from localspec.llama import context, model
 from localspec.llama.model import Model
-from localspec.loading import copy_choice
 from tests.support import ggufs, retokenised
 
 OPTIONS = ModelOptions(context=256, threads=1)
@@ -135,23 +134,6 @@ def test_draft_model_without_room_for_its_cache(
     monkeypatch.setattr(llama_cpp, "llama_init_from_model", second_fails)
     with pytest.raises(type(error)):
         localspec.load(draft=draft_path, options=OPTIONS)
-
-
-def test_interrupt_while_a_copy_is_made(alive: Alive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requantized_draft, "SMALLEST", 1 << 20)
-    monkeypatch.setattr(requantized_draft, "time_ratio", raises(KeyboardInterrupt()))
-    monkeypatch.setattr(copy_choice, "BUSY", 1e9)
-    with pytest.raises(KeyboardInterrupt):
-        localspec.load(options=ModelOptions(context=256, threads=1, gpu_layers=0))
-
-
-def test_interrupt_while_a_copy_is_compared(alive: Alive, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(requantized_draft, "SMALLEST", 1 << 20)
-    monkeypatch.setattr(requantized_draft, "time_ratio", lambda *_: 0.5)
-    monkeypatch.setattr(copy_choice, "BUSY", 1e9)
-    monkeypatch.setattr(copy_choice, "acceptances", raises(KeyboardInterrupt()))
-    with pytest.raises(KeyboardInterrupt):
-        localspec.load(options=ModelOptions(context=256, threads=1, gpu_layers=0))
 
 
 def test_stopped_while_the_draft_model_is_read(alive: Alive) -> None:

@@ -214,27 +214,6 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     assert speed() > speed(template=None)
 
 
-def test_forecast_takes_the_better_of_a_heavy_draft_and_its_copy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    target = read_gguf(model(tmp_path / "t.gguf", width=512, layers=8))
-    draft = read_gguf(model(tmp_path / "d.gguf", width=128))
-    report = judge_files(target, draft)
-
-    def found(*, cost: float, acceptance: float, **where: bool) -> tuple[float, float]:
-        monkeypatch.setattr(forecast, "relative_cost", lambda *_, **__: cost)
-        monkeypatch.setattr(forecast, "likely_acceptance", lambda *_: acceptance)
-        one = forecast.forecast(target, draft, report, **{"accelerated": False} | where)
-        return one.cost, one.acceptance
-
-    monkeypatch.setattr(forecast, "quantization", lambda _: "F16")
-    assert found(cost=0.5, acceptance=0.9) == pytest.approx((0.3, 0.8))
-    assert found(cost=0.1, acceptance=0.9) == (0.1, 0.9)
-    assert found(cost=0.5, acceptance=0.9, accelerated=True) == (0.5, 0.9)
-    monkeypatch.setattr(forecast, "quantization", lambda _: "Q4_0")
-    assert found(cost=0.5, acceptance=0.9) == (0.5, 0.9)
-
-
 @pytest.fixture
 def large(here: Path) -> Path:
     """A target that the embedded models can draft for."""
