@@ -11,14 +11,15 @@ not equally fast from one second to the next; who is first rotates, and plain de
 arm's checkout) is one of them. A figure is the geometric mean over the suites of the prompts'
 means, of tokens per second behind the first token; "whole" is the same of whole answers, the
 seconds until the first token included. `,--draft=FILE` gives an arm another draft model, or none;
-`,--kernels=off` (what LOCALSPEC_KERNELS takes) chooses its kernels, and `,--plain` has it decode plainly. Plain decoding has the first arm's
-checkout and kernels. So localspec's kernels are shown beside stock llama.cpp by
+`,--kernels=off` (what LOCALSPEC_KERNELS takes) chooses its kernels, and `,--plain` has it decode
+plainly. Plain decoding has the first arm's checkout and kernels. So localspec's kernels are shown
+beside stock llama.cpp by
 
     --arm "stock auto=.,--kernels=off" --arm "kernels plain=.,--plain" --arm "kernels auto=."
 
-`--all-turns` asks the later turns of a question too,
-behind answers that the target gave plainly, read once more. All run on as many threads as there
-are cores: `-t auto` would take the other arms for what a busy machine does.
+`--all-turns` asks the later turns of a question too, behind answers that the target gave plainly,
+read once more. All run on as many threads as there are cores: `-t auto` would take the other arms
+for what a busy machine does.
 """
 
 from __future__ import annotations

@@ -33,6 +33,7 @@ from localspec.bench.suites import SETS, load_suites
 from localspec.decoding.sampling import Rows
 from localspec.errors import NativeError
 from localspec.hub.resolution import resolve
+from localspec.llama import kernels
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_TREE
 from localspec.llama.model import Model
@@ -172,9 +173,7 @@ def read(arm: str, file: Path, tokens: int, destination: Path) -> None:
 
 def require_kernels() -> None:
     """Raises LocalspecError where this process has none."""
-    from importlib import import_module
-
-    status = import_module("localspec.llama.kernels").status()
+    status = kernels.status()
     if not status.in_use:
         raise NativeError(f"There are no kernels here: {status.words}.")
 

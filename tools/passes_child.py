@@ -6,12 +6,12 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import closing
-from importlib import import_module
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any
 
 from localspec import ModelOptions
+from localspec.llama import kernels
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 
@@ -76,7 +76,7 @@ def memory() -> dict[str, float]:
 
 def which_ran() -> str:
     """What this process says of its kernels."""
-    return str(import_module("localspec.llama.kernels").status().words)
+    return str(kernels.status().words)
 
 
 if __name__ == "__main__":
