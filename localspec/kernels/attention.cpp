@@ -15,7 +15,7 @@ constexpr int MAX_LANES = 16;         // of any instruction set
 constexpr int MAX_SEGMENTS = 32;      // heads that share a walk over the cells
 constexpr int MAX_SUBS = MAX_SEGMENTS + BLOCK / 12;  // 12: wide rows of the narrowest vectors
 constexpr int GROUPED = 64;           // up to this many queries are grouped by what they see
-constexpr int DIRECT = 4;             // up to this many rows read V as it lies, more from a converted tile
+constexpr int DIRECT = 8;             // up to this many rows read V as it lies, more from a converted tile
 constexpr int64_t READING = 8;        // reading a cell costs what about this many rows cost in arithmetic
 constexpr size_t MOST_PARTIAL_BYTES = 8 << 20;
 constexpr float LOG2E = 1.44269504f;
@@ -308,10 +308,11 @@ struct Pass {
         }
         lines.count = task.mask ? int(end_line - lines.first) : 0;
         size_t k_at[2 * TILE], v_at[2 * TILE];  // offsets of this tile's cells and the next one's
-        const char *k[TILE], *v[TILE], *next_k[TILE], *next_v[TILE], *converted[TILE];
-        for (int c = 0; c < TILE; c++) converted[c] = reinterpret_cast<const char *>(buffers.values + c * task.dv);
+        size_t converted_at[TILE];
+        for (int c = 0; c < TILE; c++) converted_at[c] = c * task.dv * sizeof(float);
         AttentionTile tile;
         tile.x = buffers.x, tile.dk = int(task.dk), tile.dv = int(task.dv);
+        tile.next_k_at = k_at + TILE, tile.next_v_at = v_at + TILE;
         tile.next_k_bytes = int(row_bytes(task.k_type, task.dk)), tile.next_v_bytes = int(row_bytes(task.v_type, task.dv));
         tile.cap = task.softcap * LOG2E;
 
@@ -329,13 +330,12 @@ struct Pass {
                 for (int g = 0; g < n_segments; g++) {
                     const int64_t head = segments[g].head;
                     const char *k_head = task.k + head * task.k_head, *v_head = task.v + head * task.v_head;
-                    for (int c = 0; c < TILE; c++) k[c] = k_head + k_at[c], v[c] = v_head + v_at[c];
-                    for (int c = 0; c < TILE; c++) next_k[c] = k_head + k_at[TILE + c], next_v[c] = v_head + v_at[TILE + c];
-                    if (narrow[g]) kernels.keys[task.k_type](k, tile.dk, buffers.keys);
-                    if (wide[g]) kernels.values[task.k_type](k, tile.dk, buffers.key_rows);
-                    if (convert[g]) kernels.values[task.v_type](v, tile.dv, buffers.values);
-                    tile.v = convert[g] ? converted : v;
-                    tile.next_k = next_k, tile.next_v = next_v;
+                    if (narrow[g]) kernels.keys[task.k_type](k_head, k_at, tile.dk, buffers.keys);
+                    if (wide[g]) kernels.values[task.k_type](k_head, k_at, tile.dk, buffers.key_rows);
+                    if (convert[g]) kernels.values[task.v_type](v_head, v_at, tile.dv, buffers.values);
+                    tile.v = convert[g] ? reinterpret_cast<const char *>(buffers.values) : v_head;
+                    tile.v_at = convert[g] ? converted_at : v_at;
+                    tile.next_k = k_head, tile.next_v = v_head;
                     for (int s = first_sub[g]; s < first_sub[g + 1]; s++) {
                         Sub &sub = subs[s];
                         bool all = cells == TILE, some = !task.mask;

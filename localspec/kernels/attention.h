@@ -70,8 +70,10 @@ struct AttentionRows {  // rows that a kernel takes at once, and their running s
 
 struct AttentionTile {     // ATTENTION_TILE cells; at the end of a chunk the last cell is repeated, masked
     const float *keys;     // wide: [TILE][dk], narrow: [dk][TILE]
-    const char *const *v;  // [TILE] the cells' values
-    const char *const *next_k, *const *next_v;  // [TILE] cells to prefetch, or null
+    const char *v;         // the cells' values, at v + v_at[cell]
+    const size_t *v_at;
+    const char *next_k, *next_v;  // cells to prefetch, likewise; or null
+    const size_t *next_k_at, *next_v_at;
     int next_k_bytes, next_v_bytes;
     const float *mask;  // wide: [TILE][lanes], narrow: [rows][TILE]; added to x, -infinity: masked; null: all are visible
     int dk, dv;
@@ -83,8 +85,9 @@ struct AttentionKernels {
     int lanes;      // floats of a vector
     int few;        // up to this many rows the narrow kernel (lanes are cells) is faster than the wide one (lanes are rows)
     int wide_rows;  // most rows that the wide kernel takes
-    void (*keys[KV_TYPES])(const char *const *k, int dk, float *keys);        // TILE cells -> [dk][TILE]
-    void (*values[KV_TYPES])(const char *const *v, int dv, float *values);    // TILE cells -> [TILE][dv]; K for the wide kernel too
+    // TILE cells, at k + at[cell] -> [dk][TILE]; the same for values -> [TILE][dv], and for K of the wide kernel.
+    void (*keys[KV_TYPES])(const char *k, const size_t *at, int dk, float *keys);
+    void (*values[KV_TYPES])(const char *v, const size_t *at, int dv, float *values);
     void (*wide)(const AttentionRows &rows, const AttentionTile &tile);       // values in f32
     void (*narrow[KV_TYPES])(const AttentionRows &rows, const AttentionTile &tile);  // by the type of the values
     // Adds a chunk's sums of `rows` rows to the totals.

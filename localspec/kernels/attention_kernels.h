@@ -32,28 +32,29 @@ struct InQ8_0 {  // blocks of 32: a scale in f16, 32 signed bytes; the product i
     }
 };
 
-template <class T> static void keys(const char *const *k, int dk, float *out) {
+template <class T> static void keys(const char *k, const size_t *at, int dk, float *out) {
     for (int d = 0; d < dk; d += W)
         for (int c = 0; c < TILE; c += W) {
             V a[W];
 #pragma GCC unroll 16
-            for (int i = 0; i < W; i++) a[i] = T::at(k[c + i], d);
+            for (int i = 0; i < W; i++) a[i] = T::at(k + at[c + i], d);
             transpose(a);
 #pragma GCC unroll 16
             for (int i = 0; i < W; i++) store(out + (d + i) * TILE + c, a[i]);
         }
 }
 
-template <class T> static void values(const char *const *v, int dv, float *out) {
+template <class T> static void values(const char *v, const size_t *at, int dv, float *out) {
     for (int c = 0; c < TILE; c++)
-        for (int d = 0; d < dv; d += W) store(out + c * dv + d, T::at(v[c], d));
+        for (int d = 0; d < dv; d += W) store(out + c * dv + d, T::at(v + at[c], d));
 }
 
 // ---- one row at a time: the definition, for what is rare
 
 // x[cell * step] of one row; cells with x < LOWEST are masked.
 template <class T>
-static __attribute__((noinline)) void add_cells(const float *x, int step, const char *const *v, int dv, float *o, float *m, float *l) {
+static __attribute__((noinline)) void add_cells(const float *x, int step, const AttentionTile &tile, float *o, float *m, float *l) {
+    const int dv = tile.dv;
     for (int c = 0; c < TILE; c++) {
         V score = set1(x[c * step]), n = round_even(score);
         float top = first(n);
@@ -66,16 +67,16 @@ static __attribute__((noinline)) void add_cells(const float *x, int step, const 
         }
         V p = scale2(exp2_fraction(sub(score, n)), sub(n, set1(*m)));
         *l += first(p);
-        for (int d = 0; d < dv; d += W) store(o + d, fma(p, T::at(v[c], d), load(o + d)));
+        for (int d = 0; d < dv; d += W) store(o + d, fma(p, T::at(tile.v + tile.v_at[c], d), load(o + d)));
     }
 }
 
 // The columns j ... j + columns of one row again, without its masked cells: 0 * infinity has made them NaN.
 template <class T>
-static __attribute__((noinline)) void add_visible(const float *p, const float *mask, int step, const char *const *v, int j, int columns, float *o) {
+static __attribute__((noinline)) void add_visible(const float *p, const float *mask, int step, const AttentionTile &tile, int j, int columns, float *o) {
     for (int c = 0; c < TILE; c++) {
         if (mask[c * step] < LOWEST) continue;
-        for (int d = j; d < j + columns; d += W) store(o + d, fma(set1(p[c * step]), T::at(v[c], d), load(o + d)));
+        for (int d = j; d < j + columns; d += W) store(o + d, fma(set1(p[c * step]), T::at(tile.v + tile.v_at[c], d), load(o + d)));
     }
 }
 
@@ -106,16 +107,19 @@ LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &til
         for (int x = 0; x < X; x++) a[r][x] = load(o + r * dv + j + x * W);
     }
     const float *pc = p;
-    const char *const *v = tile.v, *const *next_k = tile.next_k, *const *next_v = tile.next_v;
+    const char *v = tile.v, *next_k = tile.next_k, *next_v = tile.next_v;
+    const size_t *v_at = tile.v_at, *next_k_at = tile.next_k_at, *next_v_at = tile.next_v_at;
     const int k_bytes = tile.next_k_bytes, v_bytes = tile.next_v_bytes;
     for (int c = 0; c < TILE; c++, pc += step) {
-        const char *vc = v[c];
+        const char *vc = v + v_at[c];
         V b[X];
 #pragma GCC unroll 8
         for (int x = 0; x < X; x++) b[x] = T::at(vc, j + x * W);
         if (prefetching) {
-            for (int i = 0; i < k_bytes; i += 64) prefetch(next_k[c] + i);
-            for (int i = 0; i < v_bytes; i += 64) prefetch(next_v[c] + i);
+            const char *nk = next_k + next_k_at[c], *nv = next_v + next_v_at[c];
+            prefetch(nk), prefetch(nk + 64), prefetch(nv), prefetch(nv + 64);
+            for (int i = 128; i < k_bytes; i += 64) prefetch(nk + i);
+            for (int i = 128; i < v_bytes; i += 64) prefetch(nv + i);
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; r++) {
@@ -136,7 +140,7 @@ LOCALSPEC_INLINE void columns(const float *p, int step, const AttentionTile &til
 #pragma GCC unroll 8
             for (int x = 0; x < X; x++) zero = fma(a[r][x], set1(0.f), zero);
         if (different(zero, set1(0.f))) {
-            for (int r = 0; r < R; r++) add_visible<T>(p + r * ROW, mask + r * ROW, step, tile.v, j, X * W, o + r * dv);
+            for (int r = 0; r < R; r++) add_visible<T>(p + r * ROW, mask + r * ROW, step, tile, j, X * W, o + r * dv);
             return;
         }
     }
@@ -229,7 +233,7 @@ template <int RV> static void wide_tile(const AttentionRows &rows, const Attenti
     for (int r = 0; r < LANES; r += W) settled = settled && settle(x + r, LANES, rows.m + r);
     if (!settled) {
         memcpy(rows.m, before, sizeof before);
-        for (int r = 0; r < rows.rows; r++) add_cells<InF32>(x + r, LANES, tile.v, tile.dv, rows.o + r * tile.dv, rows.m + r, rows.l + r);
+        for (int r = 0; r < rows.rows; r++) add_cells<InF32>(x + r, LANES, tile, rows.o + r * tile.dv, rows.m + r, rows.l + r);
         return;
     }
     for (int r = 0; r < LANES; r += W) {
@@ -270,7 +274,11 @@ template <class T, int R> static void narrow_rows(const AttentionRows &rows, int
     // Vectors of cells at once: few enough for the registers, enough chains for the latency.
     constexpr int ALL = TILE / W, WANT = REGISTERS == 32 ? (R == 1 ? 8 : 4) : R == 1 ? 8 : R == 4 ? 2 : 4;
     constexpr int N = WANT < ALL ? WANT : ALL;
+    const float *mask = tile.mask ? tile.mask + row * TILE : nullptr;
     alignas(64) float x[R * TILE];
+    V top[R];
+#pragma GCC unroll 4
+    for (int r = 0; r < R; r++) top[r] = set1(MASKED);
     for (int c = 0; c < TILE; c += N * W) {
         V a[R][N];
 #pragma GCC unroll 4
@@ -292,24 +300,23 @@ template <class T, int R> static void narrow_rows(const AttentionRows &rows, int
 #pragma GCC unroll 4
         for (int r = 0; r < R; r++)
 #pragma GCC unroll 8
-            for (int i = 0; i < N; i++) store(x + r * TILE + c + i * W, a[r][i]);
+            for (int i = 0; i < N; i++) {
+                const int at = r * TILE + c + i * W;
+                V s = a[r][i];
+                if (tile.cap != 0) s = capped(s, set1(tile.cap));
+                if (mask) s = masked(s, load(mask + at));
+                store(x + at, s);
+                top[r] = max(s, top[r]);
+            }
     }
-    const float *mask = tile.mask ? tile.mask + row * TILE : nullptr;
     float *o = rows.o + row * tile.dv, *m = rows.m + row, *l = rows.l + row, now[R];
     bool settled = true;
+#pragma GCC unroll 4
     for (int r = 0; r < R; r++) {
-        float *xr = x + r * TILE;
-        V top = set1(MASKED);
-        for (int c = 0; c < TILE; c += W) {
-            V s = load(xr + c);
-            if (tile.cap != 0) s = capped(s, set1(tile.cap));
-            if (mask) s = masked(s, load(mask + r * TILE + c));
-            store(xr + c, s);
-            top = max(s, top);
-        }
-        float high = first(round_even(set1(highest(top))));
+        float high = first(round_even(set1(highest(top[r]))));
         now[r] = m[r];
-        if (high > m[r] + RAISE && !(m[r] > LOWEST)) {
+        if (high > m[r] + RAISE && !(m[r] > LOWEST)) {  // the first visible cell of a row that has seen none
+            const float *xr = x + r * TILE;
             int c = 0;
             while (!(xr[c] > LOWEST) && c < TILE - 1) c++;
             now[r] = first(round_even(set1(xr[c])));
@@ -317,11 +324,12 @@ template <class T, int R> static void narrow_rows(const AttentionRows &rows, int
         settled = settled && !(high > now[r] + RAISE);
     }
     if (!settled) {
-        for (int r = 0; r < R; r++) add_cells<T>(x + r * TILE, 1, tile.v, tile.dv, o + r * tile.dv, m + r, l + r);
+        for (int r = 0; r < R; r++) add_cells<T>(x + r * TILE, 1, tile, o + r * tile.dv, m + r, l + r);
         return;
     }
     for (int r = 0; r < R; r++) {
         m[r] = now[r];
+#pragma GCC unroll 4
         for (int c = 0; c < TILE; c += W) store(x + r * TILE + c, power(load(x + r * TILE + c), set1(now[r])));
     }
     add_values<T, R, TILE, true>(x, 1, tile, mask, o, l);
