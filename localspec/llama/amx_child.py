@@ -13,7 +13,8 @@ from localspec.llama.options import ModelOptions
 
 def main() -> None:
     """Open the embedded draft model and decode a few tokens at once."""
-    options = ModelOptions(context=64, gpu_layers=0)
+    # localspec's kernels would take the weights, and ask for this check first.
+    options = ModelOptions(context=64, gpu_layers=0, kernels="off")
     path = paths.embedded(paths.EMBEDDED_DRAFT)
     # A GPU that took the layers would survive whatever the CPU's code is like.
     model = Model(path, options, weight_buffers=True, cpu_alone=True)
