@@ -73,6 +73,8 @@ def main() -> None:
         for ask in arms.values():  # measures, and learns
             run(ask, prompts[-4:], 1)
         servers = [] if said.llama_server is None else [*SERVER]
+        if together.draft_path is None:
+            servers = servers[:1]
         names = [*arms, *servers]
         print(f"{'clients':>8}" + "".join(f"{name:>15}" for name in names) + "  drafted by auto")
         for clients in said.clients:
