@@ -160,7 +160,7 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
                 yield f"model {BEFORE}sampled", Position(decisiveness.features, overlap)
                 yield "model sampled", Position(features, overlap)
         decisiveness.observe(1, hesitates)
-        session.extend([session.random.draw(p)], None)
+        session.extend([session.random.draw(p, session.position)], None)
         lookup.committed(session.context, {})
 
 

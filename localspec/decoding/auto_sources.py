@@ -169,7 +169,9 @@ class RankedLogits(Protocol):
 
     Attributes:
         tokens: the most probable tokens that may come, best first.
-        probs: their probabilities at temperature 1, before any truncation.
+        probs: their probabilities: at temperature 1, before any truncation; where they are drawn
+            with the target's noise, with that noise.
+        entropy: of all such probabilities, in nats.
     """
 
     @property
@@ -177,6 +179,9 @@ class RankedLogits(Protocol):
 
     @property
     def probs(self) -> list[float]: ...
+
+    @property
+    def entropy(self) -> float: ...
 
     def prob(self, token: int) -> float:
         """Probability of any token."""

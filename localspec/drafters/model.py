@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 
-from localspec.decoding.auto_sources import Growing, Prediction
+from localspec.decoding.auto_sources import Growing, Prediction, RankedLogits
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Row, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.draft_model import Cache, DraftModel
 from localspec.drafters.draft_passes import ChainPasses, DraftPasses, TreePasses
-from localspec.drafters.draft_sampler import DraftLogits, DraftSampler
+from localspec.drafters.draft_sampler import DraftSampler
 from localspec.drafters.parallel import ParallelReader
 from localspec.planning.acceptance_estimator import logit
 
@@ -51,7 +51,8 @@ class DraftModelSource:
     Args:
         model: the cache, shared.
         greedy: draft the most probable token even where the session samples. Sampled drafts are
-            accepted with probability Σ min(p, q), greedy ones with p of their token.
+            accepted with probability Σ min(p, q), greedy ones with p of their token; coupled ones
+            see `localspec.decoding.acceptance.SampleMatch`.
         reader: reads on while the target verifies, where the two can run side by side.
     """
 
@@ -156,7 +157,9 @@ class DraftModelSource:
     def kind(self, session: Session) -> str:
         if session.sampler.greedy:
             return "greedy"
-        return "chosen" if self._greedy else "sampled"
+        if self._greedy:
+            return "chosen"
+        return "coupled" if session.coupled else "sampled"
 
     def reads(self, prompt: Sequence[int], known: int) -> int:
         return self._model.reads(prompt, known)
@@ -176,7 +179,7 @@ class DraftModelSource:
 
     def start(self, growing: Growing) -> None:
         session = growing.session
-        self._samplers = {ROOT: DraftSampler(session, (), greedy=not growing.drawn)}
+        self._samplers = {ROOT: DraftSampler(session, (), greedy=self._greedy)}
         if growing.branching and self.branches(session) > 1:
             self._passes = TreePasses(self._model)
         else:
@@ -194,7 +197,7 @@ class DraftModelSource:
             if not sampler.open or not self._passes.knows(growing, node):
                 continue
             row = self._passes.row(node)
-            logits = DraftLogits(row, sampler, 3 if growing.branching else 1)
+            logits = sampler.ranked(row, 3 if growing.branching else 1)
             best = logits.tokens[0]
             features = features_of(logits, growing.hint(node))
             if not growing.drawn:
@@ -208,15 +211,16 @@ class DraftModelSource:
         with a gap in its text, which costs it little of its judgement, and the time to fill it is
         saved."""
         held = len(self._model.cache.tokens)
-        sampler = DraftSampler(session, (), greedy=True)
+        sampler = DraftSampler(session, (), greedy=self._greedy)
         found: list[tuple[tuple[float, ...], bool | None]] = []
         rows = self._latest(session, most)
         if rows is None:
             return found
-        for row, token in zip(rows, session.context[-len(rows) :], strict=True):
-            logits = DraftLogits(row, sampler, 1)
+        for place, row in enumerate(rows, -len(rows)):
+            logits = sampler.ranked(row, 1, place)
             features = features_of(logits, None)
-            right = logits.tokens[0] == token if session.sampler.greedy else None
+            known = session.sampler.greedy or sampler.coupled
+            right = logits.tokens[0] == session.context[place] if known else None
             found.append((features, right))
         self._model.cache.truncate(held)
         return found
@@ -253,7 +257,7 @@ class DraftModelSource:
         return found
 
 
-def features_of(logits: DraftLogits, hint: Prediction | None) -> tuple[float, ...]:
+def features_of(logits: RankedLogits, hint: Prediction | None) -> tuple[float, ...]:
     """Of the first choice, see PRIORS. `hint`: what is looked up at the same place."""
     agreement = 0.0
     if hint is not None:
