@@ -19,6 +19,7 @@ from localspec.planning.acceptance_estimator import logit
 PRIORS = {
     "greedy": (0.16, 1.43, 0.51, 0.45),
     "sampled": (1.1, 0.6, 0.0, 0.1),
+    "coupled": (1.1, 0.6, 0.0, 0.1),
     "chosen": (-0.36, 1.15, 0.32, 0.17),
     "second": (1.1, 1.0, 2.4),
 }
