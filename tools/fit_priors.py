@@ -177,7 +177,7 @@ def _coupled(
     yield "model coupled", Position(model.features_of(logits, hint), right)
     if not right:
         for kind, position in _further(logits, -1 if hint is None else hint.token, said):
-            yield f"{kind}, coupled", position
+            yield f"{kind} coupled", position
 
 
 def _further(
@@ -193,7 +193,6 @@ def _further(
 def report(traces: Mapping[str, Trace], fitted_to: int) -> None:
     """Weights are fitted to the first traces, and all of them are judged."""
     priors = {f"model {kind}": prior for kind, prior in model.PRIORS.items()}
-    priors[f"model {SECOND}, coupled"] = model.PRIORS[SECOND]
     priors |= {f"model {BEFORE}{kind}": prior for kind, prior in PRIORS.items()}
     priors |= {f"ngram {kind}": prior for kind, prior in ngram.PRIORS.items()}
     fitting = list(traces.values())[:fitted_to]

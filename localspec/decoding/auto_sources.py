@@ -79,7 +79,7 @@ class ModelSource(AutoSource, Protocol):
 
     Its profile knows the cost of a pass; `priors` has the kind "second" as well, for its second
     and further choices, with the features 1, logit of the probability among what is left, and
-    whether a lookup source expects the token.
+    whether a lookup source expects the token; or one of that name and the kind of the first.
 
     Attributes:
         credit: the name under which its proposals are counted; `name`, with a suffix perhaps.

@@ -84,7 +84,8 @@ class GenerationStats:
             how drafts are made all the same.
         threads: how many threads the last pass ran on, and why; empty where nobody says.
         seed: of the random numbers; giving it again repeats the answer where passes and drafts are
-            the same, or answers exact (`ModelOptions.exact`).
+            the same, by rule "match" whatever is drafted, or where answers are exact
+            (`ModelOptions.exact`).
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
         account: what drafting saved and risked; None where nothing was planned.
