@@ -40,9 +40,10 @@ the difference (second: 0.008); the last two on a prompt of each suite of `quest
 | 3 layers fewer | 0.479, 0.480 ± 0.004 | 0.531, 0.530 ± 0.004 | 0.616, 0.617 | 0.524, 0.507 |
 | 6 layers fewer | 0.541, 0.532 ± 0.005 | 0.554, 0.553 ± 0.006 | 0.653, 0.649 | 0.576, 0.539 |
 
-"coupled" and "second coupled" were fitted to twelve prompts a suite of `stories:even` alone, T = 0.8
-(0.430, with the weights of "sampled" 0.463, and 0.572, of "second" 0.772); on `stories:odd` 0.486,
-0.516 and 0.593, 0.720. With the noise known, a first token is judged better than "sampled": 0.497.
+"coupled" and "second coupled" were fitted to twelve prompts a suite of `stories:even` alone, at
+T = 0.8 (0.430, with the weights of "sampled" 0.463; 0.572, with those of "second" 0.772); on
+`stories:odd` 0.486, 0.516 and 0.593, 0.720. "sampled", fitted to the same places, has 0.497 there:
+with the noise known, more is known.
 
 So on a weaker draft nothing fitted is known to be better: all expect too much of it (greedy 0.64
 where 0.50 comes true without 6 layers, before 0.61) until they have learned. More features were
