@@ -362,6 +362,7 @@ class Engine(Answering):
             self._limits,
             greedy=answer.sampling.greedy,
             trees=answer.rule.trees,
+            coupled=answer.rule.coupled,
             cannot=self._target.why_not_draft,
             session=answer.session,
             known=known,

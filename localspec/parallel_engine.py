@@ -229,6 +229,7 @@ class ParallelEngine(Engine):
                 seat.limits,
                 greedy=answer.sampling.greedy,
                 trees=answer.rule.trees,
+                coupled=answer.rule.coupled,
                 cannot=seat.target.why_not_draft,
                 session=answer.session,
                 known=known,

@@ -27,13 +27,14 @@ from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import load_suites
 from localspec.decoding.acceptance import undecided
+from localspec.decoding.auto_sources import Prediction, RankedLogits
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.params import SamplingParams
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters import model, ngram
-from localspec.drafters.draft_sampler import DraftLogits, DraftSampler
+from localspec.drafters.draft_sampler import CoupledLogits, DraftLogits, DraftSampler
 from localspec.engine import Engine
 from localspec.planning.acceptance_estimator import AcceptanceEstimator
 from localspec.planning.asking import BEFORE, PRIORS, Decisiveness
@@ -159,12 +160,29 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
                 overlap = float(np.minimum(p.probs, q.at(p.ids)).sum())
                 yield f"model {BEFORE}sampled", Position(decisiveness.features, overlap)
                 yield "model sampled", Position(features, overlap)
+                yield from _coupled(session, p, q, hint)
         decisiveness.observe(1, hesitates)
-        session.extend([session.random.draw(p)], None)
+        session.extend([session.random.draw(p, session.position)], None)
         lookup.committed(session.context, {})
 
 
-def _further(logits: DraftLogits, expected: int, p: Distribution) -> Iterator[tuple[str, Position]]:
+def _coupled(
+    session: Session, p: Distribution, q: Distribution, hint: Prediction | None
+) -> Iterator[tuple[str, Position]]:
+    """The token that is drawn with the target's noise, and the next best of them."""
+    random, place = session.random, session.position
+    said = Distribution.certain(random.draw(p, place))
+    logits = CoupledLogits(q, random.race(q, place), 3)
+    right = said.prob(logits.tokens[0])
+    yield "model coupled", Position(model.features_of(logits, hint), right)
+    if not right:
+        for kind, position in _further(logits, -1 if hint is None else hint.token, said):
+            yield f"{kind} coupled", position
+
+
+def _further(
+    logits: RankedLogits, expected: int, p: Distribution
+) -> Iterator[tuple[str, Position]]:
     """Second and further choices where the first is wrong, up to the one that is right."""
     for token, features in further_choices(logits, expected):
         yield f"model {SECOND}", Position(features, p.prob(token))

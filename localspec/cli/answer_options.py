@@ -103,8 +103,8 @@ SAMPLING = {
         int,
         "--seed",
         metavar="N",
-        help="With --exact, the same seed gives the same answer. Without it, drafts and threads "
-        "have to be the same as well (--drafter, --depth, -t). Default a new one, which --stats "
-        "shows.",
+        help="With --exact, the same seed gives the same answer. With --rule match, too, if passes "
+        "round alike. Otherwise drafts and threads have to be the same as well (--drafter, "
+        "--depth, -t). Default a new one, which --stats shows.",
     ),
 }

@@ -127,6 +127,10 @@ class Verification:
             found = self._largest[node] = int(self.rows[node + 1].argmax())
         return found
 
+    def position(self, node: int) -> int:
+        """Of the token behind `node`, in the text."""
+        return self.session.position + (0 if node == ROOT else self.tree.depths[node])
+
     def _recent(self, node: int) -> Occurrences:
         # Only penalties read it, and building it costs more than everything else here.
         if not self.session.sampler.adjusts:
@@ -135,11 +139,18 @@ class Verification:
 
 
 class AcceptanceRule(Protocol):
-    """Decides over a verified tree. `trees` tells whether it takes more than one branch."""
+    """Decides over a verified tree.
+
+    Attributes:
+        trees: whether it takes more than one branch.
+        coupled: whether a draft may be drawn with the noise that the target's token will be drawn
+            with: only where the text is the same whatever is drafted.
+    """
 
     name: str
     lossless: bool
     trees: bool
+    coupled: bool
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         """Walk down the tree and stop where the target disagrees."""
@@ -175,6 +186,7 @@ class GreedyMatch:
     name = "greedy"
     lossless = True
     trees = True
+    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, best_after = target.tree, target.argmax if target.raw else target.best
@@ -196,20 +208,22 @@ class GreedyMatch:
 class SampleMatch:
     """Draw the token as plain decoding would, and accept the draft that is the same.
 
-    Random numbers are used up as by plain decoding, one for each token: with the same seed the text
-    is the same, as long as nothing else draws (drafts of chosen tokens do not). It accepts a chosen
-    token as often as speculative sampling does, and a drawn one less often.
+    So the text is a function of logits and seed, whatever is drafted. A chosen token is accepted as
+    often as by speculative sampling. One that is drawn with the same noise (`Session.coupled`) is
+    accepted with a probability of s/(2 − s) at least, where s = Σ min(p, q) is the most that any
+    rule can do with one draft token (Daliri et al. 2024, arXiv 2408.07978).
     """
 
     name = "match"
     lossless = True
     trees = True
+    coupled = True
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree, path, tested = target.tree, list[int](), list[int]()
         node = ROOT
         while True:
-            token = random.draw(target.p(node))
+            token = random.draw(target.p(node), target.position(node))
             for child in tree.children(node):
                 tested.append(child)
                 if tree.tokens[child] == token:
@@ -232,22 +246,23 @@ class SpeculativeSampling:
     name = "token"
     lossless = True
     trees = True
+    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree, p = target.tree, target.p(ROOT)
+        tree, p, begins = target.tree, target.p(ROOT), target.position(ROOT)
 
         def accepts(node: int, child: int) -> bool:
             nonlocal p
             token = tree.tokens[child]
             q = tree.proposals[child] or Distribution.certain(token)
-            if not random.coin(p.prob(token) / q.prob(token)):
+            if not random.coin(p.prob(token) / q.prob(token), begins, child):
                 p = p.residual(q)
                 return False
             p = target.p(child)
             return True
 
-        path, tested, _ = walk(tree, accepts)
-        return Verdict(path, random.draw(p), tested)
+        path, tested, end = walk(tree, accepts)
+        return Verdict(path, random.draw(p, target.position(end)), tested)
 
 
 class BlockVerification:
@@ -261,9 +276,10 @@ class BlockVerification:
     name = "block"
     lossless = True
     trees = False
+    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
-        tree = target.tree
+        tree, begins = target.tree, target.position(ROOT)
         ratio = 1.0  # p_i of the paper: min(1, p_{i−1} · p/q), the budget that reached token i
         proposed = [q or Distribution.certain(t) for q, t in zip(tree.proposals, tree.tokens)]  # noqa: B905
         count, accepted, last = len(proposed), 0, target.p(ROOT)
@@ -279,10 +295,10 @@ class BlockVerification:
                 further = p.excess(proposed[node + 1], ratio)
                 surplus = further[1]
                 chance = surplus / (surplus + (1.0 - ratio)) if surplus > 0.0 else 0.0
-            if random.coin(chance):
+            if random.coin(chance, begins, node):
                 accepted, last, left = node + 1, p, further
-        path = list(range(accepted))
+        path, position = list(range(accepted)), begins + accepted
         if accepted == count:
-            return Verdict(path, random.draw(last), path)
+            return Verdict(path, random.draw(last, position), path)
         last = last.left_over(*(left or last.excess(proposed[accepted])))
-        return Verdict(path, random.draw(last), [*path, accepted])
+        return Verdict(path, random.draw(last, position), [*path, accepted])

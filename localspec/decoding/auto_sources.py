@@ -79,7 +79,7 @@ class ModelSource(AutoSource, Protocol):
 
     Its profile knows the cost of a pass; `priors` has the kind "second" as well, for its second
     and further choices, with the features 1, logit of the probability among what is left, and
-    whether a lookup source expects the token.
+    whether a lookup source expects the token; or one of that name and the kind of the first.
 
     Attributes:
         credit: the name under which its proposals are counted; `name`, with a suffix perhaps.
@@ -169,7 +169,9 @@ class RankedLogits(Protocol):
 
     Attributes:
         tokens: the most probable tokens that may come, best first.
-        probs: their probabilities at temperature 1, before any truncation.
+        probs: their probabilities: at temperature 1, before any truncation; where they are drawn
+            with the target's noise, with that noise.
+        entropy: of all such probabilities, in nats.
     """
 
     @property
@@ -177,6 +179,9 @@ class RankedLogits(Protocol):
 
     @property
     def probs(self) -> list[float]: ...
+
+    @property
+    def entropy(self) -> float: ...
 
     def prob(self, token: int) -> float:
         """Probability of any token."""

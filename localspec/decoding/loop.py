@@ -51,6 +51,7 @@ def speculate(
     Args:
         clock: tells seconds; steps are timed by it, and nothing is decided by it.
     """
+    session.coupled = rule.coupled
     watches, reads = planner.watches, drafter.reads
     learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
     try:

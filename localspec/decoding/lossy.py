@@ -25,6 +25,7 @@ class LossyRule(ABC):
     name: str
     lossless = False
     trees = True
+    coupled = False
 
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tokens = target.tree.tokens
@@ -33,7 +34,7 @@ class LossyRule(ABC):
             return self.good_enough(judged(target, node), tokens[child])
 
         path, tested, node = walk(target.tree, accepts)
-        return Verdict(path, random.draw(target.p(node)), tested)
+        return Verdict(path, random.draw(target.p(node), target.position(node)), tested)
 
     @abstractmethod
     def good_enough(self, p: Distribution, token: int) -> bool:

@@ -3,38 +3,135 @@
 Acceptance rules and sampled drafts ask for coins and draws instead of a random number, so that a
 test can put in one that walks through *every* outcome with its exact probability, and compare the
 distribution of whole sequences with the target's to 1e-9.
+
+Each of them is asked for at a place in the text, and nothing is used up: what comes out is a
+function of the seed and the place, whatever was drawn before, in however many steps.
 """
 
 from __future__ import annotations
 
-import random
 from typing import Protocol
 
-from localspec.decoding.distribution import Distribution
+import numpy as np
+
+from localspec.decoding.distribution import Distribution, Ids, Probabilities
 
 
 class RandomSource(Protocol):
-    """Chance, as the algorithm asks for it."""
+    """Chance, as the algorithm asks for it. A position is the number of tokens before a place."""
 
-    def coin(self, probability: float) -> bool:
-        """True with the given probability (clipped to [0, 1])."""
+    def coin(self, probability: float, position: int, node: int) -> bool:
+        """True with the given probability (clipped to [0, 1]).
+
+        Args:
+            position: where the draft begins; `node` is the drafted token it is thrown for.
+        """
         ...
 
-    def draw(self, distribution: Distribution) -> int:
-        """One token id."""
+    def draw(self, distribution: Distribution, position: int) -> int:
+        """The target's own token at a position."""
         ...
+
+    def propose(self, distribution: Distribution, position: int, depth: int) -> int:
+        """A drafter's token, `depth` tokens into the draft that begins at a position.
+
+        It is independent of all that the target draws, and of other drafts. Asked again for what
+        is left of the distribution without that token, it draws without replacement.
+        """
+        ...
+
+    def race(self, distribution: Distribution, position: int) -> Probabilities:
+        """What `draw` decides by at a position, float64 [n]: −p/E for each of the n tokens, E
+        exponential; the smallest one wins. E belongs to the token, whatever else is possible."""
+        ...
+
+
+_MASK = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_TARGET, _DRAFT, _COIN = range(3)
+_WIDE = 32
+"""Bits of a depth, or of a node, beside a position."""
+
+
+def splitmix64(state: int, number: int) -> int:
+    """Output `number` (from 0 on) of the generator that starts at `state`, 64 bits: Steele, Lea and
+    Flood 2014, "Fast splittable pseudorandom number generators", with the constants of Vigna's
+    splitmix64.c. Its state is a counter, so that any output is had at once."""
+    z = (state + (number + 1) * _GAMMA) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return z ^ (z >> 31)
+
+
+# The same for arrays. An operation on a few numbers takes as long with any operand but an array
+# as two of them.
+_FACTOR, _FIRST, _SECOND = (
+    np.array(factor, np.uint64) for factor in (_GAMMA, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
+)
+_30, _27, _31, _12 = (np.array(shift, np.uint64) for shift in (30, 27, 31, 12))
+_HALF, _UNIT = np.array(0.5), np.array(2.0**-52)
+
+
+def uniforms(ids: Ids, state: int) -> Probabilities:
+    """Outputs of `splitmix64` by number, as multiples of 2⁻⁵² and half of that: float64 [n],
+    uniform, never 0 or 1."""
+    z = ids.astype(np.uint64)
+    z *= _FACTOR
+    z += np.array((state + _GAMMA) & _MASK, np.uint64)
+    z ^= z >> _30
+    z *= _FIRST
+    z ^= z >> _27
+    z *= _SECOND
+    z ^= z >> _31
+    z >>= _12
+    found: Probabilities = z + _HALF
+    found *= _UNIT
+    return found
 
 
 class SeededRandom:
-    """Pseudo-random numbers; the same seed and the same drafts give the same tokens."""
+    """Pseudo-random numbers by counter: each is a hash of the seed, of what it is for, of its place
+    and, where a token is drawn, of the token.
 
-    __slots__ = ("_random",)
+    A token is drawn as arg max (log p + g) with Gumbel noise g of its own (Gumbel-max; the same as
+    arg max p/E with E exponential). So whoever draws from another distribution with the same noise
+    mostly draws the same token: Daliri et al. 2024, "Coupling without communication and
+    drafter-invariant speculative decoding", arXiv 2408.07978.
+    """
+
+    __slots__ = ("_coin", "_draft", "_target")
 
     def __init__(self, seed: int) -> None:
-        self._random = random.Random(seed).random
+        """`seed`: 0 or more."""
+        root = splitmix64(seed & _MASK, 0)
+        while seed := seed >> 64:
+            root = splitmix64(root ^ (seed & _MASK), 0)
+        self._target, self._draft, self._coin = (
+            splitmix64(root, purpose) for purpose in (_TARGET, _DRAFT, _COIN)
+        )
 
-    def coin(self, probability: float) -> bool:
-        return self._random() < probability
+    def coin(self, probability: float, position: int, node: int) -> bool:
+        bits = splitmix64(self._coin, (position << _WIDE) + node) >> 12
+        return (bits + 0.5) * 2.0**-52 < probability
 
-    def draw(self, distribution: Distribution) -> int:
-        return distribution.quantile(self._random())
+    def draw(self, distribution: Distribution, position: int) -> int:
+        return _winner(distribution, self._target, position)
+
+    def propose(self, distribution: Distribution, position: int, depth: int) -> int:
+        return _winner(distribution, self._draft, (position << _WIDE) + depth)
+
+    def race(self, distribution: Distribution, position: int) -> Probabilities:
+        return _race(distribution, splitmix64(self._target, position))
+
+
+def _winner(distribution: Distribution, state: int, number: int) -> int:
+    ids = distribution.ids
+    if len(ids) == 1:  # half of all places of an ordinary text
+        return ids.item(0)
+    return ids.item(_race(distribution, splitmix64(state, number)).argmin())
+
+
+def _race(distribution: Distribution, state: int) -> Probabilities:
+    found = uniforms(distribution.ids, state)
+    np.log(found, out=found)
+    return np.divide(distribution.probs, found, out=found)

@@ -28,6 +28,7 @@ class BestLossless:
     name = "auto"
     lossless = True
     trees = True
+    coupled = False
 
     def __init__(self) -> None:
         self._chains = BlockVerification()

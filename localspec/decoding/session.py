@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint, Sampler
@@ -45,6 +46,8 @@ class Session:
         dropped: how many tokens shifts took out of it.
         sampler: turns rows of logits into distributions, for target and drafters alike.
         random: the source of chance.
+        coupled: whether drafters draw with the noise that the target's own token is drawn with;
+            `speculate` sets it, by the rule. Other rules need drafts that tell nothing of it.
         constraint: the grammar at the end of `context`, or None.
         limit: `context` may grow to this many tokens.
         ends: whether a token ends the generation.
@@ -63,6 +66,7 @@ class Session:
         "as_sampled",
         "constraint",
         "context",
+        "coupled",
         "dropped",
         "ends",
         "finish",
@@ -95,6 +99,7 @@ class Session:
         self._shift, self._capacity, self._longest = shift, capacity, limit
         self.sampler = sampler
         self.random = random
+        self.coupled = False
         self.constraint = constraint
         self.limit = min(limit, capacity or limit)
         self.logprobs, self.as_sampled = logprobs, as_sampled
@@ -111,6 +116,22 @@ class Session:
     def room(self) -> int:
         """Tokens that may still be generated."""
         return self.limit - len(self.context)
+
+    @property
+    def position(self) -> int:
+        """Tokens before the next one, those that shifts took out included: where its noise is."""
+        return len(self.context) + self.dropped
+
+    def propose(self, distribution: Distribution, depth: int) -> int:
+        """A drafter's token, so many tokens into its draft; see `RandomSource.propose`."""
+        if self.coupled:
+            return self.random.draw(distribution, self.position + depth)
+        return self.random.propose(distribution, self.position, depth)
+
+    def race(self, distribution: Distribution, depth: int) -> Probabilities:
+        """What decides about the token so many tokens on, see `RandomSource.race`."""
+        assert self.coupled, "whoever knows it draws with it"
+        return self.random.race(distribution, self.position + depth)
 
     def recent(self, path: Sequence[int] = ()) -> Occurrences:
         """What penalties look at behind the context and such a path."""

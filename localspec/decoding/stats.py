@@ -86,7 +86,8 @@ class GenerationStats:
         kernels: whose compute with the target's weights on the CPU, and why where these are not
             localspec's; empty where nobody says.
         seed: of the random numbers; giving it again repeats the answer where passes and drafts are
-            the same, or answers exact (`ModelOptions.exact`).
+            the same, by rule "match" whatever is drafted, or where answers are exact
+            (`ModelOptions.exact`).
         reasons: why steps were not drafted, and how many.
         notices: what the user should know, one sentence each.
         account: what drafting saved and risked; None where nothing was planned.

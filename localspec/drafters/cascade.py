@@ -1,17 +1,16 @@
 """Staged drafting: the n-gram drafts for the draft model, which drafts for the target.
 
-Spector & Ré 2023, section 3.2. The draft model verifies what the n-gram proposes in one pass, by
-speculative sampling with its own distribution q: its output is distributed as if it had drawn
-every token itself, so the target verifies it with the same q and the text stays lossless.
+Spector & Ré 2023, section 3.2. The draft model verifies what the n-gram proposes in one pass: each
+token is drawn from its own distribution q, and where it is the expected one, the row behind it is
+there already. So the target verifies it with the same q, and the text stays lossless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
@@ -75,7 +74,8 @@ class CascadeSource:
                     confident, likelihood = sampler.confident(row, plan, likelihood)
                     if not confident:
                         return
-                token, q = _said(sampler, session, row, primed[i] if i < len(primed) else None)
+                # Where it is what was expected, the row behind it is known: q(x) of the time.
+                token, q = sampler.candidates(row, 1)[0]
                 node = tree.add(token, node, self.name + model.suffix, q)
                 path.append(token)
                 sampler.advance(token)
@@ -99,20 +99,3 @@ class CascadeSource:
         match = self._index.match(path)
         first = self._index.candidates(match, 1, self._shortest)
         return self._index.run(match, first[0][0], length, self._shortest) if first else []
-
-
-def _said(
-    sampler: DraftSampler, session: Session, row: Row, expected: int | None
-) -> tuple[int, Distribution | None]:
-    """The draft model's token at this place and the q it counts as drawn from.
-
-    An expected one is accepted with min(1, q(x) / 1), else drawn from norm((q − 1_x)+).
-    """
-    if sampler.greedy:
-        return sampler.best(row), None
-    q = sampler.distribution(row)
-    if expected is None:
-        return session.random.draw(q), q
-    if session.random.coin(q.prob(expected)):
-        return expected, q
-    return session.random.draw(q.without(expected) or q), q

@@ -32,6 +32,7 @@ def compose(
     greedy: bool,
     trees: bool,
     cannot: str | None,
+    coupled: bool = False,
     session: Session | None = None,
     known: int = 0,
 ) -> tuple[Planner, Drafter]:
@@ -47,6 +48,8 @@ def compose(
         limits: of the target.
         greedy: whether the answer is greedy.
         trees: whether the acceptance rule takes branches.
+        coupled: whether model sources draw with the target's noise, so that the drafts are chosen
+            as in a greedy answer.
         cannot: why this target should not be drafted for, None if it can be. A source asked for
             by name is used all the same.
         session: of the answer, with its prompt: draft models that cannot earn back reading that are
@@ -75,7 +78,7 @@ def compose(
             lookups,
             taking_part,
             limits,
-            greedy=greedy,
+            greedy=greedy or coupled,
             trees=trees,
             drawn=drawn,
             overlap=_overlap(drafting, parts),

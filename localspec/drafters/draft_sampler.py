@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from localspec.decoding.distribution import Distribution
+from localspec.decoding.auto_sources import RankedLogits
+from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.sampling import NEVER, Constraint, Row, confidence, top_few
@@ -18,6 +19,11 @@ class DraftSampler:
     """Draws draft tokens from rows of the draft model as the session would from the target's.
 
     It walks along one path: grammar and penalties see the committed tokens and the path so far.
+
+    Attributes:
+        greedy: whether the most probable token is chosen.
+        coupled: whether tokens are drawn with the noise that the target's will be drawn with: then
+            they count as chosen, for whoever verifies them does not ask where they are from.
     """
 
     def __init__(self, session: Session, path: Sequence[int], *, greedy: bool) -> None:
@@ -25,6 +31,7 @@ class DraftSampler:
         self._session = session
         self._sampler = session.sampler
         self.greedy = greedy or session.sampler.greedy
+        self.coupled = session.coupled and not self.greedy
         # Whether the best token of a row is that of its logits as they are.
         self._raw = session.constraint is None and not session.sampler.adjusts
         self._path: list[int] = []
@@ -82,22 +89,35 @@ class DraftSampler:
     def candidates(self, row: Row, width: int) -> list[tuple[int, Distribution | None]]:
         """Up to `width` different tokens with the q each was drawn from, first one first.
 
-        None instead of q where tokens are chosen (greedy).
+        None instead of q where tokens are chosen (greedy), or count as chosen (coupled).
         """
         if self.greedy:
             if width == 1:
                 return [(self.best(row), None)]
             top = self._sampler.top(row, self._recent(), width, self._constraint)
             return [(token, None) for token in top]
-        q = self.distribution(row)
-        drawn: list[tuple[int, Distribution | None]] = [(self._session.random.draw(q), q)]
-        while len(drawn) < width:
-            rest = q.without(drawn[-1][0])
-            if rest is None:
-                break
-            q = rest
-            drawn.append((self._session.random.draw(q), q))
+        q: Distribution | None = self.distribution(row)
+        drawn: list[tuple[int, Distribution | None]] = []
+        depth = len(self._path)
+        while q is not None and len(drawn) < width:
+            token = self._session.propose(q, depth)
+            drawn.append((token, None if self.coupled else q))
+            q = q.without(token)
         return drawn
+
+    def ranked(self, row: Row, most: int, depth: int | None = None) -> RankedLogits:
+        """What the row says of the token that is drafted here, and of the next best ones.
+
+        Args:
+            most: tokens to rank.
+            depth: of the token, where it is not the one behind the path; below 0 in the text.
+        """
+        if not self.coupled:
+            return DraftLogits(row, self, most)
+        q = self.distribution(row)
+        return CoupledLogits(
+            q, self._session.race(q, len(self._path) if depth is None else depth), most
+        )
 
     def confident(self, row: Row, plan: Plan, likelihood: float) -> tuple[bool, float]:
         """Whether to draft on from `row`, and the chain's likelihood if its best token follows.
@@ -144,3 +164,29 @@ class DraftLogits:
     def prob(self, token: int) -> float:
         """Probability of any token."""
         return float(self._weights.item(token)) / self._whole
+
+
+class CoupledLogits:
+    """The same of a row whose token is drawn with the target's noise g, which makes sampled text
+    greedy text of other logits: log q + g, of the tokens that truncation leaves.
+
+    Attributes:
+        tokens, probs, entropy: as of `DraftLogits`, the softmax of these. The more the first token
+            leads, the likelier the target draws it as well.
+    """
+
+    __slots__ = ("_ids", "_weights", "entropy", "probs", "tokens")
+
+    def __init__(self, q: Distribution, race: Probabilities, most: int) -> None:
+        """`race`: see `RandomSource.race`; proportional to −exp(log q + g)."""
+        weights = race / np.add.reduce(race)
+        order = race.argsort()[:most]
+        self._ids, self._weights = q.ids, weights
+        self.tokens: list[int] = q.ids[order].tolist()
+        self.probs: list[float] = weights[order].tolist()
+        some = weights[weights > 0.0]
+        self.entropy = -float(np.dot(some, np.log(some)))
+
+    def prob(self, token: int) -> float:
+        """Probability of any token."""
+        return Distribution(self._ids, self._weights).prob(token)

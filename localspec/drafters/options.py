@@ -69,8 +69,7 @@ class Drafting:
                 f"exact answers are accepted by rule 'match', not '{self.rule}'. Leave out --rule, "
                 "or exact."
             )
-        # A drawn token matches the target's sample less often than the most probable one.
-        return replace(self, rule="match", sampled=False)
+        return replace(self, rule="match")
 
     def __post_init__(self) -> None:
         known = ("auto", "none", *REGISTRY)

@@ -51,7 +51,8 @@ class AdaptivePlanner:
         profile: of this pair on this machine; learns as the answer goes on.
         lookups, models: the sources that may be used.
         limits: of the target.
-        greedy: whether the answer is greedy: drafts are then chosen, and may branch.
+        greedy: whether the answer is greedy, or drawn with noise that the drafts know: they are
+            then chosen, and may branch.
         trees: whether the acceptance rule takes branches.
         drawn: whether model sources draw their tokens from their distributions.
         overlap: says whether the model source goes on while the target verifies; None if it never

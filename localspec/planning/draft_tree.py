@@ -4,7 +4,8 @@
 Greedy text gets a tree: the draft model's choices and what the lookup sources expect instead or
 afterwards; the most probable of these are verified (EAGLE-2: Li et al. 2024, section 4). Sampled
 text gets a chain, drawn from the draft model, that ends before a token is drawn which is not
-expected to pay, and goes on with what is looked up.
+expected to pay, and goes on with what is looked up. Where the draft model draws with the target's
+noise (rule `match`), sampled text is greedy text of other logits, and gets a tree.
 """
 
 from __future__ import annotations

@@ -25,7 +25,8 @@ from localspec.planning.pair_profile import AGREES, PairProfile, SourceProfile
 from localspec.planning.plan import AdaptivePlan, Lesson, PlannedDraft
 
 SECOND = "second"
-"""Kind of estimator that every model source has: of its second and further choices."""
+"""Kind of estimator that every model source has: of its second and further choices. Where one of
+that name and the kind of the first choice is there as well, that is taken."""
 UNLIKELY = "the draft model was asked, and its tokens were too unlikely to be verified"
 PRIMES, FAINT = 7, 0.05
 """Most expected tokens that a draft model reads along, and how likely it has to be at least that
@@ -91,6 +92,7 @@ class GrowingTree:
         self._asked: ModelSource | None = None
         self._credit = ""
         self._first: AcceptanceEstimator | None = None
+        self._second: AcceptanceEstimator | None = None
         self._asked_profile: SourceProfile | None = None
         self._held = 0  # tokens that passes of the asked source look back at
         self._offered: list[int] = []  # candidates of the latest level
@@ -117,7 +119,9 @@ class GrowingTree:
         self._held = source.held(self.session)
         self._asked_profile = profile = self._profile.source(source)
         self._seconds_of = self._profile.pass_seconds(profile, self._held)
-        self._first = profile.estimators[source.kind(self.session)]
+        kind, estimators = source.kind(self.session), profile.estimators
+        self._first = estimators[kind]
+        self._second = estimators.get(f"{SECOND} {kind}", estimators[SECOND])
         candidates, most = self._candidates, min(self._plan.depth, source.room(self.session))
         # A chain is followed at its end; of a tree all ends are kept in mind.
         returns = self.branching and source.branches(self.session) > 1
@@ -254,8 +258,8 @@ class GrowingTree:
     ) -> None:
         """The second and third choices, and what was looked up if it is another one."""
         assert self._asked is not None
-        assert self._asked_profile is not None
-        estimator = self._asked_profile.estimators[SECOND]
+        estimator = self._second
+        assert estimator is not None
         expected = -1 if hinted is None else hinted[1].token
         for token, features in further_choices(logits, expected):
             source = self._credit

@@ -100,9 +100,10 @@ def check_sampled(
         for turn in level.within(range(rounds)):
             for way, (name, drafting) in enumerate(ways.items()):
                 subject.tell(f"sampled, place {number + 1} of {len(places)}: {name}")
-                random = SeededRandom(SEED + ((number * rounds) + turn) * len(ways) + way)
+                first = ((number * rounds + turn) * len(ways) + way) * _ROUND
                 sample = samples[name, place]
-                for _ in range(_ROUND):
+                for seed in range(first, first + _ROUND):
+                    random = SeededRandom((SEED << 32) + seed)
                     _draw(subject, target, place, sampler, drafting, profiles[name], random, sample)
             done += 1
         complete = complete and done == rounds
@@ -138,6 +139,7 @@ def _draw(
         subject.limits,
         greedy=False,
         trees=rule.trees,
+        coupled=rule.coupled,
         cannot=None,
     )
     drafter.begin(session.context)

@@ -123,7 +123,7 @@ def test_seeded_numbers_repeat_themselves() -> None:
 
     def throws(seed: int) -> list[int | bool]:
         random = SeededRandom(seed)
-        return [random.coin(0.5) if i % 2 else random.draw(p) for i in range(40)]
+        return [random.coin(0.5, i, 0) if i % 2 else random.draw(p, i) for i in range(40)]
 
     assert throws(7) == throws(7)
     assert throws(7) != throws(8)
@@ -133,19 +133,19 @@ def test_seeded_numbers_are_fair() -> None:
     weights = np.array([4.0, 0.0, 3.0, 2.0, 1.0])
     p = Distribution.normalised(np.array([2, 3, 5, 7, 11], np.int32), weights)
     random = SeededRandom(1)
-    drawn = [random.draw(p) for _ in range(20_000)]
+    drawn = [random.draw(p, i) for i in range(20_000)]
     counts = [drawn.count(token) for token in p.ids.tolist()]
     assert counts[1] == 0
     possible = [0, 2, 3, 4]
     assert chisquare([counts[i] for i in possible], 20_000 * p.probs[possible]).pvalue > 0.01
-    heads = sum(random.coin(0.3) for _ in range(20_000))
+    heads = sum(random.coin(0.3, i, 0) for i in range(20_000))
     assert chisquare([heads, 20_000 - heads], [6_000, 14_000]).pvalue > 0.01
 
 
 def test_seeded_coins_of_no_and_of_full_probability_are_certain() -> None:
     random = SeededRandom(3)
-    assert not any(random.coin(0.0) for _ in range(1000))
-    assert all(random.coin(1.0) for _ in range(1000))
+    assert not any(random.coin(0.0, i, 0) for i in range(1000))
+    assert all(random.coin(1.0, i, 0) for i in range(1000))
 
 
 def test_enumerating_source_walks_through_every_outcome_once() -> None:

@@ -150,7 +150,7 @@ def bushy(draft: ToyModel, levels: Sequence[Sequence[int | None]]) -> ToySource:
                     if chosen is not None:
                         below.append(tree.add(chosen, node, "toy"))
                     elif q is not None:
-                        token = session.random.draw(q)
+                        token = session.propose(q, 0 if node == ROOT else tree.depths[node])
                         below.append(tree.add(token, node, "toy", q))
                         q = q.without(token)
             front = below

@@ -44,13 +44,15 @@ class Broken(SpeculativeSampling):
             for child in tree.children(node):
                 token = tree.tokens[child]
                 q = self.q(tree, child)
-                if q.prob(token) == 0.0 or random.coin(self.chance(p.prob(token), q.prob(token))):
+                if q.prob(token) == 0.0 or random.coin(
+                    self.chance(p.prob(token), q.prob(token)), target.position(ROOT), child
+                ):
                     path.append(child)
                     node = child
                     break
                 p = self.rest(p, q)
             else:
-                return Verdict(path, random.draw(p), path)
+                return Verdict(path, random.draw(p, target.position(node)), path)
 
     def q(self, tree: TokenTree, child: int) -> Distribution:
         return tree.proposals[child] or Distribution.certain(tree.tokens[child])
@@ -97,13 +99,14 @@ class ForgetsTheBudget(BlockVerification):
         for node, token in enumerate(tree.tokens):
             q = tree.proposals[node] or Distribution.certain(token)
             ratio = min(1.0, target.p(node - 1).prob(token) / q.prob(token))
-            if random.coin(self._chance(target, node, target.p(node), ratio)):
+            chance = self._chance(target, node, target.p(node), ratio)
+            if random.coin(chance, target.position(ROOT), node):
                 accepted, last = node + 1, target.p(node)
-        path = list(range(accepted))
+        path, position = list(range(accepted)), target.position(ROOT) + accepted
         if accepted == len(tree):
-            return Verdict(path, random.draw(last), path)
+            return Verdict(path, random.draw(last, position), path)
         q = tree.proposals[accepted] or Distribution.certain(tree.tokens[accepted])
-        return Verdict(path, random.draw(last.residual(q)), path)
+        return Verdict(path, random.draw(last.residual(q), position), path)
 
     @staticmethod
     def _chance(target: Verification, node: int, p: Distribution, ratio: float) -> float:

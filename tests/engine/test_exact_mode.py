@@ -66,7 +66,7 @@ def test_answers_are_plain_decodings(exact: Engine, temperature: float) -> None:
         assert said(exact, way, sampling) == plain, name
 
 
-def test_something_is_drafted_and_nothing_drawn(exact: Engine) -> None:
+def test_sampled_drafts_are_accepted_by_matching(exact: Engine) -> None:
     sampling = SamplingParams(temperature=0.8, seed=7)
     stats = exact.generate(STORY, max_tokens=48, sampling=sampling, drafting=WAYS["model"]).stats
     assert stats.rule == "match"

@@ -109,8 +109,9 @@ def test_a_sample_of_auto(tiny: Engine, parallel: ParallelEngine) -> None:
     prompt = parallel.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
 
     def answers(seed: int) -> tuple[Counter[Pair], Counter[str]]:
-        random, seen, tally = SeededRandom(seed), Counter[Pair](), Counter[str]()
-        for _ in range(SAMPLES // AT_ONCE):
+        seen, tally = Counter[Pair](), Counter[str]()
+        for n in range(SAMPLES // AT_ONCE):
+            random = SeededRandom((seed << 32) + n)
             seen[two_tokens(parallel, prompt, 4, TINY, Drafting(), tally, random)] += 1
         return seen, tally
 

@@ -54,9 +54,9 @@ def test_two_tokens_of_auto_are_distributed_as_the_targets(tiny: Engine, tiny_cl
     expected = of_the_target(tiny, TINY)
     assert power_against_one_percent(expected) > 0.9
     prompt = tiny.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
-    random, seen, tally = SeededRandom(20_26), Counter[Pair](), Counter[str]()
-    for _ in range(SAMPLES):
-        session = a_session(tiny, prompt, 4, TINY, random)
+    seen, tally = Counter[Pair](), Counter[str]()
+    for seed in range(SAMPLES):
+        session = a_session(tiny, prompt, 4, TINY, SeededRandom((20_26 << 32) + seed))
         session.prompt_length = 0  # draft in the first step already
         run = steps(tiny, session, Drafting(), clock=tiny_clock)
         while len(session.context) < len(prompt) + 2:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from localspec.decoding.acceptance import AcceptanceRule
 from localspec.decoding.interfaces import Limits
+from localspec.decoding.random_source import RandomSource
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import TokenTree
@@ -118,7 +119,7 @@ class Pair:
 
 
 def run(
-    random: EnumeratingSource,
+    random: RandomSource,
     model: ToyModel,
     pair: Pair,
     rule: AcceptanceRule,
@@ -129,7 +130,7 @@ def run(
     constraint: Constraint | None = None,
 ) -> tuple[Text, list[TokenTree]]:
     """One sampled generation, and the trees that the target verified."""
-    planner, builder = pair.build(greedy=False)
+    planner, builder = pair.build(greedy=rule.coupled)  # as `compose` does
     target = pair.target(model)
     text = generate(
         random,

@@ -60,6 +60,7 @@ def steps(
         engine._limits,
         greedy=greedy,
         trees=rule.trees,
+        coupled=rule.coupled,
         cannot=None,
     )
     engine._target.reuse(session.context)

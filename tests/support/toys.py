@@ -17,7 +17,7 @@ import numpy.typing as npt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.distribution import Distribution, Ids, Probabilities
 from localspec.decoding.interfaces import Limits, PassRequest, PassResult, Plan
 from localspec.decoding.random_source import RandomSource, SeededRandom
 from localspec.decoding.sampling import Constraint, Rows, Sampler, SamplingParams
@@ -368,7 +368,7 @@ def drawn_chain(model: ToyModel, name: str = "toy") -> ToySource:
         context = [*session.context, *tree.path_tokens(node)]
         for _ in range(plan.depth):
             q = model.distribution(context)
-            context.append(session.random.draw(q))
+            context.append(session.propose(q, len(context) - len(session.context)))
             node = tree.add(context[-1], node, name, q)
 
     return ToySource(draft, name)
@@ -425,17 +425,24 @@ class EnumeratingSource:
         self._taken: list[int] = []
         self._chances: list[list[float]] = []
 
-    def coin(self, probability: float) -> bool:
+    def coin(self, probability: float, position: int = 0, node: int = 0) -> bool:
         heads = min(1.0, max(0.0, float(probability)))
         return self._take([heads, 1.0 - heads]) == 0
 
-    def draw(self, distribution: Distribution) -> int:
+    def draw(self, distribution: Distribution, position: int = 0) -> int:
         ids = distribution.ids.tolist()
         assert all(before < after for before, after in pairwise(ids)), "ids ascend and are unique"
         chances = distribution.probs.tolist()
         assert abs(sum(chances) - 1.0) < 1e-9
         assert min(chances) >= 0.0
         return int(ids[self._take(chances)])
+
+    def propose(self, distribution: Distribution, position: int, depth: int) -> int:
+        return self.draw(distribution)
+
+    def race(self, distribution: Distribution, position: int) -> Probabilities:
+        """The one that is drawn wins, and nothing is left of the others."""
+        return np.where(distribution.ids == self.draw(distribution), -1.0, 0.0)
 
     def next_script(self) -> list[int] | None:
         """The outcomes that lead to the next leaf of the tree of all outcomes, depth first."""

@@ -24,7 +24,7 @@ class AlwaysAccepts(SpeculativeSampling):
     def accept(self, target: Verification, random: RandomSource) -> Verdict:
         tree = target.tree
         path, tested, node = walk(tree, lambda node, child: True)
-        return Verdict(path, random.draw(target.p(node)), tested)
+        return Verdict(path, random.draw(target.p(node), target.position(node)), tested)
 
 
 class ResidualIsP(SpeculativeSampling):
@@ -36,10 +36,12 @@ class ResidualIsP(SpeculativeSampling):
         def accepts(node: int, child: int) -> bool:
             token = tree.tokens[child]
             q = tree.proposals[child] or Distribution.certain(token)
-            return random.coin(target.p(node).prob(token) / q.prob(token))
+            return random.coin(
+                target.p(node).prob(token) / q.prob(token), target.position(ROOT), child
+            )
 
         path, tested, node = walk(tree, accepts)
-        return Verdict(path, random.draw(target.p(node)), tested)
+        return Verdict(path, random.draw(target.p(node), target.position(node)), tested)
 
 
 class StaleQ(SpeculativeSampling):
@@ -53,14 +55,14 @@ class StaleQ(SpeculativeSampling):
             token = tree.tokens[child]
             first = tree.children(node)[0]
             q = tree.proposals[first] or Distribution.certain(token)
-            if not random.coin(p.prob(token) / q.prob(token)):
+            if not random.coin(p.prob(token) / q.prob(token), target.position(ROOT), child):
                 p = p.residual(q)
                 return False
             p = target.p(child)
             return True
 
-        path, tested, _ = walk(tree, accepts)
-        return Verdict(path, random.draw(p), tested)
+        path, tested, end = walk(tree, accepts)
+        return Verdict(path, random.draw(p, target.position(end)), tested)
 
 
 def with_rule(patch: pytest.MonkeyPatch, rule: type[SpeculativeSampling]) -> None:

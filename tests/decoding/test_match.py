@@ -1,0 +1,280 @@
+"""Rule `match`: the text is a function of logits and seed, whatever is drafted, and however the
+answer is cut into steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import chisquare
+
+from localspec.decoding.acceptance import (
+    AcceptanceRule,
+    BlockVerification,
+    SampleMatch,
+    SpeculativeSampling,
+)
+from localspec.decoding.interfaces import Plan, Source
+from localspec.decoding.random_source import SeededRandom
+from localspec.decoding.rules import acceptance_rule
+from localspec.decoding.sampling import Constraint, SamplingParams
+from localspec.decoding.session import Session
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.drafters.named import NamedDrafter
+from localspec.planning.planner import Fixed
+from tests.decoding.exact import DRAFTERS, Text, generate, model_drafter, texts, verify
+from tests.decoding.steps import LIVELY, OTHER
+from tests.planning.builders import Pair, run
+from tests.planning.measuring import SHAPES
+from tests.support.toys import (
+    AS_IS,
+    SIZE,
+    START,
+    Forbids,
+    ToyModel,
+    ToySource,
+    ToyTarget,
+    examples,
+    models,
+)
+
+COUNT = 12
+PROMPT = (0, 1, 2, 0, 1, 2, 0, START)
+"""The n-gram has something to say behind it."""
+SETTINGS = (
+    AS_IS,
+    replace(AS_IS, temperature=0.7, top_k=2),
+    replace(AS_IS, temperature=1.3, top_p=0.8, repeat_penalty=1.3),
+)
+
+UNDRAFTED = Plan(None)
+
+seeds = st.integers(0, 2**64)
+for_settings = pytest.mark.parametrize("params", SETTINGS, ids=["as it is", "top-k", "penalties"])
+
+
+def said(
+    model: ToyModel,
+    seed: int,
+    source: Source | None = None,
+    plan: Plan = UNDRAFTED,
+    *,
+    rule: AcceptanceRule | None = None,
+    prompt: Sequence[int] = PROMPT,
+    count: int = COUNT,
+    params: SamplingParams = AS_IS,
+    constraint: Constraint | None = None,
+) -> Text:
+    """What one seed makes of a prompt; plainly without a source."""
+    rule, target = rule or SampleMatch(), ToyTarget(model)
+    if source is not None:
+        plan = replace(plan, drafter=source.name)
+    return generate(
+        SeededRandom(seed),
+        model,
+        None if source is None else NamedDrafter(source),
+        Fixed(plan, target.limits, trees=rule.trees),
+        rule,
+        prompt=prompt,
+        count=count,
+        params=params,
+        constraint=constraint,
+        target=target,
+    )
+
+
+def test_plain_decoding_draws_each_token_at_its_position() -> None:
+    text = list(PROMPT)
+    random = SeededRandom(11)
+    for _ in range(COUNT):
+        text.append(random.draw(LIVELY.distribution(text), len(text)))
+    assert tuple(text[len(PROMPT) :]) == said(LIVELY, 11)
+    assert len(set(text[len(PROMPT) :])) == SIZE
+
+
+@for_settings
+@pytest.mark.parametrize("name", DRAFTERS)
+@examples(15)
+@given(
+    model=models(),
+    draft=models(),
+    depth=st.integers(1, 6),
+    width=st.integers(1, 3),
+    seed=seeds,
+)
+def test_text_is_plain_decodings_whatever_drafts(
+    params: SamplingParams,
+    name: str,
+    model: ToyModel,
+    draft: ToyModel,
+    depth: int,
+    width: int,
+    seed: int,
+) -> None:
+    plan = Plan(name, depth=depth, width=width)
+    found = said(model, seed, DRAFTERS[name](draft), plan, params=params)
+    assert found == said(model, seed, params=params)
+
+
+@examples(60)
+@given(data=st.data(), model=models(), seed=seeds)
+def test_text_is_plain_decodings_behind_any_tree(
+    data: st.DataObject, model: ToyModel, seed: int
+) -> None:
+    """Of tokens that nothing speaks for, a different one in each step."""
+
+    def grow(session: Session, plan: Plan, tree: TokenTree) -> None:
+        for _ in range(data.draw(st.integers(0, 5))):
+            node = data.draw(st.integers(ROOT, len(tree) - 1))
+            taken = {tree.tokens[child] for child in tree.children(node)}
+            depth = 0 if node == ROOT else tree.depths[node]
+            left = [token for token in range(SIZE) if token not in taken]
+            if left and depth < session.room - 1:
+                tree.add(data.draw(st.sampled_from(left)), node, "toy")
+
+    assert said(model, seed, ToySource(grow), Plan("toy", 5)) == said(model, seed)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("branching", [False, True], ids=["chains", "trees"])
+@examples(8)
+@given(
+    model=models(),
+    draft=models(),
+    sampled=st.booleans(),
+    price=st.sampled_from([0.01, 0.1, 0.5]),
+    seed=seeds,
+)
+def test_text_is_plain_decodings_with_auto(
+    shape: str,
+    branching: bool,
+    model: ToyModel,
+    draft: ToyModel,
+    sampled: bool,
+    price: float,
+    seed: int,
+) -> None:
+    """Whatever passes cost."""
+    pair = Pair(draft, shape=shape, price=price, sampled=sampled, branching=branching)
+    random = SeededRandom(seed)
+    text, _ = run(random, model, pair, SampleMatch(), prompt=PROMPT, count=COUNT)
+    assert text == said(model, seed)
+
+
+def test_auto_drafts_coupled_trees_and_they_are_right() -> None:
+    accepted, trees = 0, list[TokenTree]()
+    for seed in range(20):
+        pair = Pair(LIVELY, shape="flat", price=0.01, branching=True)
+        _, seen = run(SeededRandom(seed), LIVELY, pair, SampleMatch(), prompt=PROMPT, count=COUNT)
+        trees += seen
+        accepted += COUNT - len(seen)
+    drafted = [tree for tree in trees if "model" in tree.sources]
+    assert any(not tree.is_chain() for tree in drafted)
+    assert all(q is None for tree in drafted for q in tree.proposals)
+    # Drafted by the target itself, whose every draw is known.
+    assert accepted > 0.6 * COUNT * 20
+
+
+@examples(20)
+@given(
+    draft=models(least=1),
+    seed=seeds,
+    pairs=st.sets(st.sampled_from([(0, 1), (1, 2), (2, 0)]), min_size=1),
+)
+def test_grammar_changes_nothing(draft: ToyModel, seed: int, pairs: set[tuple[int, int]]) -> None:
+    plain = said(LIVELY, seed, constraint=Forbids(pairs, START))
+    for plan in (Plan("model", depth=5), Plan("model", depth=3, width=3)):
+        found = said(LIVELY, seed, model_drafter(draft), plan, constraint=Forbids(pairs, START))
+        assert found == plain
+
+
+@pytest.mark.parametrize("rule", ["match", "token", "block"])
+@pytest.mark.parametrize("cut", [1, 4, 7])
+def test_answer_that_is_taken_up_again_goes_on_as_it_would_have(rule: str, cut: int) -> None:
+    """Without drafts by every rule: nothing is used up, and a place has its noise."""
+    whole, chosen = said(LIVELY, 5), acceptance_rule(rule, greedy=False)
+    rest = said(LIVELY, 5, rule=chosen, prompt=(*PROMPT, *whole[:cut]), count=COUNT - cut)
+    assert rest == whole[cut:]
+
+
+@pytest.mark.parametrize("rule", ["token", "block"])
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_other_rules_give_the_same_text_where_drafts_are_the_same(rule: str, name: str) -> None:
+    def once(seed: int) -> Text:
+        chosen, source = acceptance_rule(rule, greedy=False), DRAFTERS[name](OTHER)
+        return said(LIVELY, seed, source, Plan(name, depth=3), rule=chosen)
+
+    assert once(1) == once(1)
+    assert len({once(seed) for seed in range(8)}) > 4
+
+
+SAMPLES = 5_000
+
+
+def chance_of_sample(rule: AcceptanceRule) -> float:
+    """How probable the texts of so many seeds are, if they are the target's."""
+    wanted = texts(LIVELY, (START,), 3)
+    seen = Counter(
+        said(
+            LIVELY,
+            seed,
+            model_drafter(OTHER),
+            Plan("model", 2),
+            rule=rule,
+            prompt=(START,),
+            count=3,
+        )
+        for seed in range(SAMPLES)
+    )
+    assert set(seen) <= set(wanted)
+    counts = [seen[text] for text in wanted]
+    return float(chisquare(counts, [SAMPLES * p for p in wanted.values()]).pvalue)
+
+
+class CoupledAllTheSame(SpeculativeSampling):
+    """Takes drafts that know what the target will draw."""
+
+    coupled = True
+
+
+def test_texts_of_many_seeds_are_the_targets() -> None:
+    for rule in (SampleMatch(), SpeculativeSampling(), BlockVerification()):
+        assert chance_of_sample(rule) > 1e-3, rule.name
+
+
+def test_coupled_drafts_under_another_rule_are_found_out() -> None:
+    assert chance_of_sample(CoupledAllTheSame()) < 1e-6
+
+
+def rate(width: int, *, coupled: bool, draft: ToyModel = OTHER) -> float:
+    """How often the target's token is among so many drafted ones, over many seeds."""
+    rule, right, count = SampleMatch(), 0, 2000
+
+    def propose(session: Session, plan: Plan, tree: TokenTree) -> None:
+        session.coupled = coupled
+        inner.propose(session, plan, tree)
+
+    for seed in range(count):
+        inner = model_drafter(draft)
+        inner.begin((START, 0))
+        verdict, _ = verify(
+            SeededRandom(seed), LIVELY, ToySource(propose), Plan("model", 1, width), rule
+        )
+        right += len(verdict.path)
+    return right / count
+
+
+def test_coupled_drafts_are_accepted_more_often_the_more_of_them_there_are() -> None:
+    p, q = LIVELY.probabilities([START, 0]), OTHER.probabilities([START, 0])
+    overlap, apart = float(sum(map(min, p, q))), float(p @ q)
+    margin = 4.0 * (0.25 / 2000) ** 0.5
+    assert rate(1, coupled=False) == pytest.approx(apart, abs=margin)
+    one, two = rate(1, coupled=True), rate(2, coupled=True)
+    assert overlap / (2.0 - overlap) - margin < one < overlap + margin
+    assert one > apart + margin
+    assert two > one + margin
+    assert rate(1, coupled=True, draft=LIVELY) == 1.0
