@@ -8,7 +8,7 @@ what the graph of a pass needs is an estimate, fitted to what llama.cpp reports.
 The figures are of resident memory once the model has been used. The file's pages count, mapped as
 they are: llama.cpp reads them all. Of weights that it rewrites for the processor (`rewritten`) the
 file's pages stay besides the copy until the system wants them back; `reclaimable` says how much
-that is. localspec's own kernels rewrite weights too, and give the file's pages back at once.
+that is. localspec's own kernels rewrite weights too, and give the pages of large ones back at once.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ __all__ = [
     "rewritten_here",
 ]
 
+RELEASED = 1 << 20
+"""Bytes of a tensor from which on localspec's kernels give the file's pages back (buffers.cpp)."""
 SPARE = 0.1
 """Share of a device's free memory that is left alone: llama.cpp and drivers need some, too."""
 
@@ -135,7 +137,7 @@ def place(file: GGUFFile, use: Use, layers: int) -> Placement:
         if there(tensor):
             device += MemoryNeed(tensor.size)
         else:
-            host += _kept(tensor, model, use)
+            host += _kept(tensor, model, use, output=not layers)
     # An adapter's matrices lie beside those that they change, read and not mapped.
     for tensor in (one for adapter in use.extras.adapters for one in adapter.tensors):
         if there(tensor):
@@ -167,17 +169,20 @@ def _projector(extras: Extras) -> MemoryNeed:
     return MemoryNeed(file.weight_bytes, compute=image_compute(file) + image_besides(file))
 
 
-def _kept(tensor: TensorInfo, model: Dimensions, use: Use) -> MemoryNeed:
-    """A tensor that stays in main memory."""
+def _kept(tensor: TensorInfo, model: Dimensions, use: Use, *, output: bool) -> MemoryNeed:
+    """A tensor that stays in main memory; `output`: whether the output does as well."""
     size = tensor.size
-    takes = model.takes(tensor)
-    if not takes and not model.rewrites(tensor):
+    tied = tensor.name == "token_embd.weight"  # once to look up, once rewritten as the output
+    if tied and not output:
         return MemoryNeed(size)
-    if tensor.name == "token_embd.weight":
-        return MemoryNeed(2 * size)  # once to look up, once rewritten as the output
-    if takes or not use.mmap:
+    if model.takes(tensor):
+        if use.mmap and size >= RELEASED:
+            return MemoryNeed(size)  # of the file's pages those stay that are looked up
+    elif not model.rewrites(tensor):
         return MemoryNeed(size)
-    return MemoryNeed(2 * size, reclaimable=size)
+    if tied:
+        return MemoryNeed(2 * size)
+    return MemoryNeed(2 * size, reclaimable=size) if use.mmap else MemoryNeed(size)
 
 
 def most_layers(file: GGUFFile, use: Use, free: int) -> Placement:

@@ -18,10 +18,12 @@ from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.llama.context import Context
 from localspec.llama.devices import rewritten_types
+from localspec.llama.kernels import status
 from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.quantize import quantize
 from localspec.pairing.memory import (
+    RELEASED,
     MemoryNeed,
     Use,
     most_layers,
@@ -70,7 +72,8 @@ def resident(*wanted: tuple[Path, dict[str, Any]]) -> int:
 
 
 def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
-    return predict(read_gguf(path), rewritten=rewritten_types(), **options)
+    how = options | {"kernels": options.get("kernels") != "off" and status().in_use}
+    return predict(read_gguf(path), rewritten=rewritten_types(), **how)
 
 
 @pytest.mark.skipif(not LINUX, reason="resident memory means something else elsewhere")
@@ -85,6 +88,7 @@ def foretold(path: Path, options: dict[str, Any]) -> MemoryNeed:
         ("q8_0", {"context": 1024, "mmap": False}),
         ("q4_0", {"context": 2048, "kv_type_k": "q8_0", "kv_type_v": "f16"}),
         ("q4_0", {"context": 4096, "kv_type_k": "f32", "kv_type_v": "f32", "batch": 256}),
+        ("q4_0", {"context": 2048, "kernels": "off"}),
         ("f16", {"context": 8192}),
         ("words", {"context": 1024}),
     ],
@@ -181,7 +185,7 @@ def test_a_model_without_output_of_its_own_has_it_twice_on_a_device(draft_path: 
 
 
 def test_layers_move_to_a_device_one_by_one(target_path: Path) -> None:
-    file, use = read_gguf(target_path), Use(context=512, rewritten=frozenset())
+    file, use = read_gguf(target_path), Use(context=512, rewritten=frozenset(), kernels=False)
     steps = [place(file, use, n) for n in range(n_layers(file) + 2)]
     weights = [step.device.weights for step in steps]
     assert weights == sorted(weights)
@@ -233,13 +237,18 @@ def test_the_guess_from_the_processor_is_what_the_build_says() -> None:
 
 def test_types_that_are_rewritten_are_kept_twice(files: dict[str, Path]) -> None:
     file = read_gguf(files["q4_0"])
-    plain = predict(file, rewritten=frozenset())
-    twice = predict(file, rewritten=frozenset({"Q4_0"}))
+    plain = predict(file, rewritten=frozenset(), kernels=False)
+    twice = predict(file, rewritten=frozenset({"Q4_0"}), kernels=False)
     inner = sum(t.size for t in file.tensors if t.type == "Q4_0" and t.name != "token_embd.weight")
     assert twice.reclaimable == inner
     assert twice.total - plain.total >= inner
     assert twice.least < twice.total
-    assert predict(file, rewritten=frozenset({"Q4_0"}), mmap=False).reclaimable == 0
+    unmapped = predict(file, rewritten=frozenset({"Q4_0"}), mmap=False, kernels=False)
+    assert unmapped.reclaimable == 0
+    once = predict(file, rewritten=frozenset({"Q4_0"}), kernels=True)
+    small = sum(t.size for t in file.tensors if len(t.shape) > 1 and t.size < RELEASED)
+    assert (once.reclaimable, once.total) == (small, plain.total + small)
+    assert small < inner / 2
 
 
 def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
