@@ -217,7 +217,7 @@ SAMPLES = 5_000
 
 def chance_of_sample(rule: AcceptanceRule) -> float:
     """How probable the texts of so many seeds are, if they are the target's."""
-    wanted = texts(LIVELY, (START,), 3)
+    wanted = texts(LIVELY, (START,), 4)
     seen = Counter(
         said(
             LIVELY,
@@ -226,7 +226,7 @@ def chance_of_sample(rule: AcceptanceRule) -> float:
             Plan("model", 2),
             rule=rule,
             prompt=(START,),
-            count=3,
+            count=4,
         )
         for seed in range(SAMPLES)
     )

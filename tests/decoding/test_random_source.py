@@ -137,6 +137,17 @@ def test_what_is_proposed_tells_nothing_of_what_is_drawn_or_thrown() -> None:
     assert frequencies(found, chances) > SUSPECT
 
 
+def test_a_draft_tells_nothing_of_its_next_token_or_of_another_draft_of_the_same_place() -> None:
+    random, count = SeededRandom(6), 20_000
+    chances = {(a, b): P.prob(a) * P.prob(b) for a, b in product(P.ids.tolist(), repeat=2)}
+    for further, depth in ((0, 1), (1, 0)):
+        found = [
+            (random.propose(P, n, 1 - depth), random.propose(P, n + further, depth))
+            for n in range(0, 2 * count, 2)
+        ]
+        assert frequencies(found, chances) > SUSPECT
+
+
 def test_asked_again_for_the_rest_it_draws_without_replacement() -> None:
     random, found = SeededRandom(3), []
     for n in range(20_000):
