@@ -11,21 +11,28 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import llama_cpp
+import numpy as np
 import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams, paths
-from localspec.llama import child_process, ggml, kernels_file
+from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.llama import child_process, ggml, kernels_file, sequence_state
 from localspec.llama import kernels as decided
+from localspec.llama.context import Context
+from localspec.llama.embedding_model import EmbeddingModel
 from localspec.llama.ggml_graphs import Backend
 from localspec.llama.kernels_library import BUFFER
 from localspec.llama.kernels_test import SelfTest
 from localspec.llama.model import Model
 from localspec.loading.cost_identity import cost_identity
+from tests.support.ggufs import tiny_bert
 
 PACKAGE = Path(localspec.__file__).parent
 GREEDY = SamplingParams(temperature=0.0)
@@ -186,6 +193,49 @@ def test_one_process_has_models_with_and_without(kernels: None) -> None:
 def test_layers_on_a_device_do_not_exclude_them(kernels: None, target_path: Path) -> None:
     with Model(target_path, ModelOptions(context=64, gpu_layers=1)) as model:
         assert model.kernels.in_use
+
+
+def test_embedding_models_use_them(kernels: None, tmp_path: Path) -> None:
+    with closing(
+        EmbeddingModel(tiny_bert(tmp_path / "bert.gguf"), ModelOptions(threads=1))
+    ) as model:
+        assert model.model.kernels.in_use
+
+
+def test_a_restored_state_has_the_order_of_its_positions(
+    kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After trees cells are out of order, and a state keeps them so; the next row is the same."""
+    options = ModelOptions(context=256, threads=1)
+
+    with Model(target_path, options) as model:
+
+        def row(context: Context) -> Rows:
+            return np.array(context.extend([77])[-1])
+
+        def restored() -> Rows:
+            with closing(Context(model, options)) as other:
+                other.set_state(held, state)
+                return row(other)
+
+        with closing(Context(model, options)) as context:
+            context.extend([*range(40, 60)])
+            for _ in range(4):
+                tree = TokenTree()
+                for token in range(60, 68):
+                    tree.add(token, ROOT, "test")
+                context.branch([50], tree)
+                context.keep(tree, [7])
+            context.extend([*range(70, 90)])
+            held, state = list(context.tokens), context.state()
+            after_trees = row(context)
+        with closing(Context(model, options)) as fresh:
+            fresh.extend(held)
+            plain = row(fresh)
+        assert np.array_equal(after_trees, plain)
+        assert np.array_equal(restored(), plain)
+        monkeypatch.setattr(sequence_state, "positions", lambda _: None)
+        assert not np.array_equal(restored(), plain), "here the order of cells makes a difference"
 
 
 def test_a_model_that_gives_them_nothing_says_so(kernels: None, target_path: Path) -> None:
