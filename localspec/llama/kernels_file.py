@@ -52,8 +52,7 @@ def digest(path: Path) -> str:
     Raises:
         OSError: it cannot be read.
     """
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def outcome(facts: dict[str, Any]) -> dict[str, Any] | None:

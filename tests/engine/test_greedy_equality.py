@@ -8,6 +8,7 @@ import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.drafters.draft_model import DraftModel
 from tests.support.greedy import COUNT, Reference, divergence
 from tests.support.sessions import make_drafts_cheap
 
@@ -103,6 +104,7 @@ def test_drafting_with_the_target_itself_accepts_every_token(
             prompt
             for number, prompt in enumerate(prompts)
             if smallest_gap(reference, number) > 2 * reference.noise
+            and len(engine.tokenize(prompt)) <= DraftModel.WINDOW  # of longer ones it reads the end
         ]
         assert len(clear) >= 3, "too few prompts without a near-tie to pin anything on"
         for prompt in clear:
