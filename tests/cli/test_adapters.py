@@ -9,7 +9,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.support.adapters import lora
 
-# Few tokens: two halves of an adapter are added in another order than the whole, and round otherwise.
+# Few tokens: two halves of an adapter are added in another order than the whole, and round
+# otherwise.
 ASK = ("--temp", "0", "-n", "12", "--raw", "Once upon a time")
 
 
