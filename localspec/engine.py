@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, cast
@@ -16,7 +16,7 @@ import numpy as np
 from localspec.answering import Answer, Answering, reread
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import Limits, PassRequest, Step
-from localspec.decoding.likelihood import likelihood
+from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
@@ -89,6 +89,7 @@ class Engine(Answering):
         prompt_cache: int = 0,
         head: TrainedHead | None = None,
         exact: bool = False,
+        batch_invariant: Callable[[], bool] = lambda: False,
         projector: Projector | None = None,
     ) -> None:
         from localspec.llama.target import LlamaTarget
@@ -127,6 +128,7 @@ class Engine(Answering):
         checked = not self._store.load(self.profile)
         self._measuring = Measuring(self.profile, self._threads, checked=checked)
         self._exact = exact
+        self._is_batch_invariant = batch_invariant
         self._projector = projector
         self._prompts = PromptBuilder(self.model, self.context_length, projector)
         self._drafting = drafting
@@ -192,6 +194,18 @@ class Engine(Answering):
         """Tokens that prompt and answer may have together."""
         return self._target.capacity
 
+    @cached_property
+    def batch_invariant(self) -> bool:
+        """Whether a token's logits have the same bits whatever shares its passes, however its text
+        was read, and after every rollback. True where localspec's kernels compute all that could
+        tell; that is tried once for each model and machine, which takes a moment."""
+        with self._lock:
+            self._check_open()
+            try:
+                return self._is_batch_invariant()
+            finally:
+                compute_thread.rest()
+
     def tokenize(self, text: str) -> list[int]:
         """Token ids of raw text; `<|…|>` markers become the control tokens they name."""
         self._check_open()
@@ -215,6 +229,16 @@ class Engine(Answering):
             self._target.reuse(tokens)
             rows = self._target.forward(PassRequest(tokens, TokenTree())).rows
             return np.array(rows[-1])
+
+    def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
+        """Where an answer is not what the target says by itself; see
+        `localspec.decoding.likelihood.first_wrong`, whose cache this uses.
+
+        Args:
+            prompt, answer: no more together than the context has room for.
+        """
+        with self._computing():
+            return first_wrong(self._target, self._limits, prompt, answer)
 
     def likelihood(
         self,

@@ -15,7 +15,7 @@ import numpy as np
 from localspec.answering import Answer, reread
 from localspec.decoding.driver import drive, with_shifts
 from localspec.decoding.interfaces import PassRequest, Step
-from localspec.decoding.likelihood import likelihood
+from localspec.decoding.likelihood import first_wrong, likelihood
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.decoding.loop import speculate
 from localspec.decoding.sampling import Rows
@@ -114,6 +114,11 @@ class ParallelEngine(Engine):
             self._seats.begin(seat, tokens)
             rows = seat.target.forward(PassRequest(tokens, TokenTree())).rows
             return np.array(rows[-1])
+
+    def first_wrong(self, prompt: Sequence[int], answer: Sequence[int]) -> int | None:
+        with self._seat(prompt) as seat:
+            self._seats.begin(seat, prompt)
+            return first_wrong(seat.target, seat.limits, prompt, answer)
 
     def likelihood(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,7 +15,7 @@ from localspec.cli.worker import INTERRUPTED, EngineJob, Ready
 from localspec.errors import UsageError
 from localspec.loading.beside import load_beside
 from localspec.race.conversation import RacedConversation
-from localspec.race.outcome import LaneResult, RaceOutcome, decided_by_logits, parting
+from localspec.race.outcome import LaneResult, Proof, RaceOutcome, decided_by_logits, parting
 from localspec.race.turns import (
     LOCALSPEC,
     PLAIN,
@@ -84,6 +84,8 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
                     "--then goes on with a conversation, and this prompt is a bare text: the model "
                     "has no chat template, or --raw leaves it out. Leave out --then."
                 )
+            notices = [*beside.notices, *notices]
+            provable = self._provable(engine)
             measured = self._warm_up([beside, engine])
             conversations = [
                 RacedConversation(partial(self._stream, each, progress=None), prompt, self._further)
@@ -106,10 +108,49 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
                 streams = [each.streams[question] for each in conversations]
                 lead = progress[question].lead()
                 alike = all(each.equal for each in outcomes)
-                outcomes.append(self._compared(beside, streams, answers, lead, alike=alike))
+                found = self._compared((beside, engine), streams, answers, lead, alike=alike)
+                outcomes.append(found)
+            if provable:
+                proofs = self._proofs(engine, conversations[LOCALSPEC].streams, outcomes)
+                outcomes = [
+                    replace(outcome, proof=proof)
+                    for outcome, proof in zip(outcomes, proofs, strict=True)
+                ]
             for stream in conversations[LOCALSPEC].streams:
                 measured += stream.stats.calibration_seconds
         self._queue.put(Raced(tuple(outcomes), measured))
+
+    def _provable(self, engine: Engine) -> bool:
+        """Whether logits alone decide, and are the same bits however a text is read."""
+        request = self._request
+        if not self._by_logits or request.images:
+            return False
+        self._report("trying whether passes of all sizes give the same bits")
+        return engine.batch_invariant
+
+    @property
+    def _by_logits(self) -> bool:
+        """Whether the greatest logit is what is said."""
+        request = self._request
+        free = request.grammar is None and request.json_schema is None
+        return free and decided_by_logits(request.opening.sampling)
+
+    def _proofs(
+        self, engine: Engine, streams: Sequence[Stream], outcomes: Sequence[RaceOutcome]
+    ) -> Iterator[Proof | None]:
+        """Of each of localspec's answers that no rule was lossy for, read from the beginning."""
+        engine.clear()
+        for stream, outcome in zip(streams, outcomes, strict=False):
+            said = outcome.localspec
+            text, tokens = list(stream.context), list(said.token_ids)
+            prompt = text[: len(text) - len(tokens)]
+            # A context that was full has lost its beginning.
+            whole = text[len(prompt) :] == tokens and len(text) <= engine.context_length
+            if not (said.stats.lossless and tokens and prompt and whole):
+                yield None
+                continue
+            self._report("reading localspec's answer once more, for the proof")
+            yield Proof(engine.first_wrong(prompt, tokens))
 
     def _warm_up(self, engines: Sequence[Engine]) -> float:
         """A first pass pays for page faults and allocations, and localspec's for measuring what
@@ -126,13 +167,15 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
 
     def _compared(
         self,
-        beside: Engine,
+        engines: tuple[Engine, Engine],
         streams: Sequence[Stream],
         answers: Sequence[LaneAnswer],
         lead: float | None,
         *,
         alike: bool,
     ) -> RaceOutcome:
+        beside, engine = engines
+        stock = engine.model.kernels.in_use and not beside.model.kernels.in_use
         results = [
             LaneResult(
                 text=stream.text,
@@ -153,21 +196,22 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         def rounding(at: int) -> float:
             text = [*prompt, *plain[:at]]
             in_steps = beside.logits(text)  # of the cache that plain decoding left
+            if stock:
+                return float(np.abs(engine.logits(text) - in_steps).max())
             beside.clear()
             return float(np.abs(beside.logits(text) - in_steps).max())
 
-        request = self._request
-        free = request.grammar is None and request.json_schema is None
-        looks = free and decided_by_logits(request.opening.sampling)
+        looked = gap if self._by_logits else None
         return RaceOutcome(
             plain=results[PLAIN],
             localspec=results[LOCALSPEC],
-            greedy=request.opening.sampling.greedy and streams[LOCALSPEC].stats.lossless,
-            parting=parting(plain, drafted, beside.token_bytes, gap if looks else None, rounding)
+            greedy=self._request.opening.sampling.greedy and streams[LOCALSPEC].stats.lossless,
+            parting=parting(plain, drafted, beside.token_bytes, looked, rounding)
             if alike
             else None,
             lead=lead,
             alike=alike,
+            stock=stock,
         )
 
 

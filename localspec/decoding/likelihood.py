@@ -1,4 +1,4 @@
-"""How likely a model finds a text that is there already, token by token."""
+"""What a model makes of a text that is there already, token by token."""
 
 from __future__ import annotations
 
@@ -13,6 +13,34 @@ _NOBODY = ""
 """Who proposed the text."""
 _AT_ONCE = 32
 """Tokens of a pass: each gives a row of the whole vocabulary."""
+
+
+def first_wrong(
+    target: Target, limits: Limits, prompt: Sequence[int], answer: Sequence[int]
+) -> int | None:
+    """The first token of an answer that is not the target's best there; None where all are.
+
+    Where rows have the same bits whatever shares their passes, this proves that plain greedy
+    decoding says the answer. What the target holds of the text is not read again.
+
+    Args:
+        target: holds the text as far as it was read afterwards.
+        limits: of the target.
+        prompt, answer: token ids; of the prompt at least one.
+    """
+    known, most = list(prompt), 1 + min(_AT_ONCE, limits.max_draft)
+    target.rollback(known[:-1])
+    for start in range(0, len(answer), most):
+        following = list(answer[start : start + most])
+        tree = TokenTree.chain(following[:-1], _NOBODY)
+        rows = target.forward(PassRequest(known, tree)).rows
+        best = rows[: len(following)].argmax(axis=1)
+        for at, token in enumerate(following):
+            if best[at] != token:
+                return start + at
+        target.commit(tree, range(len(tree)))
+        known += following
+    return None
 
 
 def likelihood(

@@ -96,6 +96,7 @@ class Attention : public TensorTraits {
 // inputs of one graph, in one buffer: positions of another model's pass are never taken.
 thread_local std::vector<int32_t> pass_positions;
 thread_local const Buffer * pass_buffer;
+thread_local int64_t unknown;
 
 class Watching : public TensorTraits {
   public:
@@ -111,9 +112,13 @@ class Watching : public TensorTraits {
                 pass_positions.assign(values, values + op->ne[2]);
                 pass_buffer = numbers->buffer;
             }
-        } else if (op->op == SET_ROWS && numbers->type == I64 && is_cache(root(op)) && numbers->buffer == pass_buffer &&
-                   numbers->ne[0] == (int64_t) pass_positions.size() && numbers->ne[1] == 1 && numbers->ne[2] == 1) {
-            cells_of(root(op)->data).written((const int64_t *) numbers->data, pass_positions.data(), numbers->ne[0]);
+        } else if (op->op == SET_ROWS && is_cache(root(op))) {
+            if (numbers->type == I64 && numbers->buffer == pass_buffer && numbers->ne[1] == 1 && numbers->ne[2] == 1 &&
+                numbers->ne[0] == (int64_t) pass_positions.size()) {
+                cells_of(root(op)->data).written((const int64_t *) numbers->data, pass_positions.data(), numbers->ne[0]);
+            } else {
+                unknown++;
+            }
         }
         return false;
     }
@@ -166,10 +171,13 @@ void start_attention(const Functions & functions, const AttentionKernels & chose
     cpu.alloc_buffer = alloc_buffer;
 }
 
-TensorTraits * attention_traits() {
+TensorTraits * attention_traits(const Tensor * op) {
     static Attention traits;
-    return &traits;
+    AttentionTask task;
+    return task_of(op, task) ? &traits : nullptr;
 }
+
+int64_t cells_unknown() { return unknown; }
 
 TensorTraits * watching_traits() {
     static Watching traits;

@@ -57,6 +57,7 @@ const Named INSTRUCTION_SETS[] = {
 BufferType * buffer_type;
 const InstructionSet * in_use;
 thread_local bool taking = true;
+thread_local int64_t left;          // operations that were ggml's although company may show in them
 
 bool is_ours(const Tensor * tensor) { return tensor && tensor->buffer && tensor->buffer->buft == buffer_type; }
 
@@ -82,14 +83,21 @@ class Hook : public ExtraBufferType {
         return takes;
     }
     TensorTraits * get_tensor_traits(const Tensor * op) override {
+        TensorTraits * traits = nullptr;
         switch (op->op) {
             case MUL_MAT:
-            case MUL_MAT_ID: return is_ours(op->src[0]) ? (TensorTraits *) op->src[0]->extra : nullptr;
-            case FLASH_ATTN_EXT: return leads_to_ours(op->src[0]) ? attention_traits() : nullptr;
+            case MUL_MAT_ID:
+                if (is_ours(op->src[0])) traits = (TensorTraits *) op->src[0]->extra;
+                break;
+            case FLASH_ATTN_EXT:
+                if (leads_to_ours(op->src[0])) traits = attention_traits(op);
+                break;
             case ROPE:
             case SET_ROWS: return watching_traits();
             default: return nullptr;
         }
+        if (!traits) left++;
+        return traits;
     }
 };
 
@@ -175,6 +183,8 @@ const char * localspec_kernels_start(const char * ggml_cpu_path, const char * gg
 void localspec_kernels_take(int on) { localspec::taking = on != 0; }
 
 void localspec_kernels_restoring(const int32_t * positions, int64_t n) { localspec::set_restored(positions, n); }
+
+int64_t localspec_kernels_left(void) { return localspec::left + localspec::cells_unknown(); }
 
 void localspec_kernels_counts(int64_t out[4]) {
     const localspec::Counts & c = localspec::counts();

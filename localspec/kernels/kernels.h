@@ -30,5 +30,10 @@ LOCALSPEC_API void localspec_kernels_take(int on);
 // the state; null ends it.
 LOCALSPEC_API void localspec_kernels_restoring(const int32_t * positions, int64_t n);
 
+// Operations of this thread's passes that were left to ggml although their numbers may depend on what
+// shares the pass: products, attention, and cells whose positions nobody told. Only ever grows; a pass
+// that adds nothing gives each token the same bits in any company.
+LOCALSPEC_API int64_t localspec_kernels_left(void);
+
 // Since the start: tensors taken, tensors left to ggml, bytes repacked, microseconds of repacking.
 LOCALSPEC_API void localspec_kernels_counts(int64_t out[4]);

@@ -26,7 +26,7 @@ import numpy as np
 import numpy.typing as npt
 
 from localspec.identity import machine
-from localspec.llama import amx_check, child_process, ggml, kernels_file
+from localspec.llama import amx_check, child_process, compute_thread, ggml, kernels_file
 from localspec.llama.kernels_file import AUTO, INSTRUCTION_SETS, OFF, VARIABLE
 from localspec.llama.kernels_library import KernelsLibrary
 from localspec.llama.library import logger
@@ -99,6 +99,13 @@ def loaded(option: str, before: int) -> KernelStatus:
 def taken_so_far() -> int:
     """Tensors that the kernels took since the start."""
     return 0 if _library is None else _library.counts()[0]
+
+
+def left_so_far() -> int | None:
+    """Operations of the passes made here that were llama.cpp's although their numbers may depend on
+    what shares a pass; where none is added, each row has the same bits in any company. None without
+    the kernels."""
+    return None if _library is None else int(compute_thread.call(_library.left))
 
 
 @contextmanager

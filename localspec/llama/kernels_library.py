@@ -27,6 +27,7 @@ class KernelsLibrary:
             self._start = native.localspec_kernels_start
             self._take = native.localspec_kernels_take
             self._restoring = native.localspec_kernels_restoring
+            self._left = native.localspec_kernels_left
             self._counts = native.localspec_kernels_counts
         except AttributeError as error:
             raise OSError(f"{path.name} lacks a function: {error}") from None
@@ -36,6 +37,7 @@ class KernelsLibrary:
         self._take.restype, self._take.argtypes = None, [ctypes.c_int]
         self._restoring.restype = None
         self._restoring.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        self._left.restype, self._left.argtypes = ctypes.c_int64, []
         self._counts.restype = None
         self._counts.argtypes = [ctypes.POINTER(ctypes.c_int64)]
 
@@ -69,6 +71,10 @@ class KernelsLibrary:
             self._restoring(None, 0)
         else:
             self._restoring(positions.ctypes.data, positions.size)
+
+    def left(self) -> int:
+        """See `localspec.llama.kernels.left_so_far`, of the thread that asks."""
+        return int(self._left())
 
     def counts(self) -> tuple[int, int, int, int]:
         """Since the start: tensors taken and declined, bytes repacked, microseconds of that."""

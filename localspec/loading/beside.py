@@ -9,10 +9,13 @@ from typing import TYPE_CHECKING
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
+from localspec.gguf.reader import read_gguf
 from localspec.llama.options import ModelOptions
 from localspec.loading.cost_identity import cost_identity
 from localspec.loading.places import open_context
 from localspec.loading.thread_choice import thread_choice
+from localspec.pairing import pair_memory
+from localspec.pairing.memory import MemoryNeed, Use, place
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
 from localspec.text import gibibytes
@@ -22,8 +25,12 @@ if TYPE_CHECKING:
 
 
 def load_beside(engine: Engine, options: ModelOptions) -> Engine:
-    """A second engine on the weights of an open one, with a KV cache of its own and no draft model,
-    for plain decoding beside it. Close it before that one.
+    """A second engine for plain decoding beside an open one, with a KV cache of its own and no
+    draft model. Close it before that one.
+
+    Where localspec's kernels compute, it is llama.cpp as it comes: the same file once more, without
+    them. Else, and where a copy of the weights has no room, of which `notices` tell, it shares the
+    open one's weights.
 
     Args:
         engine: an open engine.
@@ -32,6 +39,12 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
     Raises:
         NativeError: there is no memory for another cache.
     """
+    notices: tuple[str, ...] = ()
+    if engine.model.kernels.in_use and not options.rpc and not engine.model.offloaded:
+        try:
+            return _load_stock(engine, options)
+        except _NoRoom as error:
+            notices = (f"Plain decoding has localspec's kernels too, without drafts: {error}",)
     if not options.rpc:  # a server's memory is asked for when the cache is made
         _require_room(engine, options)
     controller, fixed_threads = thread_choice(options, engine.model, OtherProcesses())
@@ -50,10 +63,42 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
             drafting=Drafting(drafter="none"),
             wait=True,
             why_no_draft="it decodes plainly",
+            notices=notices,
             owns_models=False,
         )
         opened.pop_all()
     return beside
+
+
+class _NoRoom(Exception):
+    """What memory is too short for."""
+
+
+def _load_stock(engine: Engine, options: ModelOptions) -> Engine:
+    """The same model opened once more, without localspec's kernels and drafts.
+
+    Raises:
+        _NoRoom: main memory has none for a second copy of the weights.
+    """
+    from localspec.llama.kernels_file import OFF
+    from localspec.loading.load import load
+
+    stock = replace(
+        options, kernels=OFF, exact=False, parallel=1, lora_draft=(), context=engine.context_length
+    )
+    need, free = _need(engine, stock), pair_memory.available()[0]
+    if need is not None and need.total > free:
+        raise _NoRoom(
+            f"a second copy of the weights takes {gibibytes(need.total)}, and {gibibytes(free)} of "
+            "memory are free."
+        )
+    return load(
+        engine.model.path,
+        draft=None,
+        options=stock,
+        drafting=Drafting(drafter="none"),
+        offline=True,
+    )
 
 
 def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
@@ -78,23 +123,28 @@ def embedder_beside(engine: Engine, options: ModelOptions) -> Embedder:
 def _require_room(engine: Engine, options: ModelOptions) -> None:
     """Return unless main memory is too short for another cache: the system would end the process,
     as memory is promised before it is there."""
-    from localspec.gguf.reader import read_gguf
     from localspec.llama import library
-    from localspec.pairing.memory import Use, place
-    from localspec.pairing.pair_memory import available
 
     if options.gpu_layers != 0 and library.accelerated():
         return  # llama.cpp refuses by itself what a device cannot hold
-    try:
-        file = read_gguf(engine.model.path)
-    except LocalspecError:
-        return  # the reader knows less than llama.cpp, which has opened it
-    alone = replace(options, lora=(), mmproj=None)  # those are open, and serve both caches
-    need = place(file, Use.of(alone, context=engine.context_length), 0).host
-    wanted, free = need.kv + need.compute, available()[0]
+    # Adapters and projectors are open, and serve both caches.
+    need = _need(engine, replace(options, lora=(), mmproj=None))
+    if need is None:
+        return
+    wanted, free = need.kv + need.compute, pair_memory.available()[0]
     if wanted > free:
         raise NativeError(
             f"A second cache of {engine.context_length} tokens takes {gibibytes(wanted)}, and "
             f"{gibibytes(free)} of memory are free. Ask for a shorter context with --ctx, or a "
             "smaller --kv-type."
         )
+
+
+def _need(engine: Engine, options: ModelOptions) -> MemoryNeed | None:
+    """What an engine's target takes in main memory with these options; None where the reader knows
+    less of the file than llama.cpp, which has opened it."""
+    try:
+        file = read_gguf(engine.model.path)
+    except LocalspecError:
+        return None
+    return place(file, Use.of(options, context=engine.context_length), 0).host

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from localspec.drafters.options import Drafting
@@ -27,7 +28,7 @@ from localspec.loading.cost_identity import cost_identity
 from localspec.loading.draft import choose_draft, find_draft, open_draft, takes_own_mtp
 from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mtp
 from localspec.loading.places import open_cache, open_projector, open_target
-from localspec.loading.same_bits import equal_passes, keep_same_bits
+from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
 from localspec.planning.other_processes import OtherProcesses
 from localspec.planning.profile_store import ProfileStore
@@ -154,9 +155,9 @@ def load(
         if options.parallel > 1 and options.mmproj is not None:
             options = replace(options, parallel=1)
             notices.append(f"{path.name} answers one at a time, as it sees images.")
-        largest = None
+        largest, identity = None, cost_identity([target_model], options)
         if options.exact:
-            largest = equal_passes(target_model, options, cost_identity([target_model], options))
+            largest = equal_passes(target_model, options, identity)
         if options.parallel > 1 and largest is not None:
             options = replace(options, parallel=1)
             notices.append(
@@ -228,6 +229,7 @@ def load(
             prompt_cache=options.prompt_cache,
             head=one_head,
             exact=options.exact,
+            batch_invariant=partial(batch_invariant, target_model, options, identity),
             projector=projector,
         )
         if isinstance(engine, ParallelEngine) and seats is not None:

@@ -1,9 +1,10 @@
 """How many tokens a pass may have and still round as passes over one token do.
 
 Greedy answers part from plain decoding's where a pass over several tokens runs through other
-kernels than one over a single token. localspec's round alike whatever shares a pass. With an F16
-cache and from 512 cells on, llama.cpp's attention on a processor splits a single token's keys among
-the threads and sums 16-bit numbers, and does neither for several tokens
+kernels than one over a single token. localspec's round alike whatever shares a pass, where they
+compute all that could tell: what they leave to llama.cpp is counted. With an F16 cache and from 512
+cells on, llama.cpp's attention on a processor splits a single token's keys among the threads and
+sums 16-bit numbers, and does neither for several tokens
 (`ggml_compute_forward_flash_attn_ext_f16`, ggml-cpu/ops.cpp); with keys and values of two types it
 sums 32-bit numbers in one order always, which `localspec.llama.context_params.kv_types` sees to.
 What is left are the kernels of the weights: some types have others for four rows or more, and some
@@ -47,25 +48,40 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
     Args:
         identity: everything that decides about kernels, see `cost_identity`.
     """
+    from localspec.llama import kernels
+
     context = min(options.context or model.trained_context, _CELLS)
     facts = identity | {"context": context}
     store = paths.cache_folder() / "same-bits" / f"{fingerprint(facts)[:24]}.json"
-    largest = 0
+    largest, left = 0, -1
     try:
         known = json.loads(store.read_text(encoding="utf-8"))
         if known["identity"] == facts:
-            largest = int(known["largest"])
+            largest, left = int(known["largest"]), int(known["left"])
     except (OSError, ValueError, KeyError, TypeError):
         pass  # it is tried again
     if largest < 1:
         with closing(open_context(model, replace(options, context=context, parallel=1))) as tried:
+            before = kernels.left_so_far()
             largest = largest_equal_pass(tried)
+            left = (kernels.left_so_far() or 0) - (before or 0)
         try:
-            write_atomically(store, json.dumps({"identity": facts, "largest": largest}))
+            write_atomically(
+                store, json.dumps({"identity": facts, "left": left, "largest": largest})
+            )
         except OSError as error:
             logger.info("could not keep which passes give the same bits: %s", error)
-    ours = model.kernels.in_use and not model.offloaded
-    return None if ours and largest >= min(MOST, context - 1) else largest
+    # A recurrent memory is cut back in passes of its own, which nothing is known of.
+    ours = model.kernels.in_use and not model.offloaded and not model.recurrent
+    return None if ours and left == 0 and largest >= min(MOST, context - 1) else largest
+
+
+def batch_invariant(model: Model, options: ModelOptions, identity: dict[str, Any]) -> bool:
+    """Whether a token's row has the same bits whatever shares its passes: other tokens, branches of
+    trees, answers at once; and however a text was cut into passes, cut back or restored."""
+    if options.rpc or not model.kernels.in_use or model.offloaded or model.recurrent:
+        return False
+    return equal_passes(model, options, identity) is None
 
 
 def keep_same_bits(context: Context, largest: int) -> None:

@@ -12,8 +12,9 @@ from localspec.llama.target import shared_prefix
 from localspec.race.turns import NAMES
 
 NEAR = 0.5
-"""Two logits closer than this may change places by rounding: passes over one token and over several
-run through other kernels. Some models move more, which is looked at where it matters."""
+"""Two logits closer than this may change places by rounding: llama.cpp's passes over one token and
+over several, and localspec's, run through other kernels. Some models move more, which is looked at
+where it matters."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +65,17 @@ class Parting:
         return self.gap is not None and abs(self.gap) < max(NEAR, self.rounding or 0.0)
 
 
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """localspec's answer, read once more: is each token its own plain decoding's?
+
+    Attributes:
+        wrong: the first one that is not, from 0; None where all are.
+    """
+
+    wrong: int | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceOutcome:
     """Both answers, and how they compare.
@@ -75,6 +87,8 @@ class RaceOutcome:
             not say the same.
         parting: where they do not, None where they do as far as both came, or are not `alike`.
         lead: seconds by which localspec was first at the last token that both have.
+        stock: whether plain decoding was llama.cpp's as it comes, beside localspec's kernels.
+        proof: None where none is possible: without those, and where more than logits decides.
     """
 
     plain: LaneResult
@@ -83,6 +97,8 @@ class RaceOutcome:
     parting: Parting | None
     lead: float | None
     alike: bool = True
+    stock: bool = False
+    proof: Proof | None = None
 
     @property
     def interrupted(self) -> bool:
@@ -108,6 +124,10 @@ class RaceOutcome:
             "interrupted": self.interrupted,
             "greedy": self.greedy,
             "equal": self.equal,
+            "plain": "llama.cpp" if self.stock else "localspec without drafts",
+            "proof": None
+            if self.proof is None
+            else {"bit_for_bit": self.proof.wrong is None, "wrong": self.proof.wrong},
             "parting": None
             if parting is None
             else {

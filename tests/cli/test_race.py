@@ -14,6 +14,7 @@ from localspec import Engine, ModelOptions
 from localspec.chat import words
 from localspec.loading.beside import load_beside
 from localspec.pairing import pair_memory
+from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
 from tests.cli.test_interrupts import ENDLESS
@@ -215,6 +216,42 @@ def test_no_memory_for_a_second_cache(engine: Engine, monkeypatch: pytest.Monkey
         localspec.NativeError, match=r"takes .* MiB, and 1.0 MiB of memory are free"
     ):
         load_beside(engine, ModelOptions(context=1024))
+
+
+def test_beside_kernels_plain_decoding_is_llama_cpps(kernels: None, engine: Engine) -> None:
+    with load_beside(engine, ModelOptions(context=1024)) as beside:
+        assert beside.model is not engine.model
+        assert not beside.model.kernels.in_use
+        assert beside.notices == ()
+
+
+def test_without_room_for_a_copy_of_the_weights_they_are_shared(
+    kernels: None, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Room for 48 MiB is enough for a cache of the embedded model."""
+    monkeypatch.setattr(pair_memory, "available", lambda: (48 << 20, 1 << 34))
+    with load_beside(engine, ModelOptions(context=1024)) as beside:
+        assert beside.model is engine.model
+        assert "without drafts: a second copy of the weights takes" in beside.notices[0]
+
+
+def test_a_race_beside_kernels_proves_what_was_said(kernels: None, cli: Cli) -> None:
+    """A parting from llama.cpp at a near tie, and each token localspec's own."""
+    found = cli(*SHORT, "-n", "60", "--json", "--raw", "Lily was", "--drafter", "model").json
+    assert found["plain"] == "llama.cpp"
+    assert found["proof"] == {"bit_for_bit": True, "wrong": None}
+    assert cli(*SHORT, "--json", "--temp", "0.8", STORY).json["proof"] is None
+
+
+def test_a_wrong_token_is_found(kernels: None, engine: Engine) -> None:
+    prompt = engine.tokenize("Once upon a time")
+    greedy = localspec.SamplingParams(temperature=0)
+    stream = engine.stream(Tokens(prompt), max_tokens=48, sampling=greedy)
+    said = [token for chunk in stream for token in chunk.token_ids]
+    engine.clear()
+    assert engine.first_wrong(prompt, said) is None
+    assert engine.first_wrong(prompt, [*said[:40], said[40] + 1, *said[41:]]) == 40
+    assert engine.first_wrong(prompt, [said[0] + 1, *said[1:]]) == 0
 
 
 def test_an_engine_beside_leaves_the_weights_open(engine: Engine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from localspec.cli.race_words import figures, summary, texts
-from localspec.race.outcome import Parting
+from localspec.race.outcome import Parting, Proof
 from tests.race.laps import lane, outcome
 
 
@@ -46,6 +46,18 @@ def test_where_texts_part_is_told(gap: float | None, told: str) -> None:
 def test_what_rounding_moves_is_told_where_it_was_looked_at() -> None:
     told = figures(outcome(parting=Parting(7, " a", " the", 0.54, 1.1)), 0.0)
     assert "at a near tie: “a” or “the”, 0.54 logits apart, and rounding moves logits by" in told
+
+
+def test_what_plain_decoding_is_and_what_was_proved() -> None:
+    beside = outcome(stock=True, proof=Proof(None))
+    assert figures(beside, 0.0).startswith("plain (llama.cpp) 4.00 s, 25 tok/s · localspec 2.00 s")
+    assert figures(beside, 0.0).endswith(" · same text, 100 tokens")
+    assert "\nall: plain (llama.cpp) 8.00 s" in summary([beside, beside], 0.0)
+    parted = Parting(7, " a", " the", 0.04)
+    told = figures(outcome(stock=True, parting=parted, proof=Proof(None)), 0.0)
+    assert "0.04 logits apart · each token is plain decoding's, bit for bit" in told
+    told = figures(outcome(stock=True, proof=Proof(6)), 0.0)
+    assert "token 7 is not what localspec says without drafts; please report it" in told
 
 
 def test_behind_answers_that_parted_texts_may_differ() -> None:

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from localspec import SamplingParams
-from localspec.race.outcome import Parting, decided_by_logits, parting
+from localspec.race.outcome import Parting, Proof, decided_by_logits, parting
 from tests.race.laps import outcome
 
 
@@ -50,6 +50,12 @@ def test_as_json() -> None:
     assert found["speed_up"] == 2.0
     assert found["lead_seconds"] == 2.0
     assert found["equal"] is False
+    assert (found["plain"], found["proof"]) == ("localspec without drafts", None)
+    proved = outcome(stock=True, proof=Proof(None)).as_dict()
+    assert (proved["plain"], proved["proof"]) == (
+        "llama.cpp",
+        {"bit_for_bit": True, "wrong": None},
+    )
     assert found["parting"] == {
         "position": 7,
         "plain": "a",
