@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -21,7 +20,7 @@ from localspec.prompting.prompt import Tokens
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.greedy import PlainReference
 from localspec.verify.outcome import Outcome, left_out
-from localspec.verify.rows import Best
+from localspec.verify.rows import Best, digest
 from localspec.verify.subject import PlainAnswer, Subject
 
 MARGIN = 2.0
@@ -67,10 +66,14 @@ def check_cache_state(
             failed[name] = str(error)
     subject.engine.clear()
     limit = MARGIN * max(reference.noise.most, max(fresh, default=0.0))
+    if subject.same_bits:
+        limit = 0.0
+        beyond = "nothing may differ with localspec's kernels"
+    else:
+        beyond = f"where rounding moves them by {limit / MARGIN:.4f}"
     faults = [
         f"After {what} the model reads another text than was committed: its logits are "
-        f"{max(moved):.4f} from those of a fresh prompt, where rounding moves them by "
-        f"{limit / MARGIN:.4f}."
+        f"{max(moved):.4f} from those of a fresh prompt, {beyond}."
         for what, moved in found.items()
         if not max(moved) <= limit
     ]
@@ -82,8 +85,13 @@ def check_cache_state(
     return Outcome(
         check="KV cache",
         faults=tuple(faults),
-        summary=f"{rows} rows after {', '.join(found)}: at most {most:.4f} logits from those of a "
-        f"fresh prompt; up to {limit:.4f} is rounding."
+        summary=f"{rows} rows after {', '.join(found)}: "
+        + (
+            "those of a fresh prompt, bit for bit."
+            if subject.same_bits and not most
+            else f"at most {most:.4f} logits from those of a fresh prompt; up to {limit:.4f} is "
+            "rounding."
+        )
         + left_out([name for name in ways if name not in asked], ()),
         figures={
             "limit": limit,
@@ -145,7 +153,7 @@ def _by_hand(
     target, start = subject.target, 0
 
     def told(at: int, row: Row) -> tuple[float, bytes]:
-        return best[at].moved(row), hashlib.sha256(row.tobytes()).digest()
+        return best[at].moved(row), digest(row)
 
     while start + 2 < len(tokens):
         known.append(tokens[start])

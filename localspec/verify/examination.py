@@ -51,6 +51,7 @@ def begun(engine: Engine, options: ModelOptions, effort: Effort, command: str) -
         effort=effort.name,
         settings={**asdict(effort), "context": engine.context_length, "threads": options.threads}
         | {"gpu_layers": options.gpu_layers, "kv_type": options.kv_type_k}
+        | {"kernels": engine.model.kernels.words, "bit_for_bit": engine.batch_invariant}
         | {"lora": adapters_of(options.adapters)}
         | {"lora_draft": adapters_of(options.draft_adapters)},
         missing=CHECKS,

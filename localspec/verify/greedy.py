@@ -95,7 +95,9 @@ def check_greedy(
         compared[name].tested += said.tested
         compared[name].accepted += said.accepted
     complete = all(one.answers == len(prompts) for one in compared.values())
-    outcome = _outcome(compared, itself, noise, len(answers), complete=complete)
+    outcome = _outcome(
+        compared, itself, noise, len(answers), complete=complete, same_bits=subject.same_bits
+    )
     return outcome, PlainReference(tuple(answers), noise)
 
 
@@ -136,32 +138,54 @@ def _outcome(
     prompts: int,
     *,
     complete: bool,
+    same_bits: bool,
 ) -> Outcome:
+    beyond = (
+        "nothing may differ with localspec's kernels"
+        if same_bits
+        else f"more than rounding moves ({noise.most:.4f})"
+    )
+    # Without drafts as well: the prompt read in chunks.
+    all_ways = {"plain decoding, in chunks,": itself, **compared} if same_bits else compared
     faults = [
         f"{name} parts from plain decoding at token {one.position} of prompt {one.prompt}, where "
-        f"{_far(one.gap)}: more than rounding moves ({noise.most:.4f})."
-        for name, comparison in compared.items()
+        f"{_far(one.gap)}: {beyond}."
+        for name, comparison in all_ways.items()
         for one in comparison.divergences
-        if one.gap > noise.most
+        if same_bits or one.gap > noise.most
     ]
+    moved = sum(distance > 0.0 for distance in noise.moved)
+    if same_bits and moved:
+        faults.append(
+            f"{moved} of {len(noise.moved)} rows differ in passes of other shapes, by "
+            f"{noise.most:.4f} at most: {beyond}."
+        )
     if not any(comparison.tested for comparison in compared.values()):
         faults.append("Nothing was drafted in any way, so that nothing was verified.")
     total = sum(one.answers for one in compared.values())
     parted = sum(len(one.divergences) for one in compared.values())
     largest = max((one.largest for one in compared.values()), default=0.0)
-    summary = (
-        f"{total - parted} of {total} answers equal plain decoding's in every token"
-        + (f"; the others part where {_far(largest)} at most. " if parted else ". ")
-        + f"Passes of other shapes move logits by {noise.usual:.4f} mostly and {noise.most:.4f} at "
-        f"most ({len(noise.moved)} rows). Plain decoding parts from itself in "
-        f"{len(itself.divergences)} of {itself.answers} answers if the prompt is read in chunks "
-        f"of {_CHUNK}."
+    summary = f"{total - parted} of {total} answers equal plain decoding's in every token" + (
+        f"; the others part where {_far(largest)} at most. " if parted else ". "
     )
+    if same_bits and not faults:
+        summary += (
+            f"Passes of other shapes, and prompts read in chunks of {_CHUNK}, give the same rows "
+            f"bit for bit ({len(noise.moved)} rows)."
+        )
+    else:
+        summary += (
+            f"Passes of other shapes move logits by {noise.usual:.4f} mostly and "
+            f"{noise.most:.4f} at most ({len(noise.moved)} rows). Plain decoding parts from itself "
+            f"in {len(itself.divergences)} of {itself.answers} answers if the prompt is read in "
+            f"chunks of {_CHUNK}."
+        )
     unasked = [name for name, one in compared.items() if not one.answers]
     idle = [name for name, one in compared.items() if one.answers and not one.tested]
     summary += left_out(unasked, idle)
     figures = {
         "prompts": prompts,
+        "bit_for_bit": same_bits,
         "noise": {"most": noise.most, "median": noise.usual, "rows": len(noise.moved)},
         "plain_against_itself": _figures(itself),
         "ways": {name: _figures(comparison) for name, comparison in compared.items()},

@@ -1,8 +1,8 @@
 """How far rounding moves rows: passes over several tokens against single-token ones.
 
-Other shapes run through other kernels. That is measured on this model with right tokens alone, of
-which nothing is ever dropped from the cache: a build that keeps what was rejected shall not be
-measured by its own fault.
+In llama.cpp other shapes run through other kernels; with localspec's nothing may move. That is
+measured on this model with right tokens alone, of which nothing is ever dropped from the cache: a
+build that keeps what was rejected shall not be measured by its own fault.
 """
 
 from __future__ import annotations

@@ -70,6 +70,10 @@ class Subject:
 
     Args:
         tell: called with what is going on, in words; raises KeyboardInterrupt to stop.
+
+    Attributes:
+        same_bits: whether every row has to be the same bits as plain decoding's, so that nothing is
+            put down to rounding.
     """
 
     def __init__(self, engine: Engine, tell: Callable[[str], None]) -> None:
@@ -77,6 +81,7 @@ class Subject:
         self._tell = tell
         self._told = ""
         self.learned = engine.learned  # looks for learned texts, which decide what can draft
+        self.same_bits = engine.batch_invariant
 
     def tell(self, text: str) -> None:
         """Say what is going on; raises KeyboardInterrupt to stop."""

@@ -45,6 +45,10 @@ def markdown(found: dict[str, Any]) -> str:
         f"- machine: {machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads, "
         f"GPU {machine['gpu'] or 'none'}, {machine['system']}",
     ]
+    settings = found["settings"]
+    if "kernels" in settings:  # of older ones nobody said
+        exact = ", the same bits in every pass" if settings["bit_for_bit"] else ""
+        lines.append(f"- kernels: {settings['kernels']}{exact}")
     for name, parts in files.items():
         shown = [f"`{facts['path']}`, SHA-256 `{facts['sha256']}`" for facts in parts]
         lines.append(f"- {name}: {'; '.join(shown) or 'none'}")

@@ -12,8 +12,10 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.chat import words
+from localspec.gguf.reader import read_gguf
 from localspec.loading.beside import load_beside
 from localspec.pairing import pair_memory
+from localspec.pairing.memory import Use, place
 from localspec.prompting.prompt import Tokens
 from tests.cli.conftest import Cli
 from tests.cli.process import LOCALSPEC, finished, line, running
@@ -228,8 +230,9 @@ def test_beside_kernels_plain_decoding_is_llama_cpps(kernels: None, engine: Engi
 def test_without_room_for_a_copy_of_the_weights_they_are_shared(
     kernels: None, engine: Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Room for 48 MiB is enough for a cache of the embedded model."""
-    monkeypatch.setattr(pair_memory, "available", lambda: (48 << 20, 1 << 34))
+    file = read_gguf(engine.model.path)
+    need = place(file, Use.of(ModelOptions(kernels="off"), context=1024), 0).host
+    monkeypatch.setattr(pair_memory, "available", lambda: (need.total - 1, 1 << 34))
     with load_beside(engine, ModelOptions(context=1024)) as beside:
         assert beside.model is engine.model
         assert "without drafts: a second copy of the weights takes" in beside.notices[0]

@@ -12,6 +12,7 @@ from localspec import Engine
 from localspec.decoding import rules
 from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification, walk
 from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.random_source import RandomSource
 from localspec.decoding.sampling import Constraint
 from localspec.decoding.tree import ROOT, TokenTree
@@ -91,6 +92,37 @@ class KeepsRejectedTail(LlamaTarget):
             self._context.tokens += [tree.tokens[node] for node in path]
         else:
             super().commit(tree, path)
+
+
+class TurnsNearTies(LlamaTarget):
+    """In passes over several tokens the two best change places where they are close, as rounding
+    might have them."""
+
+    CLOSE = 1.0
+
+    def forward(self, request: PassRequest) -> PassResult:
+        found = super().forward(request)
+        if not request.tree.tokens:
+            return found
+        rows = np.array(found.rows)
+        for row in rows:
+            second, best = row.argpartition(-2)[-2:]
+            if abs(row[best] - row[second]) < self.CLOSE:
+                row[[second, best]] = row[[best, second]]
+        return PassResult(rows, found.seconds)
+
+
+class MovesABit(LlamaTarget):
+    """In passes over several tokens the worst token's logit is the next number of 32 bits."""
+
+    def forward(self, request: PassRequest) -> PassResult:
+        found = super().forward(request)
+        if not request.tree.tokens:
+            return found
+        rows = np.array(found.rows)
+        worst = rows.argmin(axis=1)
+        rows[range(len(rows)), worst] = np.nextafter(rows.min(axis=1), np.float32(0.0))
+        return PassResult(rows, found.seconds)
 
 
 def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarget]) -> None:

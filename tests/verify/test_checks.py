@@ -106,3 +106,50 @@ def test_a_rejected_tail_in_the_cache_fails(
     broken.with_target(monkeypatch, subject.engine, broken.KeepsRejectedTail)
     found = check_cache_state(subject, reference, LITTLE, ENDLESS)
     assert any("After rejections" in fault for fault in found.faults)
+
+
+@pytest.fixture
+def to_the_bit(kernels: None, engine: Engine) -> Subject:
+    """The embedded pair, whose rows are the same bits whatever shares a pass."""
+    return Subject(engine, lambda text: None)
+
+
+def test_with_kernels_all_is_the_same_to_the_bit(to_the_bit: Subject) -> None:
+    assert to_the_bit.same_bits
+    greedy, reference = check_greedy(to_the_bit, LITTLE, ENDLESS)
+    cache = check_cache_state(to_the_bit, reference, LITTLE, ENDLESS)
+    grammar = check_grammar(to_the_bit, LITTLE, ENDLESS, reference.noise.most)
+    assert [one.faults for one in (greedy, cache, grammar)] == [(), (), ()]
+    assert "bit for bit" in greedy.summary
+    assert "bit for bit" in cache.summary
+    assert set(reference.noise.moved) == {0.0}
+
+
+def test_a_head_size_that_is_llama_cpps_is_judged_with_rounding(subject: Subject) -> None:
+    """Weights are the kernels' there, if these work; attention is not."""
+    assert not subject.same_bits
+
+
+def test_what_rounding_excuses_is_a_fault_with_kernels(
+    to_the_bit: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.with_target(monkeypatch, to_the_bit.engine, broken.TurnsNearTies)
+    faults = check_greedy(to_the_bit, LITTLE, ENDLESS)[0].faults
+    assert any("parts from plain decoding" in fault for fault in faults)
+    assert any("rows differ in passes of other shapes" in fault for fault in faults)
+    to_the_bit.same_bits = False
+    excused, _ = check_greedy(to_the_bit, LITTLE, ENDLESS)
+    assert excused.faults == ()
+    assert "the others part where" in excused.summary
+
+
+def test_a_bit_that_no_token_depends_on_is_a_fault_with_kernels(
+    to_the_bit: Subject, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken.with_target(monkeypatch, to_the_bit.engine, broken.MovesABit)
+    greedy, reference = check_greedy(to_the_bit, LITTLE, ENDLESS)
+    assert all("rows differ in passes of other shapes" in fault for fault in greedy.faults)
+    cache = check_cache_state(to_the_bit, reference, LITTLE, ENDLESS)
+    assert any("After rejections" in fault for fault in cache.faults)
+    to_the_bit.same_bits = False
+    assert check_greedy(to_the_bit, LITTLE, ENDLESS)[0].faults == ()
