@@ -15,11 +15,12 @@ namespace {
 
 const Functions * ggml;
 const AttentionKernels * kernels;
+thread_local int64_t unknown;   // see cells_unknown()
 
 const Tensor * root(const Tensor * tensor) { return tensor->view_src ? tensor->view_src : tensor; }
 
-// llama.cpp's names: cache_k_l0, cache_v_l0, …
-bool is_cache(const Tensor * tensor) { return !strncmp(tensor->name, "cache_", 6); }
+// llama.cpp's names: cache_k_l0, cache_v_l0, …; what is computed from one has its name with more behind it.
+bool is_cache(const Tensor * tensor) { return tensor->op == NONE && !strncmp(tensor->name, "cache_", 6); }
 
 // The cache that a tensor is a view of, or a converted copy of: a cache in F32 is read as F16.
 const Tensor * cache_of(const Tensor * tensor) {
@@ -84,6 +85,8 @@ class Attention : public TensorTraits {
             const CellView cells = cells_of(cache->data).view(task.n_kv);
             task.order = cells.order;
             task.positions = cells.positions;
+        } else if (params->ith == 0) {
+            unknown++;
         }
         void * scratch = (void *) (((uintptr_t) params->wdata + 63) & ~(uintptr_t) 63);
         const auto barrier = [](void * pool) { ggml->barrier((Threadpool *) pool); };
@@ -96,7 +99,6 @@ class Attention : public TensorTraits {
 // inputs of one graph, in one buffer: positions of another model's pass are never taken.
 thread_local std::vector<int32_t> pass_positions;
 thread_local const Buffer * pass_buffer;
-thread_local int64_t unknown;
 
 class Watching : public TensorTraits {
   public:

@@ -14,7 +14,7 @@ ggml_abi::TensorTraits * attention_traits(const ggml_abi::Tensor * op);
 // For ROPE and SET_ROWS: takes note of the positions that are written to cells, computes nothing.
 ggml_abi::TensorTraits * watching_traits();
 
-// How many times this thread's passes wrote cells at positions that were not known.
+// How many times this thread's passes wrote or read cells whose positions were not known.
 int64_t cells_unknown();
 
 // Positions of the cells that this thread restores from now on, in the order in which they are

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from localspec import paths
+from localspec.decoding.tree import ROOT, TokenTree
 from localspec.files import write_atomically
 from localspec.identity import fingerprint
 from localspec.loading.places import open_context
@@ -37,6 +38,9 @@ _CELLS = 512
 _BEHIND = 300
 """Tokens in the cache meanwhile: llama.cpp takes 512 cells then, where its kernels for long texts
 begin."""
+
+_BRANCH = 4
+"""Tokens of a pass that are kept of a tree."""
 
 logger = logging.getLogger("localspec.loading.same_bits")
 
@@ -64,6 +68,8 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
         with closing(open_context(model, replace(options, context=context, parallel=1))) as tried:
             before = kernels.left_so_far()
             largest = largest_equal_pass(tried)
+            if largest > 1 and model.kernels.in_use and not equal_behind_trees(tried):
+                largest = 1
             left = (kernels.left_so_far() or 0) - (before or 0)
         try:
             write_atomically(
@@ -92,6 +98,33 @@ def keep_same_bits(context: Context, largest: int) -> None:
     """
     context.max_leaves = 1
     context.max_draft = min(context.max_draft, largest - 1)
+
+
+def equal_behind_trees(context: Context) -> bool:
+    """Whether rows are those of single-token passes, bit for bit, where a tree's second branch was
+    kept, whose cells lie in another order then. The context is empty before and after.
+    """
+    behind = max(1, min(_BEHIND, context.capacity - 2 * _BRANCH))
+    text = context.filler(behind + 2 * _BRANCH)
+    context.clear()
+    context.extend(text[:behind])
+    single = [np.array(context.extend([token])[-1]) for token in text[behind:]]
+    context.truncate(behind)
+    found = []
+    for start in range(behind, len(text), _BRANCH):
+        pending, *right = text[start : start + _BRANCH]
+        tree = TokenTree()
+        node = ROOT
+        for token in right:
+            node = tree.add(token + 1, node, "")
+        path = [tree.add(right[0], ROOT, "")]
+        for token in right[1:]:
+            path.append(tree.add(token, path[-1], ""))
+        rows = context.branch([pending], tree)
+        found += [np.array(rows[row]) for row in (0, *(1 + node for node in path))]
+        context.keep(tree, path)
+    context.clear()
+    return np.array_equal(found, single)
 
 
 def largest_equal_pass(context: Context) -> int:

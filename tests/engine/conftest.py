@@ -31,11 +31,22 @@ def tiny_pair(tmp_path_factory: pytest.TempPathFactory) -> ModelFiles:
 
     Both are of 16 bits, so that rows are the same in passes over several tokens.
     """
-    folder = tmp_path_factory.mktemp("tiny")
-    target, rough = ggufs.tiny_llama(folder / "target.gguf"), folder / "rough.gguf"
+    return _pair(tmp_path_factory.mktemp("tiny"), dim=64)
+
+
+def _pair(folder: Path, dim: int) -> ModelFiles:
+    target, rough = ggufs.tiny_llama(folder / "target.gguf", dim=dim), folder / "rough.gguf"
     quantize(target, rough, "Q4_0", 1)
     quantize(rough, folder / "draft.gguf", "F16", 1, again=True)
     return ModelFiles(target, folder / "draft.gguf")
+
+
+@pytest.fixture(scope="module")
+def tiny_exact(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """The same with heads of a size that localspec's kernels take, where these work."""
+    target, draft = _pair(tmp_path_factory.mktemp("exact"), dim=128)
+    with localspec.load(target, draft=draft, options=TINY_OPTIONS) as pair:
+        yield pair
 
 
 @pytest.fixture(scope="module")

@@ -15,13 +15,21 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, UsageError, paths
 from localspec.decoding.sampling import Rows
+from localspec.decoding.tree import TokenTree
 from localspec.llama import library
 from localspec.llama.context import Context
 from localspec.llama.context_params import MAX_LEAVES, MAX_TREE, context_params, kv_types
 from localspec.llama.model import Model
 from localspec.loading import same_bits
-from localspec.loading.same_bits import equal_passes, keep_same_bits, largest_equal_pass
+from localspec.loading.same_bits import (
+    equal_behind_trees,
+    equal_passes,
+    keep_same_bits,
+    largest_equal_pass,
+)
 from localspec.parallel_engine import ParallelEngine
+from tests.support.adapters import lora
+from tests.support.ggufs import tiny_llama
 
 OPTIONS = ModelOptions(context=1024, threads=2, exact=True)
 STOCK = replace(OPTIONS, kernels="off")
@@ -93,6 +101,45 @@ def test_without_kernels_one_answer_at_a_time() -> None:
     with localspec.load(options=replace(STOCK, parallel=2)) as engine:
         assert not isinstance(engine, ParallelEngine)
         assert any("one at a time, as exact answers must" in notice for notice in engine.notices)
+
+
+def test_attention_that_the_kernels_leave_to_llama_cpp_is_not_exact(
+    kernels: None, tmp_path: Path
+) -> None:
+    """Heads of 32 numbers; where passes round alike nonetheless, it is by chance."""
+    paths_of = [tiny_llama(tmp_path / f"{dim}.gguf", dim=dim) for dim in (64, 128)]
+    for path, options, same in (
+        (paths_of[0], ModelOptions(context=512), False),
+        (paths_of[1], ModelOptions(context=512), True),
+        (paths_of[1], ModelOptions(context=512, kv_type_k="f32", kv_type_v="f32"), True),
+        (paths_of[1], ModelOptions(context=512, flash_attention="off"), False),
+        (paths_of[1], ModelOptions(context=512, kv_type_k="q4_0", kv_type_v="q4_0"), False),
+        (
+            paths_of[1],
+            ModelOptions(context=512, lora=str(lora(tmp_path / "a.gguf", paths_of[1]))),
+            False,
+        ),
+    ):
+        with localspec.load(path, draft=None, options=options) as engine:
+            assert engine.model.kernels.in_use
+            assert engine.batch_invariant == same, options
+
+
+def test_a_trial_finds_cells_in_another_order(
+    kernels: None, target_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Model(target_path, OPTIONS) as model:
+        context = Context(model, OPTIONS)
+        assert equal_behind_trees(context)
+        keep = Context.keep
+
+        def otherwise(context: Context, tree: TokenTree, path: Sequence[int]) -> None:
+            keep(context, tree, path[:1])
+            context.extend([tree.tokens[node] + 1 for node in path[1:]])
+
+        monkeypatch.setattr(Context, "keep", otherwise)
+        assert not equal_behind_trees(context)
+        context.close()
 
 
 def test_passes_that_round_the_same_are_more_than_without(stock: Engine) -> None:

@@ -1,15 +1,18 @@
-"""Greedy output with any drafter equals plain decoding, on 56 prompts of seven kinds."""
+"""Greedy output with any drafter equals plain decoding, on 56 prompts of seven kinds: to the bit
+with localspec's kernels where they work, and near ties aside as llama.cpp comes."""
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.draft_model import DraftModel
-from tests.support.greedy import COUNT, Reference, divergence
+from localspec.llama import library
+from tests.support.greedy import COUNT, Reference, require_same_text
 from tests.support.sessions import make_drafts_cheap
 
 WAYS = {
@@ -42,9 +45,35 @@ def test_every_way_is_tried() -> None:
     assert sorted(way for ways in TOGETHER.values() for way in ways) == sorted(WAYS)
 
 
+STOCK_PROMPTS = 12
+
+
+@pytest.fixture(scope="module")
+def stock() -> Iterator[Engine]:
+    """The embedded pair as llama.cpp comes."""
+    options = ModelOptions(context=1024, threads=library.default_threads(), kernels="off")
+    with localspec.load(options=options) as pair:
+        make_drafts_cheap(pair)
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def stock_answers(stock: Engine, prompts: list[str]) -> Iterator[Reference]:
+    yield (known := Reference(stock, prompts[:STOCK_PROMPTS]))
+    known.context.close()
+
+
 @pytest.fixture
 def reference(plain_answers: Reference) -> Reference:
     return plain_answers
+
+
+def test_with_kernels_the_embedded_pair_is_exact(
+    kernels: None, engine: Engine, stock: Engine
+) -> None:
+    """What the tests below go by."""
+    assert engine.batch_invariant
+    assert not stock.batch_invariant
 
 
 @pytest.mark.parametrize("together", sorted(TOGETHER))
@@ -52,11 +81,23 @@ def test_output_equals_plain_decoding(
     engine: Engine, reference: Reference, prompts: list[str], together: str
 ) -> None:
     """One way after the other on a prompt, which is read for the first and kept for the others."""
-    parted: dict[str, list[tuple[str, int, float]]] = {way: [] for way in TOGETHER[together]}
+    compare(engine, reference, prompts, TOGETHER[together])
+
+
+def test_without_kernels_texts_part_at_near_ties_alone(
+    stock: Engine, stock_answers: Reference
+) -> None:
+    compare(stock, stock_answers, stock_answers.texts, ("ngram tree", "model", "model tree"))
+
+
+def compare(
+    engine: Engine, reference: Reference, prompts: list[str], ways: tuple[str, ...]
+) -> None:
+    parted: dict[str, list[float]] = {way: [] for way in ways}
     accepted = Counter[str]()
     make_drafts_cheap(engine)
     for prompt, ids, expected in zip(prompts, reference.prompts, reference.tokens, strict=True):
-        for way in TOGETHER[together]:
+        for way in ways:
             stream = engine.stream(
                 prompt,
                 max_tokens=COUNT,
@@ -65,18 +106,16 @@ def test_output_equals_plain_decoding(
             )
             got = [token for chunk in stream for token in chunk.token_ids]
             accepted[way] += stream.stats.accepted
-            found = divergence(reference.context, ids, expected, got)
-            if found is None:
-                assert got == expected, way
-            else:
-                parted[way].append((prompt[:40], *found))
-    for way, rows in parted.items():
-        for prompt, at, gap in rows:
-            print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
-        assert [row for row in rows if abs(row[2]) > reference.noise] == [], way
+            gap = require_same_text(
+                engine, reference.context, ids, expected, got, lambda: reference.noise
+            )
+            if gap is not None:
+                print(f"{way}: {prompt[:40]!r} parts where the logits are {gap:.4f} apart")
+                parted[way].append(gap)
+    for way, gaps in parted.items():
         # Near-ties are rare; a fault that only showed in them would part more prompts than that.
-        assert len(rows) <= len(prompts) // 4, way
-        assert accepted[way] > 100, way
+        assert len(gaps) <= len(prompts) // 4, way
+        assert accepted[way] > 2 * len(prompts) - 12, way
 
 
 def test_plain_choice_of_the_planner_equals_plain_decoding(

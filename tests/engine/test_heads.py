@@ -23,7 +23,7 @@ from tests.engine.test_sampled_distribution import PROMPT
 from tests.planning.timed import Clock
 from tests.support import heads
 from tests.support.agreed_time import agree_on_time
-from tests.support.greedy import Reference, divergence
+from tests.support.greedy import Reference, require_same_text
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -82,10 +82,10 @@ def accepted_as_plain_says(
         got = [token for chunk in stream for token in chunk.token_ids]
         counted = stream.stats.by_drafter.get(source)
         accepted += counted.accepted if counted else 0
-        found = divergence(reference.context, ids, expected, got)
-        if found is not None:
-            parted += 1
-            assert abs(found[1]) <= reference.noise
+        gap = require_same_text(
+            headed, reference.context, ids, expected[:40], got, lambda: reference.noise
+        )
+        parted += gap is not None
     assert parted <= NEAR_TIES
     return accepted
 
@@ -185,8 +185,8 @@ def test_it_picks_up_where_the_target_decoded_without_it(
     assert isinstance(headed._parts.head, EagleHead)
     assert headed._parts.head.cache.known_from() > 5
     ids, expected = reference.prompts[1], reference.tokens[1]
-    found = divergence(reference.context, ids, expected, [*expected[:20], *got])
-    assert found is None or abs(found[1]) <= reference.noise
+    text = [*expected[:20], *got]
+    require_same_text(headed, reference.context, ids, expected[:40], text, lambda: reference.noise)
     assert stream.stats.accepted > 3
 
 
@@ -236,9 +236,9 @@ def test_answers_side_by_side_are_each_that_of_plain_decoding(
     assert len(found) == PROMPTS, came
     parted = 0
     for (got, _), ids, expected in zip(found, reference.prompts, reference.tokens, strict=True):
-        where = divergence(reference.context, ids, expected, got)
-        if where is not None:
-            parted += 1
-            assert abs(where[1]) <= reference.noise
+        gap = require_same_text(
+            parallel, reference.context, ids, expected[:40], got, lambda: reference.noise
+        )
+        parted += gap is not None
     assert parted <= NEAR_TIES
     assert sum(accepted for _, accepted in found) > (25 if WAYS[way].forced else 3)

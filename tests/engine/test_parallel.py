@@ -56,13 +56,6 @@ def reference(plain_answers: Reference) -> Reference:
     return plain_answers.first(PROMPTS)
 
 
-@pytest.fixture(scope="module")
-def likely(reference: Reference) -> int:
-    """How many of the texts may part at near-ties; who is at work, and with it how passes round, is
-    never twice the same."""
-    return most_partings(reference.gaps, reference.shifts, 1e-4)
-
-
 def tokens_of(stream: Stream) -> list[int]:
     return [token for chunk in stream for token in chunk.token_ids]
 
@@ -86,7 +79,7 @@ def all_free(engine: ParallelEngine) -> bool:
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 def test_eight_answers_say_what_each_says_alone(
-    parallel: ParallelEngine, reference: Reference, prompts: list[str], likely: int, way: str
+    parallel: ParallelEngine, reference: Reference, prompts: list[str], way: str
 ) -> None:
     parted, behind = [], []
     for first in range(0, PROMPTS, AT_ONCE):
@@ -98,18 +91,19 @@ def test_eight_answers_say_what_each_says_alone(
             assert isinstance(got, list), got
             expected = reference.tokens[n]
             where = divergence(reference.context, reference.prompts[n], expected, got)
-            if where is None:
+            if where is None or parallel.batch_invariant:
                 assert got == expected
             else:
                 parted.append((prompts[n][:40], *where))
                 behind += turned(reference.context, reference.prompts[n], got)
     for prompt, at, gap in parted:
         print(f"{way}: {prompt!r} parts at token {at}, where the logits are {gap:.4f} apart")
-    # Also behind the place where it parted: there a text is judged by what was said so far.
-    assert [
-        gap for gap in [*(abs(gap) for *_, gap in parted), *behind] if gap > reference.apart
-    ] == []
-    assert len(parted) <= likely
+    if parted:
+        # Also behind the place where it parted: there a text is judged by what was said so far.
+        assert [
+            gap for gap in [*(abs(gap) for *_, gap in parted), *behind] if gap > reference.apart
+        ] == []
+        assert len(parted) <= most_partings(reference.gaps, reference.shifts, 1e-4)
     assert all_free(parallel)
 
 
@@ -159,14 +153,17 @@ def test_a_grammar_a_long_prompt_and_a_cancel_among_them(parallel: ParallelEngin
     assert found[5:] == ["cancelled", "cancelled"]
     assert set(str(found[0]).split()) <= {"red", "blue"}
     # Near-ties aside, which the test above measures.
-    assert sum(one == other for one, other in zip(found, alone, strict=False)) >= 4
+    least = len(alone) if parallel.batch_invariant else 4
+    assert sum(one == other for one, other in zip(found, alone, strict=False)) >= least
     assert all_free(parallel)
 
 
-def agrees(reference: Reference, number: int, got: object) -> bool:
+def agrees(engine: Engine, reference: Reference, number: int, got: object) -> bool:
     """Whether it is what plain decoding alone says, near-ties aside."""
     assert isinstance(got, list), got
     expected = reference.tokens[number]
+    if engine.batch_invariant:
+        return got == expected
     where = divergence(reference.context, reference.prompts[number], expected, got)
     return got == expected if where is None else abs(where[1]) <= reference.apart
 
@@ -262,7 +259,9 @@ def test_what_fails_in_one_answer_leaves_the_others_untouched(
     for _ in range(2):  # once more: nothing of it is left
         *found, raised = together(work)
         assert isinstance(raised, Fault)
-        assert all(agrees(reference, n, got) for n, got in zip(numbers, found, strict=True))
+        assert all(
+            agrees(parallel, reference, n, got) for n, got in zip(numbers, found, strict=True)
+        )
         assert all_free(parallel)
 
 

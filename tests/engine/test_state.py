@@ -19,7 +19,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.context import Context
-from tests.support.greedy import Reference, divergence, greedy
+from tests.support.greedy import Reference, greedy, require_same_text
 from tests.support.sessions import a_session, steps
 
 GREEDY = SamplingParams(temperature=0)
@@ -41,21 +41,21 @@ class DrafterFault(Exception):
 class Uninterrupted:
     """What plain decoding says, in a context of its own."""
 
-    def __init__(self, engine: Engine, noise: float) -> None:
+    def __init__(self, engine: Engine, reference: Reference) -> None:
+        self.engine, self.reference = engine, reference
         self.context = Context(engine.model, ModelOptions(context=1024))
         self.prompt = engine.model.vocabulary.tokenize(PROMPT, special=True, add_bos=True)
         self.tokens = greedy(self.context, self.prompt, COUNT)
-        self.noise = noise
 
     def check(self, got: Sequence[int]) -> None:
-        parted = divergence(self.context, self.prompt, self.tokens, got)
-        assert parted is None or abs(parted[1]) <= self.noise
-        assert len(got) == len(self.tokens) or parted is not None
+        require_same_text(
+            self.engine, self.context, self.prompt, self.tokens, got, lambda: self.reference.noise
+        )
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(engine: Engine, plain_answers: Reference) -> Uninterrupted:
-    return Uninterrupted(engine, plain_answers.noise)
+    return Uninterrupted(engine, plain_answers)
 
 
 @pytest.fixture(params=sorted(WAYS))

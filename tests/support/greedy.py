@@ -2,12 +2,13 @@
 
 Batched and single-token passes run through different kernels, so logits differ in their last bits
 (with 8-bit activations by a tenth). Two sequences may part only where the two tokens' logits are
-closer than that; how close that is gets measured, not assumed.
+closer than that; how close that is gets measured, not assumed. With localspec's kernels nothing may
+differ: `require_same_text` decides which of the two holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from functools import cached_property
 from typing import NamedTuple
@@ -44,9 +45,11 @@ class Reference:
 
     def __init__(self, engine: Engine, prompts: Sequence[str]) -> None:
         self.context = Context(engine.model, ModelOptions(context=1024))
+        self.texts = list(prompts)
         tokenize = engine.model.vocabulary.tokenize
         self.prompts = [tokenize(prompt, special=True, add_bos=True) for prompt in prompts]
         self._said: dict[int, Text] = {}
+        self._whole: Reference | None = None
 
     @property
     def tokens(self) -> list[list[int]]:
@@ -68,6 +71,8 @@ class Reference:
     def shifts(self) -> list[float]:
         """How far passes over trees move gaps, at some hundreds of places where the engine has 56
         prompts: the largest of a few would be exceeded soon."""
+        if self._whole is not None:
+            return self._whole.shifts
         return gap_shifts(self.context, self.prompts[::4])
 
     @property
@@ -87,9 +92,8 @@ class Reference:
     def first(self, count: int) -> Reference:
         """The same for the first prompts alone: nothing is found out twice, and how far rounding
         goes is what all of them showed."""
-        _ = self.shifts
         part = copy(self)
-        part.prompts = self.prompts[:count]
+        part.prompts, part.texts, part._whole = self.prompts[:count], self.texts[:count], self
         return part
 
 
@@ -213,6 +217,32 @@ def _top_gap(row: np.ndarray) -> float:
 def _gap_shift(row: np.ndarray, reference: np.ndarray) -> float:
     second, first = reference.argsort()[-2:]
     return abs(float((row[first] - row[second]) - (reference[first] - reference[second])))
+
+
+def require_same_text(
+    engine: Engine,
+    context: Context,
+    prompt: Sequence[int],
+    expected: Sequence[int],
+    got: Sequence[int],
+    noise: Callable[[], float],
+) -> float | None:
+    """The gap at which a greedy text parts from plain decoding's; None where it does not. With
+    localspec's kernels it must not, else only at a near tie.
+
+    Args:
+        context: of the target, for a look at where they part.
+        noise: how far rounding moves a gap; asked where that matters.
+    """
+    if engine.batch_invariant:
+        assert list(got) == list(expected), "with kernels there are no near ties"
+        return None
+    found = divergence(context, prompt, expected, got)
+    if found is None:
+        assert list(got) == list(expected)
+        return None
+    assert abs(found[1]) <= noise(), f"parts at token {found[0]}, {found[1]:.4f} logits apart"
+    return found[1]
 
 
 def divergence(

@@ -7,9 +7,9 @@ import pytest
 from localspec import Engine
 from localspec.verify.effort import Effort
 from localspec.verify.subject import Subject
-from tests.engine.conftest import tiny, tiny_pair
+from tests.engine.conftest import tiny, tiny_exact, tiny_pair
 
-__all__ = ["tiny", "tiny_pair"]
+__all__ = ["tiny", "tiny_exact", "tiny_pair"]
 
 LITTLE = Effort(
     name="little",

@@ -109,9 +109,9 @@ def test_a_rejected_tail_in_the_cache_fails(
 
 
 @pytest.fixture
-def to_the_bit(kernels: None, engine: Engine) -> Subject:
-    """The embedded pair, whose rows are the same bits whatever shares a pass."""
-    return Subject(engine, lambda text: None)
+def to_the_bit(kernels: None, tiny_exact: Engine) -> Subject:
+    """One whose rows are the same bits whatever shares a pass."""
+    return Subject(tiny_exact, lambda text: None)
 
 
 def test_with_kernels_all_is_the_same_to_the_bit(to_the_bit: Subject) -> None:
