@@ -13,6 +13,7 @@
 #include "attention_op.h"
 #include "buffers.h"
 #include "kernels.h"
+#include "raw_matmul.h"
 
 namespace localspec {
 
@@ -66,8 +67,11 @@ bool is_ours(const Tensor * tensor) { return tensor && tensor->buffer && tensor-
 bool leads_to_ours(const Tensor * tensor) {
     constexpr int FAR = 24;     // operations between a projection and the attention; 3 to 8 in practice
     for (int i = 0; tensor && i < FAR; i++) {
-        if (tensor->op == MUL_MAT || tensor->op == MUL_MAT_ID) return is_ours(tensor->src[0]);
-        tensor = tensor->src[0] ? tensor->src[0] : tensor->view_src;
+        const bool product = tensor->op == MUL_MAT || tensor->op == MUL_MAT_ID;
+        if (product && is_ours(tensor->src[0])) return true;
+        if (product && tensor->src[0]->op != NONE) return false;    // of two activations
+        // Past a product with a matrix that is not repacked, as of a rotation, to what it multiplies.
+        tensor = product ? tensor->src[1] : tensor->src[0] ? tensor->src[0] : tensor->view_src;
     }
     return false;
 }
@@ -88,6 +92,7 @@ class Hook : public ExtraBufferType {
             case MUL_MAT:
             case MUL_MAT_ID:
                 if (is_ours(op->src[0])) traits = (TensorTraits *) op->src[0]->extra;
+                else if (leads_to_ours(op->src[1])) traits = raw_matmul(op, *in_use);
                 break;
             case FLASH_ATTN_EXT:
                 if (leads_to_ours(op->src[0])) traits = attention_traits(op);

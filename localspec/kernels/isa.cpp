@@ -5,6 +5,7 @@
 #include "isa.h"
 
 #include "attention_kernels.h"
+#include "float_dot.h"
 #include "float_tile.h"
 #include "repack.h"
 #if defined(__AVX512VNNI__) && defined(__AVX512BW__)
@@ -46,6 +47,6 @@ extern const AttentionKernels attention;
 const AttentionKernels attention = attention_kernels();
 
 extern const InstructionSet instruction_set;
-const InstructionSet instruction_set = {quantize_row, type_kernels, &attention};
+const InstructionSet instruction_set = {quantize_row, type_kernels, dot_of, &attention};
 
 }  // namespace localspec::LOCALSPEC_ISA

@@ -33,6 +33,8 @@ struct InstructionSet {
     void (*quantize_row)(const float * x, int blocks, int8_t * quants, size_t step, Activation * activation,
                          size_t activation_step);
     const TypeKernels * (*type)(Type);  // null where the type is not taken
+    // One row of floating-point weights, as ggml has them, times one token.
+    float (*dot)(Type, const void * weights, const float * x, int64_t columns);
     const AttentionKernels * attention;
 };
 
