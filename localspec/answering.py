@@ -181,12 +181,7 @@ class Answering(ABC):
             capacity=self.context_length,
         )
         predicted = self.model.vocabulary.tokenize(prediction, special=False, add_bos=False)
-        rule = acceptance_rule(
-            drafting.rule,
-            greedy=sampling.greedy,
-            seeded=sampling.seed is not None,
-            threshold=drafting.threshold,
-        )
+        rule = acceptance_rule(drafting.rule, greedy=sampling.greedy, threshold=drafting.threshold)
         stats.notices += self._datastore.refresh()
         require(drafting, self._parts)
         stats.prompt_tokens, stats.seed = len(tokens), seed

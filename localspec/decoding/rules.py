@@ -39,18 +39,13 @@ class BestLossless:
         return chosen.accept(target, random)
 
 
-def acceptance_rule(
-    name: str, *, greedy: bool, seeded: bool = False, threshold: float | None = None
-) -> AcceptanceRule:
+def acceptance_rule(name: str, *, greedy: bool, threshold: float | None = None) -> AcceptanceRule:
     """The rule to verify with.
 
     Args:
         name: one of LOSSLESS or LOSSY. The lossless ones are all the greedy match at
             temperature 0.
         greedy: whether the text is picked greedily.
-        seeded: whether the caller gave a seed. Then "auto" is "match", whose text depends on logits
-            and seed alone; with the other rules it also depends on what was drafted, which follows
-            measured times.
         threshold: of a lossy rule; None takes its default.
 
     Raises:
@@ -67,7 +62,7 @@ def acceptance_rule(
     if greedy:
         return GreedyMatch()
     rules: dict[str, type[AcceptanceRule]] = {
-        "auto": SampleMatch if seeded else BestLossless,
+        "auto": BestLossless,
         "token": SpeculativeSampling,
         "block": BlockVerification,
         "match": SampleMatch,
