@@ -157,7 +157,8 @@ def test_answers_are_those_of_llama_cpp_whoever_drafts(
     prompt = prompt.replace("<!>", mtmd.mtmd_default_marker().decode())
     expected, logprobs = native.greedy(prompt, list(images.values()))
     context = Context(seeing.model, ModelOptions(context=1024))
-    noise = 2 * batch_noise(context, [seeing.tokenize(prompt)])
+    # At least what a softmax in other precision moves: with kernels the rows are the same bits.
+    noise = max(2 * batch_noise(context, [seeing.tokenize(prompt)]), 1e-6)
     context.close()
     accepted = 0
     for drafter in ("none", "ngram", "model", "auto"):

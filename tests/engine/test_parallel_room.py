@@ -27,7 +27,7 @@ from localspec.parallel_engine import ParallelEngine
 from localspec.scheduling.draft_room import DraftRoom
 from localspec.stream import Stream
 from tests.engine.test_parallel import GREEDY, LONG, WAYS, all_free, ask, tokens_of
-from tests.support.greedy import require_same_text
+from tests.support.greedy import divergence
 from tests.support.sessions import make_drafts_cheap
 from tests.support.together import together
 
@@ -103,7 +103,10 @@ def test_answers_that_do_not_fit_together_take_turns(small: ParallelEngine, way:
     for prompt, one, other in zip(prompts, alone, found, strict=True):
         assert isinstance(other, list), other
         ids = small.model.vocabulary.tokenize(prompt, special=True, add_bos=True)
-        require_same_text(small, with_context, ids, one, other, lambda: 0.5)
+        where = divergence(with_context, ids, one, other)
+        assert where is None or abs(where[1]) < 0.5, "a near-tie"
+        if where is None:
+            assert one == other
     with_context.close()
     assert all_free(small)
 
