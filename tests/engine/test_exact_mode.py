@@ -114,10 +114,11 @@ def test_attention_that_the_kernels_leave_to_llama_cpp_is_not_exact(
         (paths_of[1], ModelOptions(context=512, kv_type_k="f32", kv_type_v="f32"), True),
         (paths_of[1], ModelOptions(context=512, flash_attention="off"), False),
         (paths_of[1], ModelOptions(context=512, kv_type_k="q4_0", kv_type_v="q4_0"), False),
+        (paths_of[1], ModelOptions(context=512, kv_type_k="q8_0", kv_type_v="q8_0"), True),
         (
             paths_of[1],
             ModelOptions(context=512, lora=str(lora(tmp_path / "a.gguf", paths_of[1]))),
-            False,
+            True,
         ),
     ):
         with localspec.load(path, draft=None, options=options) as engine:
