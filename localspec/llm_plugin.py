@@ -1,6 +1,6 @@
 """`llm -m localspec/REF`: a plugin for the `llm` command, which answers in its own process.
 
-For a model that is to stay loaded between commands there is `localspec serve`, see docs/clients.md.
+For a model that is to stay loaded between commands there is `localspec serve`, see docs/serve.md.
 """
 
 from __future__ import annotations

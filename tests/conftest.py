@@ -59,7 +59,7 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def kernels() -> None:
     """For tests of localspec's own kernels: where they work, or are broken and must be told."""
     if not kernels_file.library_path().is_file():
-        pytest.skip(f"{kernels_file.library_path()} was not built, see README")
+        pytest.skip(f"{kernels_file.library_path()} was not built, see docs/install.md")
     found = status()
     assert found.in_use, found.why_not
 

@@ -9,7 +9,7 @@ accord; GGML_VK_VISIBLE_DEVICES=0 takes it. ggml is built, for many minutes on t
 into FOLDER (build/vulkan) as `tools.native_build` says.
 
 Needs, in Debian's words, mesa-vulkan-drivers, glslc, libvulkan-dev and spirv-headers besides, the
-latter two of Debian 13: docs/gpu.md says how others have them.
+latter two of Debian 13: dev/gpu.md says how others have them.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def check(headers: Path) -> None:
     if core.is_file() and NEEDED not in core.read_text(encoding="utf-8"):
         raise SystemExit(
             f"The Vulkan headers in {core.parent} are too old for llama.cpp. Unpack newer ones "
-            "beside them, and name them with --headers: docs/gpu.md says how."
+            "beside them, and name them with --headers: dev/gpu.md says how."
         )
 
 

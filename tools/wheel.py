@@ -23,7 +23,7 @@ from pathlib import Path
 from tools.parts import parts
 
 REPOSITORY = Path(__file__).parents[1]
-PARTS = ("localspec", "models", "hatch_build.py", "pyproject.toml", "README.md")
+PARTS = ("localspec", "models", "hatch_build.py", "pyproject.toml", "README.md", "LICENSE")
 """What the wheel is made of."""
 
 

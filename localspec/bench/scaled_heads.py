@@ -1,7 +1,7 @@
 """Writes a trained head in the shape of its scaled target, so that it says what it said.
 
 An EAGLE-3 head is a layer like its target's, and Medusa's heads are matrices over its hidden
-states: zeros go where the target's width has zeros. Layouts: docs/heads.md.
+states: zeros go where the target's width has zeros. Layouts: dev/heads.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Heads that read a target's hidden states, in numpy: what they begin with, and their files.
 
-The layouts are those of docs/heads.md.
+The layouts are those of dev/heads.md.
 """
 
 from __future__ import annotations

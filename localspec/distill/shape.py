@@ -172,7 +172,7 @@ def _promise(shape: Shape, target: ShapeTarget, curve: Sequence[float]) -> Forec
 
 def guess(share: float) -> float:
     """How often a draft with that share of the target's weights, trained on its answers, is likely
-    to be right: between what two were seen to reach (docs/distill.md)."""
+    to be right: between what two were seen to reach (dev/distill.md)."""
     return max(0.2, min(0.9, 0.85 + 0.12 * _log10(share)))
 
 

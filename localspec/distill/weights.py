@@ -159,7 +159,7 @@ def initial(
 
 def _outer_layers(there: int, count: int) -> npt.NDArray[np.int_]:
     """The first ones and the last ones, as models miss middle layers least (Men et al. 2024,
-    ShortGPT, section 3). Layers evenly apart began worse and stayed behind (docs/distill.md)."""
+    ShortGPT, section 3). Layers evenly apart began worse and stayed behind (dev/distill.md)."""
     first, numbers = (count + 1) // 2, np.arange(count)
     taken = np.where(numbers < first, numbers, there - count + numbers)
     return taken.clip(0, max(0, there - 1))

@@ -1,4 +1,4 @@
-"""Medusa heads in a GGUF file; the layout is in docs/heads.md."""
+"""Medusa heads in a GGUF file; the layout is in dev/heads.md."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from localspec.gguf.reader import read_gguf
 
 MOST_HEADS = 32
 _TYPES = {"F32": "<f4", "F16": "<f2"}
-_AGAIN = "Write it again as docs/heads.md says, or download it again."
+_AGAIN = "Write it again as dev/heads.md says, or download it again."
 
 Matrix = npt.NDArray[np.float32]
 
@@ -112,7 +112,7 @@ def read_medusa(path: Path) -> MedusaHeads:
 
     Raises:
         ModelNotFound: no such file.
-        ModelInvalid: cut short, or not as docs/heads.md says.
+        ModelInvalid: cut short, or not as dev/heads.md says.
     """
     file = read_gguf(path)
     names = ("embedding_length", "vocab_size", "head_count", "block_count")

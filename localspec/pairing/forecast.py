@@ -22,7 +22,7 @@ DEEPEST = 8
 PAYS = 1.05
 """Speed-ups below this are not worth a second model in memory."""
 
-# Both fitted by eye to this project's benchmarks (docs/measurements.md) and the figures it quotes.
+# Both fitted by eye to this project's benchmarks (dev/measurements.md) and the figures it quotes.
 CPU_CURVE = (1.0, 1.6, 2.0, 1.9, 2.6, 3.0, 3.3, 3.4, 3.9)
 """T(n) ÷ T(1), n = 1 … 9, between those of Q4_0 and Q8_0 on CPUs."""
 GPU_CURVE = (1.0, 1.05, 1.08, 1.1, 1.15, 1.2, 1.22, 1.25, 1.4)

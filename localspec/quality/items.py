@@ -61,7 +61,7 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
                 f"Line {number} of {path} is no question of {suite}: {error!r}. Its fields are in "
-                "docs/quality.md."
+                "dev/quality.md."
             ) from None
         items += [] if item is None else [item]
     if not items:

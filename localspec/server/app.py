@@ -134,7 +134,7 @@ def build(common: Common) -> ASGIApp:
     async def not_found(request: Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
         told = (
-            "There is no such endpoint. See docs/clients.md."
+            "There is no such endpoint. See docs/serve.md."
             if status == 404
             else "That method is not for this."
         )

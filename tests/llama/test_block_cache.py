@@ -1,4 +1,4 @@
-"""What a block head says is what the formulas in docs/heads.md say, whatever way it was fed."""
+"""What a block head says is what the formulas in dev/heads.md say, whatever way it was fed."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Bench:
         return cache
 
     def formulas(self, name: str, inputs: Rows, last: int, count: int) -> Rows:
-        """docs/heads.md."""
+        """dev/heads.md."""
         w, shape, n = self.weights[name], KINDS[name][1], self.width
         embeddings = w.get("token_embd.weight", self.weights["target"]["token_embd.weight"])
         output = w.get("output.weight", self.weights["target"]["token_embd.weight"])

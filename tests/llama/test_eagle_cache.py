@@ -228,7 +228,7 @@ def test_what_nobody_asks_for_is_not_kept_for_ever(
 def test_rows_are_those_of_the_formulas_in_the_docs(
     bench: Bench, opened: list[EagleCache], target_path: Path
 ) -> None:
-    """docs/heads.md, with random weights everywhere, over a text of nine pairs."""
+    """dev/heads.md, with random weights everywhere, over a text of nine pairs."""
     opened.append(cache := bench.fed("random", 10))
     rows = read(cache, TEXT[:10], 9)
     w = heads.weights(bench.models["random"].path)

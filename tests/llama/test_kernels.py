@@ -79,7 +79,7 @@ class Copy:
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Copy:
     if not kernels_file.library_path().is_file():
-        pytest.skip(f"{kernels_file.library_path()} was not built, see README")
+        pytest.skip(f"{kernels_file.library_path()} was not built, see docs/install.md")
     return Copy(tmp_path_factory.mktemp("copy"))
 
 

@@ -1,4 +1,4 @@
-"""What llama.cpp's own tests of its server found missing here (docs/llama_server_tests.md)."""
+"""What llama.cpp's own tests of its server found missing here (dev/llama_server_tests.md)."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@
         [--minutes 120] [--stops 100] [--rounds 100] [--seed 0]
 
 A part of which there are 0 is left out. Ends with 1 if anything was wrong; the folder of what the
-parts left behind then stays. docs/endurance.md says what each part does. For Linux, with a C
+parts left behind then stays. dev/endurance.md says what each part does. For Linux, with a C
 compiler for the disk and the clock.
 """
 

@@ -1,4 +1,4 @@
-"""What docs/embedding.md shows: its blocks of Python, and the desktop tool without a display."""
+"""docs/python.md: its blocks of Python, and the desktop tool without a display."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 DOCS = Path(__file__).parents[1] / "docs"
-PAGE = (DOCS / "embedding.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "python.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 PATIENCE = 60.0
 
@@ -26,7 +26,7 @@ def test_there_are_examples() -> None:
 
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_the_examples_run(number: int, capsys: pytest.CaptureFixture[str]) -> None:
-    exec(compile(BLOCKS[number], f"embedding.md, block {number + 1}", "exec"), {})
+    exec(compile(BLOCKS[number], f"python.md, block {number + 1}", "exec"), {})
     shown = capsys.readouterr().out
     assert len(shown) > 20 or "print" not in BLOCKS[number]
 
