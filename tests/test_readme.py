@@ -36,7 +36,9 @@ ANSWERS = [line for line in LINES if line.startswith("localspec run")]
 LOOKS = [
     line.removeprefix(".venv/bin/")
     for line in LINES
-    if re.match(r"(\.venv/bin/)?localspec (list|show|models|paths|history (list|search))", line)
+    if re.match(
+        r"(\.venv/bin/)?localspec (list|show|models|doctor --paths|history (list|search))", line
+    )
 ]
 
 

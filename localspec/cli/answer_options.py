@@ -1,4 +1,4 @@
-"""Options that say what to answer, and how tokens are chosen."""
+"""Options for the prompt, the answer and sampling."""
 
 from __future__ import annotations
 
@@ -9,32 +9,37 @@ _answer = in_panel("Prompt and answer")
 _sampling = in_panel("Sampling")
 
 ANSWER = {
-    "system": _answer(str, "--system", metavar="TEXT", help="System message, before the prompt."),
+    "system": _answer(str, "--system", metavar="TEXT", help="Set the system message."),
     "max_tokens": _answer(
         int,
         "-n",
         "--max-tokens",
         metavar="N",
-        help="Longest answer. Default up to the end of the context.",
+        help="Generate at most N tokens. Default: until the context is full.",
     ),
     "stop": _answer(
-        list[str], "--stop", metavar="TEXT", help="End the answer before this text. Repeatable."
+        list[str],
+        "--stop",
+        metavar="TEXT",
+        help="End the answer before this text. Repeatable.",
+        advanced=True,
     ),
     "grammar": _answer(
         str,
         "--grammar",
         metavar="GBNF|@FILE",
-        help="Grammar that the answer has to match. A value without '::=' is the path of a file, "
-        "with or without the @.",
+        help="Make the answer match a grammar. A value without '::=' is a file, with or without "
+        "the @.",
+        advanced=True,
     ),
     "json_schema": _answer(
         str,
         "--json-schema",
         metavar="JSON|@FILE",
-        help="JSON schema that the answer has to match. A value that does not begin with '{' is "
-        "the path of a file, with or without the @.",
+        help="Make the answer match a JSON schema. A value that does not start with '{' is a file, "
+        "with or without the @.",
     ),
-    "raw": _answer(bool, "--raw", help="Continue the prompt as it is, without the chat template."),
+    "raw": _answer(bool, "--raw", help="Continue the prompt as it is, without a chat template."),
 }
 
 
@@ -44,67 +49,76 @@ SAMPLING = {
         "--temp",
         "--temperature",
         metavar="X",
-        help=f"0 is greedy. {default(SamplingParams, 'temperature')} (LOCALSPEC_TEMPERATURE)",
+        help="Set the temperature; 0 is greedy. "
+        f"{default(SamplingParams, 'temperature')} (LOCALSPEC_TEMPERATURE)",
     ),
     "top_k": _sampling(
         int,
         "--top-k",
         metavar="K",
-        help=f"Keep the K most probable tokens, 0 for all. {default(SamplingParams, 'top_k')}",
+        help=f"Keep the K most probable tokens; 0 keeps all. {default(SamplingParams, 'top_k')}",
+        advanced=True,
     ),
     "top_p": _sampling(
         float,
         "--top-p",
         metavar="P",
-        help="Keep the fewest tokens with this probability together, 1 for all. "
+        help="Keep the fewest tokens whose probabilities add up to P; 1 keeps all. "
         f"{default(SamplingParams, 'top_p')}",
+        advanced=True,
     ),
     "min_p": _sampling(
         float,
         "--min-p",
         metavar="P",
-        help="Keep tokens at least this probable relative to the best one, 0 for all. "
+        help="Keep tokens with at least P times the probability of the best one; 0 keeps all. "
         f"{default(SamplingParams, 'min_p')}",
+        advanced=True,
     ),
     "repeat_penalty": _sampling(
         float,
         "--repeat-penalty",
         metavar="X",
-        help="Make recent tokens less likely by this factor, 1 for off. "
+        help="Make recent tokens less likely by this factor; 1 turns it off. "
         f"{default(SamplingParams, 'repeat_penalty')}",
+        advanced=True,
     ),
     "frequency_penalty": _sampling(
         float,
         "--frequency-penalty",
         metavar="X",
-        help="Taken off a logit for each recent occurrence. "
+        help="Subtract X from a logit for each recent occurrence. "
         f"{default(SamplingParams, 'frequency_penalty')}",
+        advanced=True,
     ),
     "presence_penalty": _sampling(
         float,
         "--presence-penalty",
         metavar="X",
-        help="Taken off a logit that occurred recently. "
+        help="Subtract X from the logit of each token that occurred recently. "
         f"{default(SamplingParams, 'presence_penalty')}",
+        advanced=True,
     ),
     "penalty_last_n": _sampling(
         int,
         "--penalty-last-n",
         metavar="N",
-        help=f"How many tokens are recent, -1 for all. {default(SamplingParams, 'penalty_last_n')}",
+        help="Count the last N tokens as recent; -1 counts all. "
+        f"{default(SamplingParams, 'penalty_last_n')}",
+        advanced=True,
     ),
     "logit_bias": _sampling(
         list[str],
         "--logit-bias",
         metavar="TOKEN_ID=BIAS",
-        help="Added to the logit of a token; -inf bans it. Repeatable.",
+        help="Add BIAS to the logit of a token; -inf bans it. Repeatable.",
+        advanced=True,
     ),
     "seed": _sampling(
         int,
         "--seed",
         metavar="N",
-        help="With --exact, the same seed gives the same answer. With --rule match, too, if passes "
-        "round alike. Otherwise drafts and threads have to be the same as well (--drafter, "
-        "--depth, -t). Default a new one, which --stats shows.",
+        help="Set the seed. With --exact, the same seed gives the same answer; otherwise only "
+        "with the same drafts and threads. Default: random, shown by --stats.",
     ),
 }

@@ -33,8 +33,8 @@ Examples:
   localspec bench --scale 1b --sweep --temp 0
   localspec bench --scale R0 --prompts questions --temp 0
   localspec bench -m smollm2 --scale-to 1728x30x3072:Q4_0
-  localspec bench --scale A --peers --llama-server ~/llama.cpp/build/bin/llama-server
-  localspec bench --scale R0 --prompts questions --ik-python ~/ik-venv/bin/python"""
+  localspec bench --scale A --peers --llama-server llama-server
+  localspec bench --scale R0 --prompts questions --ik-python ~/ik/bin/python"""
 
 _WIDTH = 80
 
@@ -45,11 +45,11 @@ _WIDTH = 80
     b.BENCH,
 )
 def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose = 0) -> int:
-    """Measure speed and acceptance, side by side with plain decoding and with peers.
+    """Compare configurations, plain decoding and other programs.
 
-    All configurations answer the same prompts, interleaved. Speeds are those
-    of generation, without the prompt. Ctrl+C stops and reports what was
-    measured so far.
+    All configurations answer the same prompts, interleaved. Speeds exclude
+    the prompt. Ctrl+C stops and reports the results so far. Other drafters,
+    for experiments, are listed in dev/drafters.md.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

@@ -37,8 +37,8 @@ Examples:
 def chat(context: typer.Context) -> int:
     """Chat in the terminal.
 
-    Conversations are kept as they are written. Esc stops an answer, ? shows
-    the keys, /help the commands, Ctrl+Q leaves.
+    Conversations are saved automatically. Esc stops an answer, ? shows the
+    keys, /help the commands, Ctrl+Q exits.
     """
     if not (sys.stdin and sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError(

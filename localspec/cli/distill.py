@@ -30,7 +30,7 @@ Examples:
   localspec distill -m model.gguf --epochs 8        # on what was recorded
   localspec distill --list
   localspec distill --forget model-1a2b3c4d
-  localspec distill --forget history                # what was recorded while chatting"""
+  localspec distill --forget history                # recordings of chats"""
 
 HISTORY = "history"
 """What --forget calls all that was recorded while chatting."""
@@ -53,7 +53,7 @@ Files = Annotated[
     typer.Argument(
         metavar="[PROMPTS]...",
         show_default=False,
-        help='Files of prompts: one a line, or JSON lines with "prompt", "turns" or "messages".',
+        help='Files of prompts: one per line, or JSON lines with "prompt", "turns" or "messages".',
     ),
 ]
 
@@ -67,13 +67,12 @@ def distill(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Train a draft for a model from the model's own answers, on this machine.
+    """Train a draft for a model from the model's own answers.
 
-    The target answers the prompts, and what it held for likely at every
-    token is kept in localspec's data folder, the answers with it, until it
-    is forgotten. A small model is then trained to hold the same for likely,
-    and '-d auto' finds it from then on. Ctrl+C at any moment: the same
-    command goes on where it was.
+    The target answers the prompts; its answers and token probabilities are
+    stored in localspec's data folder until you delete them with --forget. A
+    small model is then trained on them, and '-d auto' finds it. You can press
+    Ctrl+C at any time: the same command continues.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

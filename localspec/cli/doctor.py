@@ -5,7 +5,7 @@ from __future__ import annotations
 import json as json_format
 from dataclasses import replace
 from threading import Event
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,6 +14,7 @@ from localspec.cli import options as o
 from localspec.cli.interrupts import on_interrupt
 from localspec.cli.model_options import DRAFT_MODEL, MODEL
 from localspec.cli.output import Console
+from localspec.cli.paths import print_paths
 from localspec.errors import Cancelled, DraftMismatch, LocalspecError
 
 # The rest brings numpy and the engine with it, and `--help` wants to be quick.
@@ -29,7 +30,8 @@ EXAMPLES = """\
 Examples:
   localspec doctor
   localspec doctor -m target.gguf -d draft.gguf
-  localspec doctor -m user/repo --quick --json"""
+  localspec doctor -m user/repo --quick --json
+  localspec doctor --paths"""
 
 _WORDS = ("token ids",)
 """Rules about the vocabulary; what fails there has an exit code of its own."""
@@ -39,9 +41,19 @@ CALIBRATION = {
     "quick": _calibration(
         bool,
         "--quick",
-        help="Calibrate for 10 seconds at most, instead of 60.",
+        help="Measure for at most 10 seconds instead of 60.",
     ),
 }
+
+
+Paths = Annotated[
+    bool,
+    typer.Option(
+        "--paths",
+        help="Print only the folders and files of localspec; LOCALSPEC_HOME moves them all.",
+        show_default=False,
+    ),
+]
 
 
 # It judges this machine; RPC servers are others. And it judges files, which adapters leave alone.
@@ -49,19 +61,21 @@ CALIBRATION = {
 def doctor(
     context: typer.Context,
     *,
+    paths: Paths = False,
     json: o.Json = False,
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Check this machine and a pair of models, and measure what drafting brings.
+    """Check this machine and your models, and measure the gain.
 
-    Judges the pair rule by rule, measures for at most a minute what passes
-    cost and how often drafts are accepted, and keeps what it recommends:
-    '-d auto' goes by it from then on. Ends with an error code if the pair
-    cannot be used.
+    Checks whether the two models fit, and measures for up to a minute how
+    much drafting gains. '-d auto' uses the result from then on. The exit code
+    is not 0 if the pair cannot be used.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
+    if paths:
+        return print_paths(console, json=json)
     from localspec.cli import doctor_report
     from localspec.cli.request import read_models
 

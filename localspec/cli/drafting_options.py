@@ -1,11 +1,10 @@
-"""Options that say how to draft and how drafts are accepted."""
+"""Options that control drafting and the acceptance of drafts."""
 
 from __future__ import annotations
 
 from localspec import Drafting
 from localspec.cli.options import default, in_panel
 from localspec.drafters.options import OVERLAPS
-from localspec.drafters.registry import REGISTRY
 
 _option = in_panel("Drafting")
 
@@ -14,56 +13,68 @@ DRAFTING = {
         str,
         "--drafter",
         metavar="NAME",
-        help=f"Who proposes tokens: auto, none, {', '.join(REGISTRY)}. "
-        f"{default(Drafting, 'drafter')} (LOCALSPEC_DRAFTER)",
+        help="Choose who proposes tokens: auto (what pays), none (plain decoding), ngram "
+        f"(repeated text), model (the draft model). {default(Drafting, 'drafter')} "
+        "(LOCALSPEC_DRAFTER)",
     ),
     "depth": _option(
-        int, "--depth", metavar="N", help="Tokens drafted per pass. Default what pays."
+        int,
+        "--depth",
+        metavar="N",
+        help="Draft N tokens per pass. Default: what pays.",
+        advanced=True,
     ),
     "width": _option(
         int,
         "--width",
         metavar="N",
-        help="Candidates at each place; above 1 the drafts are trees. "
+        help="Draft N candidates at each position; above 1, drafts are trees. "
         f"{default(Drafting, 'width')}",
+        advanced=True,
     ),
     "greedy_drafts": _option(
         bool,
         "--greedy-drafts",
-        help="Draft the most probable tokens even where the answer is sampled.",
+        help="Draft the most probable tokens even if the answer is sampled.",
+        advanced=True,
     ),
     "min_confidence": _option(
         float,
         "--min-confidence",
         metavar="P",
-        help="The draft model stops where its best token is less probable. "
+        help="Stop a draft if the draft model's best token is less probable than P. "
         f"{default(Drafting, 'min_confidence')}",
+        advanced=True,
     ),
     "min_likelihood": _option(
         float,
         "--min-likelihood",
         metavar="P",
-        help="The draft model stops where all its tokens together are less probable. "
+        help="Stop a draft if all its tokens together are less probable than P. "
         f"{default(Drafting, 'min_likelihood')}",
+        advanced=True,
     ),
     "rule": _option(
         str,
         "--rule",
         metavar="NAME",
-        help="Acceptance rule. Lossless: auto, token, block, match. Lossy, which can change the "
-        f"answer: typical, top-k, top-p, threshold. {default(Drafting, 'rule')}",
+        help="Set the acceptance rule. Lossless: auto, token, block, match. Lossy, which can "
+        f"change the answer: typical, top-k, top-p, threshold. {default(Drafting, 'rule')}",
+        advanced=True,
     ),
     "rule_threshold": _option(
         float,
         "--rule-threshold",
         metavar="X",
-        help="Threshold of a lossy rule, instead of its own.",
+        help="Set the threshold of a lossy rule.",
+        advanced=True,
     ),
     "overlap": _option(
         str,
         "--overlap",
         metavar="WHEN",
-        help="Let the draft model go on while the model verifies, where they have devices or "
-        f"cores of their own: {', '.join(OVERLAPS)}. {default(Drafting, 'overlap')}",
+        help="Draft while the target verifies, if the two have separate devices or cores: "
+        f"{', '.join(OVERLAPS)}. {default(Drafting, 'overlap')}",
+        advanced=True,
     ),
 }

@@ -42,17 +42,16 @@ QUESTIONS = {
         Path,
         "--file",
         metavar="FILE",
-        help="The questions, one JSON object a line, as the suite is published. Needed.",
+        help="Read the questions from this file: JSON lines, as the suite is published. Required.",
     ),
     "limit": _questions(
-        int, "--limit", metavar="N", help="So many questions, spread over the file. Default all."
+        int, "--limit", metavar="N", help="Ask N questions, spread over the file. Default: all."
     ),
     "beside": _questions(
         list[str],
         "--beside",
         metavar="RULE",
-        help="A lossy acceptance rule to ask as well, for what it costs in score and brings in "
-        "speed: typical, top-k, top-p, threshold. Repeatable.",
+        help="Also score a lossy acceptance rule: typical, top-k, top-p, threshold. Repeatable.",
     ),
 }
 
@@ -72,12 +71,12 @@ def evaluate(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Ask the questions of a suite with and without speculation.
+    """Score a model on a test suite, with and without drafting.
 
-    Greedy unless --temp says otherwise: then answers differ in nothing but
-    near ties, and those that do are listed. HumanEval runs what the model
-    wrote, in a child process with limits. Ends with 0 where all that differs
-    is within rounding, and 1 where not. Ctrl+C keeps what was done.
+    Greedy by default: then answers differ only at near-ties, and those are
+    listed. HumanEval runs generated programs in a child process with limits.
+    The exit code is 0 if all differences are within rounding, else 1. Ctrl+C
+    keeps the results so far.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

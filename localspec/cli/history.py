@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from localspec.cli import help as help_text
 from localspec.cli import options as o
 from localspec.cli.output import Console
 from localspec.errors import Cancelled, HistoryError, UsageError
@@ -30,8 +31,10 @@ Examples:
 
 history = typer.Typer(
     name="history",
-    help="Look at, search, export and remove what was said in `localspec chat`.",
-    epilog=EXAMPLES,
+    cls=help_text.Group,
+    help="List, search, export and delete conversations.",
+    epilog=help_text.verbatim(EXAMPLES),
+    rich_markup_mode=None,
     no_args_is_help=True,
 )
 
@@ -55,12 +58,12 @@ Query = Annotated[
     typer.Argument(
         metavar="QUERY",
         show_default=False,
-        help='Words that all have to occur, and "phrases"; the last word may go on.',
+        help='Words that must all occur, and "phrases"; the last word may be incomplete.',
     ),
 ]
 Limit = Annotated[
     int,
-    typer.Option("--limit", metavar="N", min=1, help="How many at most.", show_default=True),
+    typer.Option("--limit", metavar="N", min=1, help="Show at most N.", show_default=True),
 ]
 Format = Annotated[
     str | None,
@@ -68,8 +71,8 @@ Format = Annotated[
         "--format",
         metavar="md|json",
         show_default=False,
-        help="Markdown of the branch that is shown, or JSON of everything. Default by the ending "
-        "of the file, else md.",
+        help="Write Markdown of the current branch, or JSON of all branches. Default: by the "
+        "file's ending, else md.",
     ),
 ]
 Output = Annotated[
@@ -78,11 +81,11 @@ Output = Annotated[
         *("-o", "--output"),
         metavar="FILE",
         show_default=False,
-        help="The file; or a folder, where it is named after the title. An existing file stays: "
-        "-2, -3 … is put behind the name then. Default standard output.",
+        help="Write to this file, or to a new file in this folder. An existing file is kept: -2, "
+        "-3 … is appended to the name. Default: standard output.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")]
 
 
 @history.command("list")
@@ -175,7 +178,7 @@ def export(
 
 @history.command()
 def rm(context: typer.Context, ids: Ids, yes: Yes = False, json: o.Json = False) -> int:
-    """Remove conversations, for good."""
+    """Delete conversations."""
     from localspec.cli.history_tables import plain
 
     console: Console = context.obj

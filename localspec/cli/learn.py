@@ -36,11 +36,11 @@ Paths = Annotated[
     typer.Argument(
         metavar="[PATH]...",
         show_default=False,
-        help="Files, and folders of text and code; what .gitignore names is left out.",
+        help="Files, or folders of text and code; .gitignore is respected.",
     ),
 ]
 FromHistory = Annotated[
-    bool, typer.Option("--history", help="The conversations of 'localspec chat'.")
+    bool, typer.Option("--history", help="Learn the conversations of 'localspec chat'.")
 ]
 Listing = Annotated[bool, typer.Option("--list", help="Show what was learned.")]
 Forget = Annotated[
@@ -49,8 +49,7 @@ Forget = Annotated[
         "--forget",
         metavar="NAME",
         show_default=False,
-        help="Remove what was learned under a name that --list shows, for every vocabulary. "
-        "Repeatable.",
+        help="Delete what was learned under a name from --list. Repeatable.",
     ),
 ]
 Model = Annotated[
@@ -59,8 +58,8 @@ Model = Annotated[
         *("-m", "--model"),
         metavar="REF",
         show_default=False,
-        help="The model whose vocabulary it is for, and every other model that has the same. "
-        "Default the embedded model. (LOCALSPEC_MODEL)",
+        help="Learn for this model, and all others with its vocabulary. Default: the built-in "
+        "model. (LOCALSPEC_MODEL)",
     ),
 ]
 
@@ -76,11 +75,11 @@ def learn(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Learn texts: answers that repeat them are drafted from there, at no cost.
+    """Learn texts, to speed up answers that repeat them.
 
-    What was learned is kept in localspec's data folder, tokens and all, until
-    it is forgotten. Answers stay what they would have been. What was learned
-    under the same path before is replaced.
+    The output does not change. Texts are stored in localspec's data folder
+    until you delete them with --forget. Learning a path again replaces its
+    earlier content.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

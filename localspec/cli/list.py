@@ -25,13 +25,13 @@ Words = Annotated[
     typer.Argument(
         metavar="[WORD]...",
         show_default=False,
-        help="Only models with all these words in their name, architecture, quantization, source "
-        "or path.",
+        help="Show only models with all these words in their name, architecture, quantization, "
+        "source or path.",
     ),
 ]
 All = Annotated[
     bool,
-    typer.Option("--all", help="Files that cannot generate text as well, and why they cannot."),
+    typer.Option("--all", help="Also show files that cannot generate text, with the reason."),
 ]
 
 
@@ -42,12 +42,11 @@ def list_models(
     json: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """List the models on this machine, whichever tool brought them here.
+    """List the models on this machine.
 
-    Looks into the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
+    Reads the caches of Hugging Face, llama.cpp, LM Studio and ollama, the
     folders of the setting model_folders, the current folder, and the Python
-    package that carries smollm2. What stands under REFERENCE is what to type
-    after -m.
+    package with smollm2. The column REFERENCE shows what to type after -m.
     """
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)

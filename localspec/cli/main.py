@@ -1,4 +1,4 @@
-"""The `localspec` command: verbs, `--version`, and how every way to fail is told."""
+"""The `localspec` command: verbs, `--version`, and the report of every failure."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from localspec.cli import crashes
+from localspec.cli.help import verbatim
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.verbs import VerbGroup
@@ -19,20 +20,22 @@ EXIT_CODES = """\
 Exit codes:
   0    done
   1    failed while running
-  2    an option, a grammar, a schema or a prompt that cannot be meant
+  2    invalid option, grammar, schema or prompt
   3    model not found
   4    not a model that generates text
-  5    the draft model does not go with the model
+  5    the draft model does not fit the model
   6    the prompt does not fit the context
   130  interrupted
-  141  the reader of standard output went away"""
+  141  broken pipe"""
 
 app = typer.Typer(
     name=NAME,
     cls=VerbGroup,
-    help="Local language models, faster, saying exactly the same.",
-    epilog=EXIT_CODES,
+    help="Make a local language model answer faster without changing its output.\n\n"
+    "Without a command, localspec opens the chat.",
+    epilog=verbatim(EXIT_CODES),
     invoke_without_command=True,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
@@ -53,7 +56,6 @@ def localspec(
         typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
     ] = False,
 ) -> None:
-    """Without a verb: the chat on a terminal, else this text."""
     if context.invoked_subcommand is not None:
         return
     if sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty():

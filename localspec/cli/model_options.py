@@ -1,4 +1,4 @@
-"""Options that say what to open: model and draft model, and where and how they run."""
+"""Options for the model, the draft model, and how they run."""
 
 from __future__ import annotations
 
@@ -17,80 +17,92 @@ MODEL = {
         "-m",
         "--model",
         metavar="REF",
-        help="The model: path of a GGUF file, user/repo[:quant] of Hugging Face once it is pulled, "
-        "a name that 'localspec models' lists, or 'demo'. Default the embedded model. "
-        "(LOCALSPEC_MODEL)",
+        help="Open this model: a GGUF file, user/repo[:quant] of Hugging Face, a name from "
+        "'localspec models', or 'demo'. Default demo, the built-in model. (LOCALSPEC_MODEL)",
     ),
     "offline": _model(
         bool,
         "--offline",
-        help="Use what is on this machine, and say what is missing. (HF_HUB_OFFLINE)",
+        help="Use only files on this machine. (HF_HUB_OFFLINE)",
+        advanced=True,
     ),
     "ctx": _model(
         int,
         "-c",
         "--ctx",
         metavar="N",
-        help="Tokens that prompt and answer have together, 0 for what the model was trained on, "
-        f"at most 8192. {default(ModelOptions, 'context')} (LOCALSPEC_CTX)",
+        help="Set the context length in tokens, for prompt and answer together; 0 takes the "
+        f"model's own, at most 8192. {default(ModelOptions, 'context')} (LOCALSPEC_CTX)",
     ),
     "threads": _model(
         str,
         "-t",
         "--threads",
         metavar="N|auto",
-        help="Threads, or 'auto' for as many as are fastest at present: one per physical core, "
-        f"fewer while other programs need them. {default(ModelOptions, 'threads')} "
-        "(LOCALSPEC_THREADS)",
+        help="Use N threads; auto takes one per physical core, and fewer while other programs "
+        f"compute. {default(ModelOptions, 'threads')} (LOCALSPEC_THREADS)",
     ),
     "gpu_layers": _model(
         int,
         "--gpu-layers",
         metavar="N",
-        help="Layers to offload, -1 for all. "
+        help="Put N layers on the GPU; -1 puts all. "
         f"{default(ModelOptions, 'gpu_layers')} (LOCALSPEC_GPU_LAYERS)",
+        advanced=True,
     ),
     "flash_attention": _model(
         str,
         "--flash-attention",
         metavar="WHEN",
-        help=f"{', '.join(FLASH_ATTENTION)}. {default(ModelOptions, 'flash_attention')}",
+        help="Use flash attention: "
+        f"{', '.join(FLASH_ATTENTION)}. {default(ModelOptions, 'flash_attention')}",
+        advanced=True,
     ),
     "kv_type": _model(
         str,
         "--kv-type",
         metavar="TYPE",
-        help=f"Element type of the KV cache: {', '.join(KV_TYPES)}. "
+        help=f"Set the element type of the KV cache: {', '.join(KV_TYPES)}. "
         f"{default(ModelOptions, 'kv_type_k')} (LOCALSPEC_KV_TYPE)",
+        advanced=True,
     ),
     "kernels": _model(
         str,
         "--kernels",
         metavar="WHEN",
-        help=f"localspec's own CPU kernels: {', '.join(KERNELS)}. "
+        help=f"Use localspec's CPU kernels: {', '.join(KERNELS)}. "
         f"{default(ModelOptions, 'kernels')} (LOCALSPEC_KERNELS)",
+        advanced=True,
     ),
     "exact": _model(
         bool,
         "--exact",
-        help="Answers are those of plain decoding with the same options, token for token, and with "
-        "the same seed also where they are sampled. See docs/verify.md.",
+        help="Give the same answer as plain decoding, token for token. May be slower "
+        "(docs/verify.md).",
     ),
-    "mmap": _model(bool, "--mmap/--no-mmap", help="Map the file, or read it. Default --mmap."),
-    "mlock": _model(bool, "--mlock", help="Keep the weights from being swapped out."),
+    "mmap": _model(
+        bool,
+        "--mmap/--no-mmap",
+        help="Map the file into memory, or read it. Default --mmap.",
+        advanced=True,
+    ),
+    "mlock": _model(
+        bool, "--mlock", help="Keep the weights from being swapped out.", advanced=True
+    ),
     "rpc": _model(
         list[str],
         "--rpc",
         metavar="HOST:PORT,…",
-        help="Have llama.cpp RPC servers compute the layers of the model, not of its draft model. "
+        help="Compute the model's layers on llama.cpp RPC servers. The draft model stays here. "
         "Repeatable.",
+        advanced=True,
     ),
     "lora": _model(
         list[str],
         "--lora",
         metavar="FILE[:SCALE]",
-        help="A LoRA adapter of the model (GGUF), and how much of it is added. Default 1. "
-        "Repeatable.",
+        help="Apply a LoRA adapter (GGUF) to the model. Default scale 1. Repeatable.",
+        advanced=True,
     ),
 }
 """The model, and where and how it runs."""
@@ -100,10 +112,11 @@ PROJECTOR = {
         Path,
         "--mmproj",
         metavar="FILE",
-        help="The projector (GGUF) through which the model sees images.",
+        help="Load the projector (GGUF) of a vision model.",
+        advanced=True,
     ),
 }
-"""For verbs that show it some."""
+"""For verbs that accept images."""
 
 DRAFT_MODEL = {
     "draft": _draft(
@@ -111,36 +124,39 @@ DRAFT_MODEL = {
         "-d",
         "--draft",
         metavar="REF|auto|self|none",
-        help="The draft model: a reference as for --model, best with its vocabulary, 'auto' for "
-        "the local one that promises most, 'self' for one made of the model's own file, or 'none'. "
-        "Default auto. (LOCALSPEC_DRAFT)",
+        help="Draft with this model: a reference as for --model, auto (the best one on this "
+        "machine), self (made from the model's own file), or none. Default auto. "
+        "(LOCALSPEC_DRAFT)",
     ),
     "draft_threads": _draft(
         int,
         "--draft-threads",
         metavar="N",
-        help="Threads of the draft model. Default as many as the model's.",
+        help="Use N threads for the draft model. Default: as for the model.",
+        advanced=True,
     ),
     "draft_gpu_layers": _draft(
         int,
         "--draft-gpu-layers",
         metavar="N",
-        help="Layers of the draft model to offload, -1 for all. Default as for the model.",
+        help="Put N layers of the draft model on the GPU; -1 puts all. Default: as for the model.",
+        advanced=True,
     ),
     "lora_draft": _draft(
         list[str],
         "--lora-draft",
         metavar="FILE[:SCALE]",
-        help="A LoRA adapter of the draft model that -d names; it has none of the model's. "
-        "Repeatable.",
+        help="Apply a LoRA adapter to the draft model of -d. Repeatable.",
+        advanced=True,
     ),
     "cross_vocabulary": _draft(
         str,
         "--cross-vocabulary",
         metavar="WAY",
-        help="What to do with a draft model that has another vocabulary: draft through text, on "
-        f"the shared tokens, the better of the two, or refuse it: {', '.join(CROSS_VOCABULARY)}. "
+        help="Choose how to use a draft model with another vocabulary: through text, on shared "
+        f"tokens, the better of both, or not at all: {', '.join(CROSS_VOCABULARY)}. "
         f"{default(ModelOptions, 'cross_vocabulary')}",
+        advanced=True,
     ),
 }
 """The draft model, where it differs from the model."""

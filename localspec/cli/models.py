@@ -29,8 +29,8 @@ Words = Annotated[
     typer.Argument(
         metavar="[WORD]...",
         show_default=False,
-        help="Only models with all these words in the name, family, licence, repository, drafts or "
-        "trained heads.",
+        help="Show only models with all these words in the name, family, licence, repository, "
+        "drafts or heads.",
     ),
 ]
 
@@ -41,11 +41,11 @@ def models(
     json: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """List models worth having, what drafts for them, and under which licence.
+    """List recommended models with their drafts and licences.
 
-    'localspec pull NAME --draft auto' fetches one with its draft. Entries of
-    your own go into catalog.toml beside config.toml; those of the same name
-    replace what comes with localspec.
+    'localspec pull NAME --draft auto' downloads one with its draft. To add
+    models, put a catalog.toml next to your config.toml; an entry with the
+    same name replaces the built-in one.
     """
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)

@@ -30,17 +30,27 @@ def default(record: type[Any], name: str) -> str:
 
 
 class Option(Protocol):
-    """Declares one option of a group; one without a metavar is a flag."""
+    """Declares one option of a group; one without a metavar is a flag.
 
-    def __call__(self, kind: Any, *names: str, help: str, metavar: str = "") -> Any: ...
+    An advanced one is shown by `--help-all` alone.
+    """
+
+    def __call__(
+        self, kind: Any, *names: str, help: str, metavar: str = "", advanced: bool = False
+    ) -> Any: ...
 
 
 def in_panel(panel: str) -> Option:
     """Declares options that the help text shows together."""
 
-    def option(kind: Any, *names: str, help: str, metavar: str = "") -> Any:
+    def option(kind: Any, *names: str, help: str, metavar: str = "", advanced: bool = False) -> Any:
         said = typer.Option(
-            *names, metavar=metavar, help=help, rich_help_panel=panel, show_default=False
+            *names,
+            metavar=metavar,
+            help=help,
+            rich_help_panel=panel,
+            show_default=False,
+            hidden=advanced,
         )
         return Annotated[kind | None, said]
 
@@ -93,15 +103,15 @@ Reference = Annotated[
     typer.Argument(
         metavar="REF",
         show_default=False,
-        help="A name that 'localspec models' lists, user/repo[:quant] of Hugging Face (default "
-        "Q4_K_M, else its first GGUF), hf.co/user/repo, or the address of a file there.",
+        help="A name from 'localspec models', user/repo[:quant] of Hugging Face (default Q4_K_M, "
+        "else its first GGUF), hf.co/user/repo, or the address of a file there.",
     ),
 ]
 Json = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="One JSON object on standard output.",
+        help="Print one JSON object on standard output.",
         rich_help_panel=OUTPUT,
         show_default=False,
     ),
@@ -110,7 +120,7 @@ Quiet = Annotated[
     bool,
     typer.Option(
         *("-q", "--quiet"),
-        help="Nothing but results and errors.",
+        help="Print only results and errors.",
         rich_help_panel=OUTPUT,
         show_default=False,
     ),
@@ -123,7 +133,7 @@ Verbose = Annotated[
         rich_help_panel=OUTPUT,
         show_default=False,
         metavar="",
-        help="The log, llama.cpp's included, on standard error; -vv has more of it.",
+        help="Print the log, including llama.cpp's, on standard error; -vv prints more.",
     ),
 ]
 

@@ -1,4 +1,4 @@
-"""`localspec paths`: where localspec keeps its files."""
+"""`localspec doctor --paths`, and the older `localspec paths`."""
 
 from __future__ import annotations
 
@@ -11,13 +11,17 @@ from localspec.cli.output import Console
 
 
 def paths(context: typer.Context, json: o.Json = False) -> int:
-    """Print the folders and files that localspec uses.
+    """Print the folders and files of localspec, as 'doctor --paths' does.
 
-    LOCALSPEC_HOME puts all of them into one folder.
+    LOCALSPEC_HOME moves them all.
     """
+    return print_paths(context.obj, json=json)
+
+
+def print_paths(console: Console, *, json: bool) -> int:
+    """Print where localspec keeps its files."""
     from localspec import paths as places
 
-    console: Console = context.obj
     found = {
         "config": places.config_file().parent,
         "settings": places.config_file(),

@@ -28,7 +28,7 @@ Draft = Annotated[
         *("-d", "--draft"),
         metavar="REF|auto",
         show_default=False,
-        help="A draft model as well: 'auto' for the one that the catalogue has for it.",
+        help="Also download a draft model; 'auto' takes the one recommended for this model.",
     ),
 ]
 Offline = Annotated[
@@ -36,7 +36,7 @@ Offline = Annotated[
     typer.Option(
         "--offline",
         show_default=False,
-        help="Look at the cache alone, and say what is missing. (HF_HUB_OFFLINE)",
+        help="Use only the cache, and report what is missing. (HF_HUB_OFFLINE)",
     ),
 ]
 
@@ -50,12 +50,11 @@ def pull(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Fetch a model from Hugging Face into its cache.
+    """Download a model from Hugging Face.
 
-    An interrupted download goes on where it stopped. A file gets its name
-    only when its checksum is right. Prints the path of the file. Credentials
-    come from HF_TOKEN, or from 'hf auth login'; the cache is where HF_HUB_CACHE
-    or HF_HOME say.
+    Continues an interrupted download, verifies the checksum, and prints the
+    path of the file. Credentials come from HF_TOKEN or 'hf auth login';
+    HF_HUB_CACHE or HF_HOME set the cache folder.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

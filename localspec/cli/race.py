@@ -31,9 +31,9 @@ if TYPE_CHECKING:
 EXAMPLES = """\
 Examples:
   localspec race --scale A
-  localspec race -m model.gguf -d draft.gguf "Explain how a bill becomes a law."
-  localspec race -m model.gguf -n 200 "Add type hints, and print all of it." < shop.py
-  localspec race -m model.gguf --record race.cast "Tell me a story about a fox." """.rstrip()
+  localspec race -m model.gguf -d draft.gguf "How does a bill become law?"
+  localspec race -m model.gguf "Add type hints. Print all of it." < shop.py
+  localspec race -m model.gguf --record race.cast "Tell me a story." """.rstrip()
 
 STORY = "Tell me a story about a fox."
 _REDRAW_SECONDS = 0.1
@@ -44,8 +44,7 @@ Prompt = Annotated[
     typer.Argument(
         metavar="[PROMPT]",
         show_default=False,
-        help="What both answer, as for 'localspec run'. Without one, and with nothing piped in: "
-        f"'{STORY}'",
+        help=f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{STORY}'",
     ),
 ]
 THEN = {
@@ -53,8 +52,7 @@ THEN = {
         list[str],
         "--then",
         metavar="TEXT",
-        help="A further question, once the one before is answered; each lane goes on from its own "
-        "answers. Repeatable.",
+        help="Ask this next; each lane continues from its own answers. Repeatable.",
     )
 }
 _sampling, _output = o.in_panel("Sampling"), o.in_panel(o.OUTPUT)
@@ -63,8 +61,7 @@ SCALE = {
         str,
         "--scale",
         metavar="NAME",
-        help="Instead of -m and -d, models of realistic size that say what a small pair says; as "
-        "for 'localspec bench'.",
+        help="Race a model of realistic size instead of -m and -d, as for 'localspec bench'.",
     )
 }
 GREEDY = {
@@ -73,7 +70,7 @@ GREEDY = {
         "--temp",
         "--temperature",
         metavar="X",
-        help="0, the default, is greedy: both say the same. Sampled texts differ.",
+        help="Set the temperature. 0, the default, is greedy: both lanes give the same text.",
     )
 }
 OUTPUT = {
@@ -81,9 +78,11 @@ OUTPUT = {
         Path,
         "--record",
         metavar="FILE",
-        help="Write the race into a file: .cast for asciinema, .svg for a picture of its end.",
+        help="Write the race to a file: .cast for asciinema, .svg for a picture of its end.",
     ),
-    "json": _output(bool, "--json", help="One JSON object with texts and figures at the end."),
+    "json": _output(
+        bool, "--json", help="Print one JSON object with texts and figures at the end."
+    ),
 }
 
 
@@ -105,11 +104,11 @@ def race(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Let plain decoding and localspec answer the same prompt, side by side.
+    """Watch plain decoding and localspec answer the same prompt.
 
-    They take turns on this machine: whoever is behind on its own clock goes
-    next, so neither slows the other. A line of figures ends it. Ctrl+C stops
-    both and keeps what there is; a second one leaves at once.
+    The two take turns, each on its own clock, so neither slows the other.
+    Ctrl+C stops both and keeps the texts so far; a second Ctrl+C exits at
+    once.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

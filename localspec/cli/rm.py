@@ -28,11 +28,11 @@ Reference = Annotated[
     typer.Argument(
         metavar="REF",
         show_default=False,
-        help="user/repo:quant or a name that 'localspec models' lists; user/repo for all that is "
-        "cached of it, unfinished downloads included; or the path of a file in the cache.",
+        help="user/repo:quant or a name from 'localspec models'; user/repo for all its cached "
+        "files; or the path of a file in the cache.",
     ),
 ]
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Remove without asking.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Delete without asking.")]
 
 
 def rm(
@@ -43,10 +43,10 @@ def rm(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Remove a model from the cache that it was pulled into.
+    """Delete a downloaded model.
 
-    Shows what would be removed, and asks. Nothing outside the caches of
-    localspec and of Hugging Face is ever touched.
+    Shows the files and asks first. Deletes only from the caches of localspec
+    and Hugging Face.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

@@ -28,7 +28,7 @@ Examples:
   git diff | localspec run -n 200 --stats "Describe this change."
   localspec run "Invent a person." --json-schema @person.json --json
   localspec run -m model.gguf -d draft.gguf --temp 0 < prompt.txt
-  localspec run -m model.gguf --mmproj mmproj.gguf --image fox.jpg "What is this?"
+  localspec run -m vl.gguf --mmproj proj.gguf --image fox.jpg "What is this?"
   localspec run --session fox.session "And what did the fox do then?" -n 80"""
 
 
@@ -37,24 +37,26 @@ Prompt = Annotated[
     typer.Argument(
         metavar="PROMPT",
         show_default=False,
-        help="The prompt. Text piped into standard input is put before it, with a blank line "
-        "between them; '-' or no prompt takes that text alone.",
+        help="The prompt. Piped text goes before it, with a blank line between; without a prompt, "
+        "or with '-', the piped text is the prompt.",
     ),
 ]
 IMAGES = {
-    "images": o.in_panel("Answer")(
+    "images": o.in_panel("Prompt and answer")(
         list[Path],
         "--image",
         metavar="FILE",
-        help="An image (PNG, JPEG, GIF, BMP) that goes before the prompt; takes --mmproj. "
-        "Repeatable.",
+        help="Put an image (PNG, JPEG, GIF, BMP) before the prompt; needs --mmproj. Repeatable.",
+        advanced=True,
     ),
 }
 _output = o.in_panel(o.OUTPUT)
 OUTPUT = {
-    "stats": _output(bool, "--stats", help="All figures as a table on standard error."),
-    "json": _output(bool, "--json", help="One JSON object with text and figures at the end."),
-    "jsonl": _output(bool, "--jsonl", help="One JSON object per event, as it happens."),
+    "stats": _output(bool, "--stats", help="Print all figures on standard error."),
+    "json": _output(bool, "--json", help="Print one JSON object with text and figures at the end."),
+    "jsonl": _output(
+        bool, "--jsonl", help="Print one JSON object per event, as it happens.", advanced=True
+    ),
 }
 
 
@@ -68,9 +70,9 @@ def run(
 ) -> int:
     """Answer one prompt.
 
-    The answer goes to standard output as it comes, and ends with a newline;
-    everything else goes to standard error. Ctrl+C stops the answer and keeps
-    what there is; a second one leaves at once.
+    The answer goes to standard output while it is generated; everything else
+    goes to standard error. Ctrl+C stops the answer and keeps the text so far;
+    a second Ctrl+C exits at once.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

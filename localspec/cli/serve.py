@@ -41,79 +41,77 @@ SERVER = {
         str,
         "--host",
         metavar="HOST",
-        help="Address to listen at, or several with commas between them; any but this machine's "
-        "own needs a key. "
+        help="Listen at this address, or several separated by commas. Any but this machine's own "
+        "needs a key. "
         f"{o.default(ServerOptions, 'host')}",
     ),
     "port": _server(
         int,
         "--port",
         metavar="N",
-        help=f"Port to listen at, 0 for a free one. {o.default(ServerOptions, 'port')}",
+        help=f"Listen at this port; 0 takes a free one. {o.default(ServerOptions, 'port')}",
     ),
     "api_key": _server(
         str,
         "--api-key",
         metavar="KEY",
-        help=f"What clients have to show; other users of this machine can read it here, and not "
-        f"in the variable. ({KEY_VARIABLE})",
+        help="Require this key from clients. Other users of this machine can see it here, but not "
+        "in "
+        f"the variable. ({KEY_VARIABLE})",
     ),
-    "insecure": _server(
-        bool, "--insecure", help="Let everybody who reaches another address in without a key."
-    ),
+    "insecure": _server(bool, "--insecure", help="Allow other addresses without a key."),
     "cors": _server(
         list[str],
         "--cors",
         metavar="ORIGIN",
-        help="Let pages of this origin use the server; 'localhost' for those of this machine, "
-        "* for all. Repeatable.",
+        help="Allow pages of this origin; 'localhost' allows those of this machine, * all. "
+        "Repeatable.",
     ),
     "allowed_hosts": _server(
         list[str],
         "--allowed-host",
         metavar="NAME",
-        help="A name that the server goes by, besides addresses and this machine's own. "
-        "Repeatable.",
+        help="Accept this host name, besides addresses and this machine's own names. Repeatable.",
     ),
     "max_queue": _server(
         int,
         "--max-queue",
         metavar="N",
-        help=f"Answers that may wait for their turn. {o.default(ServerOptions, 'max_queue')}",
+        help=f"Let N requests wait for their turn. {o.default(ServerOptions, 'max_queue')}",
     ),
     "max_tokens": _server(
         int,
         "-n",
         "--max-tokens",
         metavar="N",
-        help="Longest answer to requests that do not say. Default up to the end of the context.",
+        help="Generate at most N tokens for requests that set no limit. Default: until the context "
+        "is full.",
     ),
     "context_shift": _server(
         bool,
         "--context-shift",
-        help="Where the context is full, have an answer go on without the oldest of the text, "
-        "instead of ending it there. What a request keeps is its n_keep.",
+        help="When the context is full, drop the oldest text after the first n_keep tokens of the "
+        "request, and continue.",
     ),
     "slot_save_path": _server(
         Path,
         "--slot-save-path",
         metavar="DIR",
-        help="Let clients keep what was read of a conversation in files of this folder "
-        "(/slots/0?action=save); with one answer at a time.",
+        help="Let clients save slots in files of this folder (/slots/0?action=save). Not with "
+        "--parallel.",
     ),
     "slots": _server(
         bool,
         "--slots/--no-slots",
-        help="Tell at /slots what every slot does; no text of anybody. Default --slots.",
+        help="Show the state of every slot at /slots, without texts. Default --slots.",
     ),
-    "ui": _server(bool, "--ui/--no-ui", help="Have the page at /. Default --ui."),
+    "ui": _server(bool, "--ui/--no-ui", help="Serve the page at /. Default --ui."),
     "thinking": _server(
         bool,
         "--think/--no-think",
-        help="Whether models that may think before they answer do, where a request does not say. "
-        "Default --think.",
+        help="Let reasoning models think, unless a request decides. Default --think.",
     ),
-    "log_prompts": _server(bool, "--log-prompts", help="With -v, log the prompts as well."),
+    "log_prompts": _server(bool, "--log-prompts", help="With -v, log prompts too."),
 }
 
 
@@ -123,24 +121,22 @@ MODELS = {
         "-m",
         "--model",
         metavar="REF",
-        help="The model, as for 'localspec run'. Repeatable: clients choose by name, the first one "
-        "is loaded at once, others when they are asked for, and memory decides which stay. "
-        "(LOCALSPEC_MODEL)",
+        help="Serve this model, as for 'localspec run'. Repeatable: clients choose by name, the "
+        "first loads at once, others on demand. (LOCALSPEC_MODEL)",
     ),
     "aliases": o.in_panel("Model")(
         list[str],
         "--alias",
         metavar="NAMES",
-        help="What clients call the model; several with commas between them, of which the first by "
-        "the alphabet stands in its answers. Default its file's name. Repeatable, in the order of "
-        "--model.",
+        help="Names of the model, separated by commas. Answers carry the first in alphabetical "
+        "order. Default: the file's name. Repeatable, in the order of --model.",
     ),
     "tags": o.in_panel("Model")(
         list[str],
         "--tags",
         metavar="TAGS",
-        help="Words about the model for /v1/models, with commas between them. Repeatable, in the "
-        "order of --model.",
+        help="Labels of the model in /v1/models, separated by commas. Repeatable, in the order of "
+        "--model.",
     ),
 }
 PARALLEL = {
@@ -148,7 +144,7 @@ PARALLEL = {
         int,
         "--parallel",
         metavar="N",
-        help="Answers that are written at a time, in passes that they share; further ones wait. "
+        help="Generate N answers at once, in shared passes; further requests wait. "
         f"{o.default(ModelOptions, 'parallel')}",
     ),
 }
@@ -175,11 +171,11 @@ def serve(
     quiet: o.Quiet = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Serve a model to every client of OpenAI, Anthropic, llama.cpp and ollama.
+    """Serve clients of OpenAI, Anthropic, llama.cpp and ollama.
 
-    Listens at once and loads the model meanwhile: /health says 503 until it is
-    there. Ctrl+C lets running answers end; a second one cuts them. Sampling
-    options are the defaults for requests that say nothing.
+    The port opens at once; /health returns 503 until the model is loaded.
+    Ctrl+C lets running answers finish; a second Ctrl+C stops them. Sampling
+    options are defaults, which a request can override.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)
@@ -201,7 +197,7 @@ def serve(
             raise
         raise LocalspecError(
             "The server needs starlette and uvicorn. Install them with "
-            "pip install 'localspec[server]'."
+            "pip install '.[server]' in the clone of localspec."
         ) from None
 
     def ready(engine: Opened) -> None:

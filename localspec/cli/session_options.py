@@ -1,4 +1,4 @@
-"""Options that say what is kept of a conversation."""
+"""Options that save conversations."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ SESSION = {
         Path,
         "--session",
         metavar="FILE",
-        help="Go on with the conversation in this file, and keep it there with what the models "
-        "have read, so that it need not be decoded again. The file is made where there is none.",
+        help="Continue the conversation in this file and save it there, with the models' caches. "
+        "The file is created if it does not exist.",
     ),
     "prompt_cache": _session(
         str,
         "--prompt-cache",
         metavar="SIZE",
-        help="Keep by itself what was read of conversations, up to this size on disk (2GB), the "
-        "least recently used ones dropped; prompts that begin like one of them are not decoded "
-        "again. Default 0, nothing. (LOCALSPEC_PROMPT_CACHE)",
+        help="Cache conversations on disk, up to this size (2GB); the least recently used are "
+        "dropped. Default 0: off. (LOCALSPEC_PROMPT_CACHE)",
+        advanced=True,
     ),
 }
-"""The conversation in a file of its own, and those that are kept without being asked."""
+"""A conversation in a file, and the cache of all."""

@@ -29,8 +29,8 @@ Reference = Annotated[
     typer.Argument(
         metavar="REF",
         show_default=False,
-        help="A model on this machine: a path, user/repo[:quant], a name of the catalogue, or "
-        "'demo'.",
+        help="A model on this machine: a path, user/repo[:quant], a name from 'localspec models', "
+        "or 'demo'.",
     ),
 ]
 Context = Annotated[
@@ -39,8 +39,8 @@ Context = Annotated[
         *("-c", "--ctx"),
         metavar="N",
         show_default=False,
-        help="Tokens of context to reckon memory for, 0 for what the model was trained on, at most "
-        "8192. Default 0.",
+        help="Compute the memory for this context length; 0 takes the model's own, at most 8192. "
+        "Default 0.",
     ),
 ]
 KvType = Annotated[
@@ -49,12 +49,10 @@ KvType = Annotated[
         "--kv-type",
         metavar="TYPE",
         show_default=False,
-        help="Element type of the KV cache to reckon memory for. Default f16.",
+        help="Compute the memory for this element type of the KV cache. Default f16.",
     ),
 ]
-Template = Annotated[
-    bool, typer.Option("--template", help="Print the chat template, and nothing else.")
-]
+Template = Annotated[bool, typer.Option("--template", help="Print only the chat template.")]
 
 
 def show(
@@ -66,9 +64,9 @@ def show(
     json: o.Json = False,
     verbose: o.Verbose = 0,
 ) -> int:
-    """Show what a model is, the memory it needs, and which local models draft for it.
+    """Show a model, the memory it needs, and drafts that fit it.
 
-    Everything is read from the files' metadata; no weights are loaded.
+    Reads only the files' metadata.
     """
     console: Console = context.obj
     console.configure(quiet=False, verbosity=verbose)

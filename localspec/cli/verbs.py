@@ -1,7 +1,8 @@
-"""The verbs of the command line, each imported and built when it is asked for.
+"""The verbs of the command line. Each is imported and built only when it runs.
 
-Together they have some 250 options. To declare them all and make commands of them takes longer than
-everything else that a small command does, and one command line has one verb.
+Together they have some 250 options, and declaring those takes longer than all other work of a small
+command. So the overview has its own summaries, which `tests/cli/test_help.py` compares with the
+verbs' help texts.
 """
 
 from __future__ import annotations
@@ -12,26 +13,56 @@ from typing import Any
 
 import typer
 
+from localspec.cli import help as help_text
+
+GROUPS = {
+    "Use a model": {
+        "run": "Answer one prompt.",
+        "chat": "Chat in the terminal.",
+        "serve": "Serve clients of OpenAI, Anthropic, llama.cpp and ollama.",
+    },
+    "Models": {
+        "models": "List recommended models with their drafts and licences.",
+        "pull": "Download a model from Hugging Face.",
+        "list": "List the models on this machine.",
+        "show": "Show a model, the memory it needs, and drafts that fit it.",
+        "rm": "Delete a downloaded model.",
+    },
+    "Measure and check": {
+        "doctor": "Check this machine and your models, and measure the gain.",
+        "race": "Watch plain decoding and localspec answer the same prompt.",
+        "verify": "Check that drafting does not change the output.",
+    },
+    "Advanced": {
+        "bench": "Compare configurations, plain decoding and other programs.",
+        "eval": "Score a model on a test suite, with and without drafting.",
+        "learn": "Learn texts, to speed up answers that repeat them.",
+        "distill": "Train a draft for a model from the model's own answers.",
+        "history": "List, search, export and delete conversations.",
+    },
+}
+"""Summaries of the verbs, by the titles that the overview shows."""
+
 VERBS = {
     "run": "localspec.cli.run:run",
     "chat": "localspec.cli.chat:chat",
     "serve": "localspec.cli.serve:serve",
+    "models": "localspec.cli.models:models",
+    "pull": "localspec.cli.pull:pull",
+    "list": "localspec.cli.list:list_models",
+    "show": "localspec.cli.show:show",
+    "rm": "localspec.cli.rm:rm",
+    "doctor": "localspec.cli.doctor:doctor",
     "race": "localspec.cli.race:race",
-    "bench": "localspec.cli.bench:bench",
     "verify": "localspec.cli.verify:verify",
+    "bench": "localspec.cli.bench:bench",
     "eval": "localspec.cli.eval:evaluate",
     "learn": "localspec.cli.learn:learn",
     "distill": "localspec.cli.distill:distill",
-    "paths": "localspec.cli.paths:paths",
-    "doctor": "localspec.cli.doctor:doctor",
-    "list": "localspec.cli.list:list_models",
-    "show": "localspec.cli.show:show",
-    "models": "localspec.cli.models:models",
-    "pull": "localspec.cli.pull:pull",
-    "rm": "localspec.cli.rm:rm",
     "history": "localspec.cli.history:history",
+    "paths": "localspec.cli.paths:paths",
 }
-"""Function, or group of verbs, by what is typed; in the order of the help text."""
+"""Function, or group of verbs, by name. `paths` is unlisted: `doctor --paths` replaces it."""
 
 
 class VerbCommands(Mapping[str, Any]):
@@ -62,9 +93,13 @@ class VerbGroup(typer.core.TyperGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
 
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        help_text.write_commands(GROUPS, formatter)
+        help_text.write_options(self, ctx, formatter)
+
 
 def _built(name: str) -> Any:
-    """What typer makes of a verb.
+    """Build the command of a verb.
 
     Raises:
         KeyError: there is none of that name.
@@ -75,6 +110,7 @@ def _built(name: str) -> Any:
     if isinstance(verb, typer.Typer):
         return typer.main.get_group(verb)
     # Of an application with a single command typer makes that command.
-    application = typer.Typer(add_completion=False)
-    application.command(name, epilog=getattr(module, "EXAMPLES", None))(verb)
+    application = typer.Typer(add_completion=False, rich_markup_mode=None)
+    epilog = help_text.verbatim(getattr(module, "EXAMPLES", ""))
+    application.command(name, cls=help_text.Command, epilog=epilog)(verb)
     return typer.main.get_command(application)

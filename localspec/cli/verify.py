@@ -30,22 +30,23 @@ Examples:
 
 _how, _output = o.in_panel("How much"), o.in_panel(o.OUTPUT)
 EFFORT = {
-    "quick": _how(bool, "--quick", help="At most about a minute, instead of ten."),
+    "quick": _how(bool, "--quick", help="Take about a minute instead of ten."),
     "thorough": _how(
-        bool, "--thorough", help="Without a limit of time: an hour or more, for a smaller bias."
+        bool,
+        "--thorough",
+        help="Run without a time limit: an hour or more, to find smaller biases.",
     ),
     "check": _how(
         Path,
         "--check",
         metavar="FILE",
-        help="Run nothing: compare a certificate.json with the files, versions and machine here, "
-        "and say what it was that ran.",
+        help="Run nothing: compare a certificate.json with the files, versions and machine here.",
     ),
     "out": _output(
         Path,
         "--out",
         metavar="FOLDER",
-        help="Write certificate.json and certificate.md there.",
+        help="Write certificate.json and certificate.md to this folder.",
     ),
 }
 
@@ -54,12 +55,12 @@ EFFORT = {
 def verify(
     context: typer.Context, *, json: o.Json = False, quiet: o.Quiet = False, verbose: o.Verbose = 0
 ) -> int:
-    """Check on this machine that answers are the model's own, whoever drafts.
+    """Check that drafting does not change the output.
 
-    Greedy answers of every drafter against plain decoding; the distribution of
-    sampled tokens against the exact one; the KV cache after rejections, trees
-    and cancelled answers against a fresh prompt; grammars. Ends with 0 where
-    all of it holds and 1 where not. Ctrl+C keeps what was done.
+    Compares greedy answers of every drafter with plain decoding, sampled
+    tokens with the exact distribution, and the KV cache after rejections and
+    cancelled answers with a fresh one; checks grammars. The exit code is 0 if
+    all checks pass, else 1. Ctrl+C keeps the results so far.
     """
     console: Console = context.obj
     console.configure(quiet=quiet, verbosity=verbose)

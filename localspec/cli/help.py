@@ -1,0 +1,88 @@
+"""Help texts: plain columns that cut no option name, options in titled groups.
+
+Options for rare cases are hidden from `--help`; `--help-all` shows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup, TyperOption
+
+ARGUMENTS, OPTIONS = "Arguments", "Options"
+_ALL = "localspec.help_all"
+"""Key of a context's `meta`: show hidden options too."""
+
+
+class Command(TyperCommand):
+    """A verb; one that hides options has `--help-all`."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        params: list[Any] = super().get_params(ctx)
+        if any(getattr(param, "hidden", False) for param in params):
+            params.append(_help_all())
+        return params
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_options(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    """Verbs in one list."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+
+def write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    """Arguments, then each titled group of options, then the options without a title."""
+    everything = bool(ctx.meta.get(_ALL))
+    sections: dict[str, list[tuple[str, str]]] = {ARGUMENTS: []}
+    untitled: list[tuple[str, str]] = []
+    for param in command.get_params(ctx):
+        if getattr(param, "hidden", False):
+            if not everything:
+                continue
+            param.hidden = False  # the process ends after its help text
+        record = param.get_help_record(ctx)
+        title = ARGUMENTS if param.param_type_name == "argument" else param.rich_help_panel
+        rows = untitled if title is None else sections.setdefault(title, [])
+        rows.append(record)
+    for title, rows in {**sections, OPTIONS: untitled}.items():
+        if rows:
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+
+def write_commands(groups: Mapping[str, Mapping[str, str]], formatter: Any) -> None:
+    """Titled groups of verbs, each with its summary."""
+    width = max(len(verb) for verbs in groups.values() for verb in verbs)
+    for title, verbs in groups.items():
+        with formatter.section(title):
+            formatter.write_dl([(f"{verb:<{width}}", text) for verb, text in verbs.items()])
+
+
+def verbatim(text: str) -> str:
+    """A paragraph that the formatter does not wrap."""
+    return f"\b\n{text}" if text else ""
+
+
+def _help_all() -> Any:
+    return TyperOption(
+        param_decls=["--help-all"],
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_show_all,
+        help="Show all options and exit.",
+    )
+
+
+def _show_all(ctx: Any, param: Any, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        ctx.meta[_ALL] = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
