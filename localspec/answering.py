@@ -203,8 +203,8 @@ class Answering(ABC):
         when_full = None
         if shift is None and session.limit == self.context_length:
             when_full = (
-                f"The context of {self.context_length} tokens is full, and the answer ends there. "
-                "Open the model with a longer one (--ctx) to go on."
+                f"The context of {self.context_length} tokens is full, so the answer ends there. "
+                "Open the model with a longer one (--ctx) to continue."
             )
         holder, start = self._holder(answer)
         return Stream(holder, session, assembler, stats, start, when_full=when_full)

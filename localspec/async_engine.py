@@ -143,8 +143,8 @@ class AsyncEngine:
             self._answers = [one for one in self._answers if not (one.ended and one.over)]
             if sum(one.read_by(task) for one in self._answers) >= self.parallel:
                 raise EngineBusy(
-                    "This task is reading another answer. Finish or leave that one first, or ask "
-                    "in a task of its own."
+                    "This task is reading another answer. Finish or leave that one first, or use "
+                    "another task."
                 )
             answer = AwaitedAnswer(opening, chunks=chunks)
             self._answers.append(answer)

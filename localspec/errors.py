@@ -1,59 +1,59 @@
-"""Every error localspec raises on purpose.
+"""The exceptions of localspec.
 
-    LocalspecError            exit code 1   anything that went wrong while running
-    ├── UsageError            exit code 2   an option, a grammar or a schema that cannot be meant
-    ├── ModelNotFound         exit code 3   no file where the reference points
-    ├── ModelInvalid          exit code 4   a file that is no model that generates text
-    ├── DraftMismatch         exit code 5   a draft model whose vocabulary cannot serve, or may not
+    LocalspecError            exit code 1   root of the tree
+    ├── UsageError            exit code 2   invalid option, grammar, schema or prompt
+    ├── ModelNotFound         exit code 3   no file for the reference
+    ├── ModelInvalid          exit code 4   not a model that generates text
+    ├── DraftMismatch         exit code 5   the draft model does not fit the model
     ├── ContextOverflow       exit code 6   the prompt does not fit the context
-    ├── EngineBusy            exit code 1   another generation holds the engine
-    ├── HistoryError          exit code 1   the history of chats cannot be read or written
-    ├── DatastoreError        exit code 1   what was learned cannot be read or written
-    ├── SessionError          exit code 1   a session's file cannot be read or written
-    ├── TraceError            exit code 1   what a draft is trained from cannot be read or written
+    ├── EngineBusy            exit code 1   another generation is running
+    ├── HistoryError          exit code 1   the history cannot be read or written
+    ├── DatastoreError        exit code 1   learned texts cannot be read or written
+    ├── SessionError          exit code 1   a session file cannot be read or written
+    ├── TraceError            exit code 1   a recording for training cannot be read or written
     ├── NativeError           exit code 1   llama.cpp refused a pass or an allocation
-    ├── ServerUnreachable     exit code 1   an RPC server does not answer, or no longer
+    ├── ServerUnreachable     exit code 1   an RPC server does not answer
     └── Cancelled             exit code 130 stopped on request
 
-A message is one sentence that names the cause, followed by one that names the next step. This
-module imports nothing, so that every other one may import it.
+A message has one sentence with the cause and one with the next step. This module imports nothing,
+so that every module can import it.
 """
 
 from __future__ import annotations
 
 
 class LocalspecError(Exception):
-    """Root of the tree. `exit_code` is what the command line leaves with."""
+    """Root of the tree; `exit_code` is that of the command line."""
 
     exit_code: int = 1
 
 
 class UsageError(LocalspecError, ValueError):
-    """A value that no setting of the world would make right."""
+    """An invalid option, grammar, schema or prompt."""
 
     exit_code = 2
 
 
 class ModelNotFound(LocalspecError, FileNotFoundError):
-    """The reference names no file."""
+    """No file for the reference."""
 
     exit_code = 3
 
 
 class ModelInvalid(LocalspecError):
-    """The file cannot serve: not a GGUF, truncated, without vocabulary, embedding-only."""
+    """Not a model that generates text: not a GGUF, truncated, without vocabulary …"""
 
     exit_code = 4
 
 
 class DraftMismatch(LocalspecError):
-    """The draft model's vocabulary is another one, and that is refused or beyond translation."""
+    """The draft model's vocabulary differs, and cannot or must not be translated."""
 
     exit_code = 5
 
 
 class ContextOverflow(LocalspecError):
-    """The prompt needs more positions than the context has.
+    """The prompt does not fit the context.
 
     Attributes:
         needed: tokens in the prompt.
@@ -69,31 +69,31 @@ class ContextOverflow(LocalspecError):
 
 
 class EngineBusy(LocalspecError):
-    """One engine, one generation at a time, and another one is running."""
+    """Another generation is running; an engine runs one at a time."""
 
 
 class HistoryError(LocalspecError):
-    """The file that keeps the chats cannot be read or written: locked, damaged, no room …"""
+    """The history cannot be read or written: locked, damaged, disk full …"""
 
 
 class DatastoreError(LocalspecError):
-    """A datastore of learned texts cannot be read or written: damaged, no room …"""
+    """Learned texts cannot be read or written."""
 
 
 class SessionError(LocalspecError):
-    """The file that a session is kept in cannot be read or written: damaged, no room …"""
+    """A session file cannot be read or written."""
 
 
 class TraceError(LocalspecError):
-    """What a draft is trained from, or its state, cannot be read or written: damaged, no room …"""
+    """A recording or the state of a training cannot be read or written."""
 
 
 class NativeError(LocalspecError):
-    """llama.cpp reported a failure that no check of ours foresaw."""
+    """llama.cpp refused a pass or an allocation."""
 
 
 class ServerUnreachable(LocalspecError):
-    """A machine that the model's layers are shared with (`--rpc`) does not answer, or no longer."""
+    """An RPC server (`--rpc`) does not answer."""
 
 
 class Cancelled(LocalspecError):
@@ -103,7 +103,7 @@ class Cancelled(LocalspecError):
 
 
 def describe(error: BaseException) -> tuple[str, int]:
-    """An error in words, and the exit code that goes with it."""
+    """Message and exit code of an exception."""
     if isinstance(error, LocalspecError):
         return str(error), error.exit_code
     if isinstance(error, MemoryError):
@@ -112,4 +112,4 @@ def describe(error: BaseException) -> tuple[str, int]:
             1,
         )
     name = type(error).__name__
-    return f"Internal error, {name}: {error}. Run it again with -v, and report what that says.", 1
+    return f"Internal error, {name}: {error}. Run it again with -v, and report the output.", 1

@@ -157,7 +157,7 @@ def _unknown(name: str, known: tuple[str, ...], function: str = "load") -> str:
     wrong = f"{function}() got an unexpected keyword argument {name!r}."
     if name in _names(SamplingParams):
         return (
-            f"{wrong} How tokens are picked is said of each answer: "
+            f"{wrong} Sampling is set per answer: "
             f"engine.stream(…, sampling=SamplingParams({name}=…))."
         )
     near = get_close_matches(name, known, 1, cutoff=0.5)

@@ -47,10 +47,7 @@ MEASURED = 128
 ALONE = 2
 """A prompt that is read beside nobody is read in pieces of so many chunks: who comes then waits for
 the end of one."""
-_ONE_SESSION = (
-    "A session is what one conversation at a time leaves in the caches, and here several are "
-    "answered at once. Open the model with parallel=1 for sessions in files."
-)
+_ONE_SESSION = "Sessions work only with one answer at a time. Open the model with parallel=1."
 
 
 class ParallelEngine(Engine):
@@ -180,8 +177,8 @@ class ParallelEngine(Engine):
             alone = others.count(threading.get_ident()) >= len(self._seats.all)
             if alone:
                 raise EngineBusy(
-                    f"This thread has {len(self._seats.all)} streams open, and no more can be at "
-                    "once. Finish or close one first."
+                    f"This thread has {len(self._seats.all)} streams open, which is the maximum. "
+                    "Finish or close one first."
                 )
             place.seat = self._seats.take(
                 place.answer.session.context, wait=self._wait, stopped=lambda: place.cancelled

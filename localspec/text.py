@@ -84,7 +84,7 @@ def decoded(data: bytes, what: str) -> str:
         raise not_utf8(what, error.start) from None
     nul = data.find(b"\0")
     if nul >= 0:
-        raise UsageError(f"{what} is no text: it has a NUL at byte {nul}. Give it a text file.")
+        raise UsageError(f"{what} is not text: it has a NUL at byte {nul}. Give it a text file.")
     return text.removeprefix("\ufeff")
 
 

@@ -24,7 +24,7 @@ def test_a_byte_order_mark_is_no_text() -> None:
     ("data", "sentence"),
     [
         (b"caf\xe9", "notes.txt is not UTF-8: byte 3 cannot be decoded"),
-        (b"one\0two", "notes.txt is no text: it has a NUL at byte 3"),
+        (b"one\0two", "notes.txt is not text: it has a NUL at byte 3"),
     ],
 )
 def test_bytes_that_are_no_text_are_named(data: bytes, sentence: str) -> None:

@@ -42,7 +42,7 @@ class Memory(Enum):
 KNOWLEDGE = {
     PLANNER: "had answered a prompt of each suite before, and learned on.",
     FIRST: "knew nothing when a turn began, and learned through its suites.",
-    COLD: "knew nothing before each answer, the cost of a pass neither.",
+    COLD: "starts each answer without any measurements.",
 }
 """What the report says of the planner's arms."""
 

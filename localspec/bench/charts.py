@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from localspec.bench.report import PairResults
 
 MISSING = (
-    "Figures are left out: they need matplotlib. Install it with pip install 'localspec[bench]'."
+    "Figures are left out: they need matplotlib. Install it with pip install '.[bench]' in the "
+    "clone of localspec."
 )
 
 _SIZE = (8.0, 4.5)  # inches

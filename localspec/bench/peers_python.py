@@ -124,7 +124,7 @@ def why_no_transformers(target: Path | None) -> str | None:
     if target is None or not target.exists():
         return "no model in Hugging Face format was named"
     if target.is_file() and find_spec("gguf") is None:
-        return "transformers reads GGUF with the package gguf (pip install 'localspec[bench]')"
+        return "transformers reads GGUF with the package gguf (pip install '.[bench]')"
     return None
 
 

@@ -99,7 +99,7 @@ class Report:
         """
         data = json.loads(text)
         if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise ValueError("this is no report of `localspec bench`")
+            raise ValueError("this is not a report of `localspec bench`")
         data.pop("interval", None)
         data["machine"] = Machine(**data["machine"])
         data["pairs"] = [_pair(pair) for pair in data["pairs"]]
@@ -142,7 +142,7 @@ def facts(report: Report) -> list[tuple[str, str]]:
     ]
     if machine.contention:
         many = "1 other process" if machine.contention == 1 else f"{machine.contention} others"
-        found.insert(3, ("Contention", f"{many} computing beside every arm, pinned nowhere"))
+        found.insert(3, ("Contention", f"{many} computing during every arm, not pinned"))
     if machine.gpu:
         found.insert(3, ("GPU", machine.gpu))
     return found
@@ -163,7 +163,7 @@ def warnings(report: Report) -> list[str]:
     found = list(report.notices)
     for pair in report.pairs:
         if pair.partial:
-            found.append(f"{pair.name}: interrupted; the figures cover what was measured by then.")
+            found.append(f"{pair.name}: interrupted; the figures cover the results so far.")
         if pair.lost_contention:
             found.append(
                 f"{pair.name}: {pair.lost_contention} of the computing processes ended too early; "

@@ -53,7 +53,8 @@ class ModelShape:
         found = _SHAPE.fullmatch(text)
         if found is None:
             raise UsageError(
-                f"'{printable(text)}' is no shape. Write width x layers x feed-forward:quantization"
+                f"'{printable(text)}' is not a shape. Write width x layers x "
+                "feed-forward:quantization"
                 ", as 2304x30x4608:Q4_0."
             )
         file_type(found[4])

@@ -32,7 +32,7 @@ def gguf_package() -> Any:
     except ImportError:
         raise UsageError(
             "Models are written with the package gguf, which is not installed. "
-            "Install it with: pip install 'localspec[bench]'"
+            "Install it with: pip install '.[bench]' in the clone of localspec"
         ) from None
 
 
@@ -85,7 +85,7 @@ class LlamaFile:
         field = self.fields.get(f"llama.{name}")
         value = default if field is None else field.contents()
         if value is None:
-            raise ModelInvalid(f"{self.path} does not tell its {name}. {self._cannot}")
+            raise ModelInvalid(f"{self.path} lacks its {name}. {self._cannot}")
         if isinstance(value, list):
             raise ModelInvalid(f"{self.path} has another {name} in each layer. {self._cannot}")
         return value

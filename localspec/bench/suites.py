@@ -120,7 +120,7 @@ def _turns(value: Any, path: Path, line: int) -> list[str]:
         or not all(isinstance(turn, str) and turn for turn in value)
     ):
         raise UsageError(
-            f'{path}, line {line}: "turns" is no list of what the user says. '
+            f'{path}, line {line}: "turns" is not a list of user messages. '
             'Write it like {"turns": ["…", "…"]}'
         )
     return value
@@ -129,7 +129,7 @@ def _turns(value: Any, path: Path, line: int) -> list[str]:
 def _messages(value: Any, path: Path, line: int) -> tuple[Message, ...]:
     try:
         if not isinstance(value, list):
-            raise UsageError("It is no list.")
+            raise UsageError("It is not a list.")
         check_messages(value)
         if value[-1]["role"] != "user":
             raise UsageError("The last one is not the user's.")

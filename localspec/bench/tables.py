@@ -86,7 +86,7 @@ def detail_table(summary: PairSummary, temperature: float) -> Table:
             + (_accounts(cell) if accounted else [])
         )
     notes = [
-        "accepted ÷ tested draft tokens; expected: tokens per pass that the planner foresaw; "
+        "accepted ÷ tested draft tokens; expected: tokens per pass that the planner predicted; "
         "draft, verify, own: shares of the time."
     ]
     if calibrated:
@@ -105,9 +105,9 @@ def gain_tables(summary: PairSummary, temperature: float) -> list[Table]:
     header = ["suite", "steps with drafts", "accepted, foreseen", "real", "tokens, foreseen"]
     header += ["real", "ms, foreseen", "real", "×, foreseen", "real"]
     note = (
-        "Of the steps in which a draft was tried: what the planner foresaw, beside what came. ×: "
-        "tokens per second against plain decoding, foreseen with the planner's own T(1), real with "
-        "the pace of plain's answers to the same prompts. Steps without drafts are not in it."
+        "For steps with a draft: the planner's prediction and the result. ×: "
+        "tokens per second against plain decoding; predicted from the planner's own T(1), measured "
+        "against plain answers to the same prompts. Steps without drafts are excluded."
     )
     found = []
     for arm in summary.arms:
@@ -127,7 +127,7 @@ def gain_tables(summary: PairSummary, temperature: float) -> list[Table]:
                 + [_number(gain.speed_up), _number(gain.real_speed_up)]
             )
         if rows:
-            title = f"Gain foreseen and measured: {arm}, {kind(temperature)}"
+            title = f"Gain predicted and measured: {arm}, {kind(temperature)}"
             found.append(Table(title, header, rows, [note]))
     return found
 
@@ -141,7 +141,8 @@ def reliability_tables(summary: PairSummary) -> list[Table]:
             for number, (predicted, accepted, count) in enumerate(calibration.bins, 1)
         ]
         note = (
-            "Tenths of the predicted chances on every second prompt, lowest first. Foreseen − real "
+            "Tenths of the predicted chances on every second prompt, lowest first. Predicted − "
+            "measured "
             f"over all: {100 * calibration.bias:+.1f} points."
         )
         header = ["tenth", "accepted, foreseen", "real", "tokens"]

@@ -50,7 +50,7 @@ def _check(path: Path, status: os.stat_result) -> None:
         raise UsageError(f"{path} is a folder. Name a text file in it.")
     if not stat.S_ISREG(status.st_mode):
         # A pipe or a device may have no end, or nothing to say for ever.
-        raise UsageError(f"{path} is no file, but a pipe or a device. Name a text file.")
+        raise UsageError(f"{path} is not a file, but a pipe or a device. Name a text file.")
     image = path.suffix.lower() in _IMAGES
     if image and status.st_size > MOST_OF_AN_IMAGE:
         raise UsageError(

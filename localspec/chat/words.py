@@ -181,8 +181,8 @@ def _proposals(figures: Figures, draft: str | None) -> str:
         return ""
     text = (
         f"Of {figures.drafted:,} tokens proposed, {figures.tested:,} were tested and "
-        f"{figures.accepted:,} accepted ({share(figures.accepted, figures.tested)}); the rest "
-        "stood behind a rejected one."
+        f"{figures.accepted:,} accepted ({share(figures.accepted, figures.tested)}); the rest came "
+        "after a rejected one."
     )
     parts = [
         f"{named(name)}{f' ({draft})' if name.startswith('model') and draft else ''} was right in "
@@ -218,7 +218,7 @@ def _account(figures: Figures) -> str:
     word = "saved" if figures.pair_saved >= 0 else "lost"
     text = (
         f"With this pair, drafting has {word} {seconds(abs(figures.pair_saved))} so far, and may "
-        f"lose {seconds(figures.may_risk)} at most at present."
+        f"lose at most {seconds(figures.may_risk)} now."
     )
     if not figures.held_back:
         return text
@@ -252,8 +252,8 @@ def _promise(figures: Figures) -> str:
     if not figures.rule:
         return ""
     if figures.lossless:
-        return f"Nothing of this changes what the model says (rule {figures.rule}, lossless)."
-    return f"**Rule {figures.rule} is lossy**: it can change what the model says."
+        return f"Nothing of this changes the output (rule {figures.rule}, lossless)."
+    return f"**Rule {figures.rule} is lossy**: it can change the output."
 
 
 def _ordinal(number: int) -> str:

@@ -68,7 +68,7 @@ def bench(context: typer.Context, *, quiet: o.Quiet = False, verbose: o.Verbose 
     finally:
         console.erase_progress()
     if report.partial:
-        raise Cancelled("Interrupted; the report covers what was measured until then.")
+        raise Cancelled("Interrupted; the report covers the results so far.")
     return 0
 
 
@@ -120,7 +120,7 @@ def _measured(context: typer.Context, console: Console) -> Report:
     if report.partial:
         raise KeyboardInterrupt
     reasons = [why for pair in report.pairs for why in pair.dropped.values()]
-    raise LocalspecError(f"No arm could answer. The first one said: {reasons[0]}")
+    raise LocalspecError(f"No arm could answer. The first error: {reasons[0]}")
 
 
 def _pairs_and_settings(
@@ -225,7 +225,7 @@ def _program(said: dict[str, Any], option: str) -> Path | None:
     if not path.is_file():
         how = {
             "llama_server": "Build llama.cpp's llama-server",
-            "ik_python": "Install ik_llama-cpp-python into an environment of its own",
+            "ik_python": "Install ik_llama-cpp-python into a separate environment",
         }
         raise UsageError(
             f"--{option.replace('_', '-')} names no file: {path}. {how[option]}, "

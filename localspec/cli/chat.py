@@ -69,7 +69,7 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
     options = opening.options
     adapted = options.adapters or options.draft_adapters or options.mmproj
     if session is not None and options.mmproj is not None:
-        raise UsageError("A session keeps text alone. Leave out --session, or --mmproj.")
+        raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     asked = opening.model is not None or opening.draft != "auto" or bool(adapted)
     with running_in_terminal() as notices:
         app = ChatApp(
@@ -88,7 +88,7 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
         console.notice(app.trouble)
     if app.return_code == 1:
         raise LocalspecError(
-            f"The chat ended with an internal error, told in {log_file()}. Everything said is in "
-            "the history: start it again, and report what the file says."
+            f"The chat ended with an internal error, described in {log_file()}. All messages are "
+            "in the history: start it again, and report the contents of the file."
         )
     return app.return_code or 0

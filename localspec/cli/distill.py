@@ -89,7 +89,7 @@ def distill(
     try:
         return _run(console, request, record_only, json)
     except KeyboardInterrupt:
-        raise Cancelled("Interrupted. The same command goes on where it was.") from None
+        raise Cancelled("Interrupted. The same command continues.") from None
     finally:
         console.erase_progress()
 
@@ -127,8 +127,8 @@ def _request(console: Console, said: Mapping[str, Any], files: Sequence[Path]) -
         )
     if "vocabulary" in said and ("begun_from" in said or said.get("rounds")):
         raise UsageError(
-            "--vocabulary is of a new draft, and what such a one says by itself is not read by the "
-            "target. Leave out --from and --rounds."
+            "--vocabulary works only for a new draft without on-policy rounds. Leave out --from "
+            "and --rounds."
         )
     given = {name: said[name] for name in SAME if name in said}
     if "out" in said:
@@ -226,8 +226,9 @@ def _report(console: Console, made: Distilled, json: bool) -> None:
     ahead = f" ({depths}, the nearest token first)" if depths else ""
     done = "Made" if made.new else "Nothing is left to train:"
     console.say(
-        f"{done} {made.path}\n{made.making.told}. On held-back answers it says the target's token "
-        f"at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted with "
+        f"{done} {made.path}\n{made.making.told}. On held-back answers its best token is the "
+        f"target's at {last.agreement:.3f} of the places{ahead}, and a drawn token is accepted "
+        "with "
         f"probability {last.acceptance:.3f}{before}; {last.seconds / 60:.0f} min of training."
     )
 

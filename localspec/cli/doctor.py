@@ -93,7 +93,7 @@ def doctor(
     else:
         console.answer(doctor_report.as_text(findings))
     if findings.measurements is not None and (findings.measurements.partial or stop.is_set()):
-        raise Cancelled("Interrupted; the report covers what was measured until then.")
+        raise Cancelled("Interrupted; the report covers the results so far.")
     failed = [check for check in findings.checks if check.verdict == "fail"]
     if not failed:
         return 0
@@ -182,7 +182,7 @@ def _draft(models: ModelRequest, target: Path) -> tuple[Path | None, str]:
     if models.draft == "auto":
         return choice.draft, choice.why
     instead = "the n-gram alone" if choice.draft is None else choice.draft.name
-    return None, f"none was asked for; -d auto would take {instead}"
+    return None, f"none was named; -d auto would take {instead}"
 
 
 def _measure(

@@ -148,7 +148,7 @@ def _machine(found: Findings) -> str:
             ("machine", f"{machine.cpu}, {machine.cores} cores, {machine.threads} threads used"),
             ("memory", f"{gibibytes(available()[0])} of {gibibytes(machine.memory)} available"),
             ("backends", ", ".join(found.backends) + (f" ({features})" if features else "")),
-            ("devices", others or "none besides the processor"),
+            ("devices", others or "only the processor"),
             ("kernels", found.kernels.words),
             (
                 "versions",
@@ -211,8 +211,8 @@ def _measured(found: PairMeasurements) -> str:
         text += "There was no time for a text; leave out --quick, or take a smaller model.\n"
     if not found.steady:
         text += (
-            "The machine was busy meanwhile, so these figures are not kept. Run it again when "
-            "nothing else works.\n"
+            "The machine was busy, so these figures are not saved. Run it again on an idle "
+            "machine.\n"
         )
     return text
 
@@ -229,7 +229,7 @@ def _advice(found: Findings) -> str:
         f"{kept.by_kind[worst]:.2f} ({worst}) to {kept.by_kind[best]:.2f} ({best})"
     )
     if kept.draft is None:
-        return f"Recommended: the n-gram drafts alone; {span}."
+        return f"Recommended: only the n-gram drafter; {span}."
     name = printable(kept.draft.name)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # it keeps its draft whatever comes
     if kept.speed_up >= PAYS:
@@ -237,6 +237,6 @@ def _advice(found: Findings) -> str:
         return f"Recommended: draft with {name}; {span}.{auto}"
     auto = "" if own else "'-d auto' will not take it, and "
     return (
-        f"Recommended: do without {name}; {span}. {auto or 'As it is, '}localspec never drafts "
+        f"Recommended: leave out {name}; {span}. {auto or 'As it is, '}localspec never drafts "
         "where it measures a loss."
     )

@@ -90,7 +90,7 @@ def evaluate(
         with on_interrupt(stop.set):
             outcome = _examined(context, console, suite, stop)
     except KeyboardInterrupt:
-        raise Cancelled("Interrupted before anything was asked.") from None
+        raise Cancelled("Interrupted before the first question.") from None
     finally:
         console.erase_progress()
     found = outcome.as_dict()
@@ -101,7 +101,7 @@ def evaluate(
 
         console.answer(words.text(suite, found))
     if not outcome.complete:
-        raise Cancelled("Interrupted; the figures cover what was asked until then.")
+        raise Cancelled("Interrupted; the figures cover the results so far.")
     return 1 if outcome.faults else 0
 
 

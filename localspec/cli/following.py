@@ -36,7 +36,9 @@ def follow(
                     console.progress(event.text)
                 elif isinstance(event, Stopping):
                     if not writing():
-                        console.progress("stopping; Ctrl+C again leaves at once", at_once=True)
+                        console.progress(
+                            "stopping; press Ctrl+C again to exit at once", at_once=True
+                        )
                 elif isinstance(event, AnswerFailed):
                     raise event.error
                 else:

@@ -161,7 +161,7 @@ def export(
         raise UsageError(f"There is no format '{format}'. Choose one of {', '.join(FORMATS)}.")
     if json and output is None:
         raise UsageError(
-            "--json tells where the file is, so it needs --output. For JSON of the conversation "
+            "--json prints the file's path, so it needs --output. For JSON of the conversation "
             "itself, give --format json."
         )
     conversation = _load(console, id)
@@ -252,7 +252,10 @@ def _ask(console: Console, titles: Sequence[str]) -> None:
         Cancelled: it is not wanted.
     """
     if sys.stdin is None or not sys.stdin.isatty():
-        raise UsageError("Removing is for good, and nobody is there to ask. Give --yes to do it.")
+        raise UsageError(
+            "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
+            "without asking."
+        )
     for title in titles:
         console.say(f"  {title}")
     what = "this conversation" if len(titles) == 1 else f"these {len(titles)} conversations"

@@ -85,10 +85,7 @@ def learn(
     console.configure(quiet=quiet, verbosity=verbose)
     modes = [bool(paths or history), listing, bool(forget)]
     if sum(modes) != 1:
-        raise UsageError(
-            "Say what to learn (PATH or --history), or --list what was, or --forget a NAME: one of "
-            "these."
-        )
+        raise UsageError("Give one of: PATH, --history, --list, --forget NAME.")
     if listing:
         return _list(console, json)
     if forget:
@@ -138,7 +135,7 @@ def _learn(
     else:
         console.say(
             f"Learned {count:,} texts, {tokens:,} tokens of the vocabulary of {manifest.model}, in "
-            f"{done - began:.1f} s. Every answer of a model that has it looks its drafts up there."
+            f"{done - began:.1f} s. Models with this vocabulary now draft from them."
         )
     return 0
 

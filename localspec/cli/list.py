@@ -70,7 +70,9 @@ def list_models(
         console.answer(("\n" if usable else "") + _problems(others))
     elif others:
         files = "1 file is" if len(others) == 1 else f"{len(others)} files are"
-        console.notice(f"{files} left out that cannot generate text; --all says why.")
+        console.notice(
+            f"{files} left out that cannot generate text; --all shows them with the reason."
+        )
     return 0
 
 

@@ -216,7 +216,7 @@ class _LogToConsole(logging.Handler):
 def lost(error: OSError) -> OutputLost:
     """What a failed write to standard output means."""
     if isinstance(error, BrokenPipeError):
-        return ReaderGone("The reader of standard output is gone.")
+        return ReaderGone("Standard output was closed (broken pipe).")
     code = errno.errorcode.get(error.errno or 0, "unknown error")
     return OutputLost(
         f"Standard output cannot be written: {error.strerror} ({code}). "

@@ -77,8 +77,7 @@ def pull(
             ]
     except KeyboardInterrupt:
         raise Cancelled(
-            "Interrupted. What has arrived is kept; "
-            f"'localspec pull {reference}' goes on from there."
+            f"Interrupted. The part so far is kept; 'localspec pull {reference}' continues."
         ) from None
     _tell(console, pulled, json=json)
     return 0

@@ -34,7 +34,7 @@ def prepare(path: Path) -> Path:
     path = path.expanduser()
     if path.suffix.lower() not in ENDINGS:
         raise UsageError(
-            f"--record cannot tell from '{path.name}' what to write. Let it end in .cast (an "
+            f"--record does not know the format of '{path.name}'. Let it end in .cast (an "
             "asciinema recording) or .svg (a picture)."
         )
     try:

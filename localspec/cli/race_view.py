@@ -94,7 +94,7 @@ class RaceView:
     def _standing(self) -> Text:
         lead = self.progress.lead()
         if lead is None:
-            return Text("both in turns, each on its own clock", "dim")
+            return Text("both alternate, each on its own clock", "dim")
         who = NAMES[LOCALSPEC if lead >= 0 else PLAIN]
         text = Text(f"{who} is {abs(lead):.2f} s ahead", "bold green" if lead >= 0 else "bold")
         return text.append(" · ", "dim").append("several tokens from one pass", _SEVERAL)

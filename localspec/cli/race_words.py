@@ -103,7 +103,7 @@ def _sameness(outcome: RaceOutcome) -> str | None:
     if not both:
         return None
     if not outcome.alike:
-        return "behind answers that parted, so the texts may differ"
+        return "after answers that differed, so the texts may differ"
     if not outcome.greedy:
         if outcome.equal:
             return f"sampled, and yet the same {both} tokens"
@@ -126,7 +126,7 @@ def _proof(outcome: RaceOutcome) -> str | None:
         return None
     if proof.wrong is None:
         return "each token is plain decoding's, bit for bit"
-    return f"token {proof.wrong + 1} is not what localspec says without drafts; please report it"
+    return f"token {proof.wrong + 1} differs from the answer without drafts; please report it"
 
 
 def _parting(parting: Parting) -> str:

@@ -81,7 +81,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
             prompt, notices = self._prompt(engine)
             if self._further and isinstance(prompt, str):
                 raise UsageError(
-                    "--then goes on with a conversation, and this prompt is a bare text: the model "
+                    "--then continues a conversation, but this prompt is plain text: the model "
                     "has no chat template, or --raw leaves it out. Leave out --then."
                 )
             notices = [*beside.notices, *notices]

@@ -134,7 +134,7 @@ def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
     if said["raw"]:
         raise UsageError("--raw leaves no place for --image. Leave out one of them.")
     if said.get("session") is not None:
-        raise UsageError("A session keeps text alone. Leave out --session, or --image.")
+        raise UsageError("A session holds only text. Leave out --session, or --image.")
     from localspec.llama.pictures import require_image
 
     found = []

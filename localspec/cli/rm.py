@@ -71,7 +71,10 @@ def _confirmed(planned: Removal, console: Console) -> bool:
     from localspec.text import gigabytes, printable
 
     if not sys.stdin.isatty():
-        raise UsageError("Nobody is there to be asked. Say --yes to remove it without.")
+        raise UsageError(
+            "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
+            "without asking."
+        )
     for path in planned.files[:_SHOWN]:
         console.say(f"  {printable(str(path), 1000)}")
     if len(planned.files) > _SHOWN:

@@ -202,7 +202,7 @@ def serve(
 
     def ready(engine: Opened) -> None:
         if not isinstance(engine, Engine):
-            console.notice(f"{engine.model.path.name} is loaded. It makes embeddings alone.")
+            console.notice(f"{engine.model.path.name} is loaded. It makes only embeddings.")
             return
         draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
         console.notice(f"{engine.model.path.name} is loaded{draft}.")
@@ -228,12 +228,11 @@ def serve(
 def _check_kept(said: dict[str, Any]) -> None:
     """Refuse what cannot be kept of conversations."""
     if said["session"] is not None and said["mmproj"] is not None:
-        raise UsageError("A session keeps text alone. Leave out --session, or --mmproj.")
+        raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
     if said["session"] is not None and (said["parallel"] or 1) > 1:
         raise UsageError(
-            "--session keeps what one conversation at a time leaves in the caches, and with "
-            "--parallel several are answered at once. Leave out one of them, or give "
-            "--prompt-cache SIZE, which keeps them all."
+            "--session saves one conversation at a time and does not work with --parallel. Leave "
+            "out one of them, or use --prompt-cache SIZE, which saves all conversations."
         )
     if said["session"] is not None and len(said["models"] or ()) > 1:
         raise UsageError("A session goes with one model. Give one -m, or leave out --session.")
@@ -335,11 +334,11 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
             return opening.load(progress)
         if opening.options.adapters:
             raise UsageError(
-                f"{path.name} makes embeddings alone, and takes no adapter. Leave out --lora."
+                f"{path.name} makes only embeddings and takes no adapter. Leave out --lora."
             )
         if session:
             raise UsageError(
-                f"{path.name} makes embeddings alone, and has no conversation. Leave out --session."
+                f"{path.name} makes only embeddings and has no conversation. Leave out --session."
             )
         return EmbeddingModel(path, opening.options, progress=progress)
 

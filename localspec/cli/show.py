@@ -244,7 +244,7 @@ def _doubts(candidate: DraftCandidate) -> list[tuple[str, str, str]]:
             0,
             (
                 "speed",
-                "It promises no gain; '-d auto' takes it only if localspec doctor measures one",
+                "No gain expected; '-d auto' takes it only if localspec doctor measures one",
             ),
         )
     return [

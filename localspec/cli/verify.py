@@ -101,7 +101,7 @@ def _told(console: Console, certificate: Certificate, said: dict[str, Any], *, j
             write(certificate, Path(said["out"]))
             console.notice(f"The certificate is in {said['out']}.")
     if certificate.missing:
-        raise Cancelled("Interrupted; the certificate covers what was done until then.")
+        raise Cancelled("Interrupted; the certificate covers the checks so far.")
     return 0 if certificate.verdict == "passed" else 1
 
 

@@ -142,7 +142,7 @@ class EngineJob(ABC, Generic[Own]):
         opening = self._opening()
         what = "loading the model"
         if is_self(opening.draft):
-            what += " (what its own file gives for a draft is found out once, in some minutes)"
+            what += " (finding a draft in its own file takes some minutes, once)"
         self._report(what)
 
         def progress(fraction: float) -> None:
@@ -220,7 +220,7 @@ class EngineJob(ABC, Generic[Own]):
         if engine.draft is not None and uses_model(drafter) and stats.vocabulary is not None:
             notices.append(f"The draft model has a {stats.vocabulary}.")
         if not stats.lossless:
-            notices.append(f"Rule '{stats.rule}' is lossy: it can change what the model says.")
+            notices.append(f"Rule '{stats.rule}' is lossy: it can change the output.")
         return notices
 
     def _reading(self, done: int, total: int) -> None:

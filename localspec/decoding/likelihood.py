@@ -71,7 +71,7 @@ def likelihood(
     target.rollback(tokens[:0])
     for known in range(1, len(tokens), most):
         if stopped():
-            raise Cancelled("Nobody waits for the text any more.")
+            raise Cancelled("The text is no longer needed.")
         following = list(tokens[known : known + most])
         # What comes last is told by the row before it, and read with what follows.
         tree = TokenTree.chain(following[:-1], _NOBODY)

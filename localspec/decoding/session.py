@@ -130,7 +130,7 @@ class Session:
 
     def race(self, distribution: Distribution, depth: int) -> Probabilities:
         """What decides about the token so many tokens on, see `RandomSource.race`."""
-        assert self.coupled, "whoever knows it draws with it"
+        assert self.coupled, "only drafters that share the noise draw with it"
         return self.random.race(distribution, self.position + depth)
 
     def recent(self, path: Sequence[int] = ()) -> Occurrences:

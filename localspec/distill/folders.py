@@ -102,7 +102,7 @@ def recording(
             yield t
     except locks.Timeout:
         raise TraceError(
-            f"Another localspec records what is kept in {folder}. Try again when it is done."
+            f"Another localspec is recording into {folder}. Try again when it is done."
         ) from None
     except LocalspecError:
         raise
@@ -123,7 +123,8 @@ def lock_package() -> Any:
         return import_module("filelock")
     except ImportError:
         raise UsageError(
-            "Recording needs the package filelock. Install it with pip install 'localspec[train]'."
+            "Recording needs the package filelock. Install it with pip install '.[train]' in the "
+            "clone of localspec."
         ) from None
 
 

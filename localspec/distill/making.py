@@ -143,9 +143,9 @@ def _beginning(
         found, promise = shape.choose(facts, _measured(request))
         if not promise.pays:
             notice(
-                f"No shape promises much: the best, {found.told()}, about {promise.speed_up:.2f} "
-                "times the speed, as a pass of this model costs little beside a draft's, or one "
-                "over several tokens costs many plain ones. It is trained all the same."
+                f"No shape gains much: the best, {found.told()}, about {promise.speed_up:.2f} "
+                "times the speed, because a draft's pass, or a pass over several tokens, costs too "
+                "much compared with a plain one. It is trained anyway."
             )
     return found, lambda: weights.initial(found, request.target, request.seed, kept)
 

@@ -51,7 +51,7 @@ def _entry(line: str, path: Path, number: int) -> Prompt:
                 return [{"role": str(m["role"]), "content": str(m["content"])} for m in value]
     except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
         pass
-    raise UsageError(f"{path}, line {number} is no prompt. Write {_SHAPE}.")
+    raise UsageError(f"{path}, line {number} is not a prompt. Write {_SHAPE}.")
 
 
 def questions(

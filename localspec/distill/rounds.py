@@ -62,7 +62,7 @@ class OnPolicyRounds:
             return Trace(path)
         self.tell(
             f"On-policy round {epoch - self.plan.epochs + self.plan.rounds + 1} of "
-            f"{self.plan.rounds}: the draft goes on by itself, and the target reads it."
+            f"{self.plan.rounds}: the draft generates and the target corrects."
         )
         draft, partial = path.with_name(f"{path.name}.gguf"), path.with_name(f"{path.name}.new")
         with written(self.folder):

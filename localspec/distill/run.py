@@ -239,5 +239,5 @@ def written(folder: Path) -> Iterator[None]:
     except OSError as error:
         raise TraceError(
             f"The training cannot be kept in {folder}: {error.strerror or error}. The last "
-            "checkpoint stays. Make room, and run the same command again to go on."
+            "checkpoint stays. Make room, and run the same command again to continue."
         ) from None

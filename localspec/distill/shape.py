@@ -111,13 +111,14 @@ def parse(text: str, target: ShapeTarget) -> Shape:
     found = _SHAPE.fullmatch(text)
     if found is None:
         raise UsageError(
-            f"'{printable(text)}' is no shape. Write width x layers x feed-forward, as 192x3x512."
+            f"'{printable(text)}' is not a shape. Write width x layers x feed-forward, as "
+            "192x3x512."
         )
     width, layers, feed_forward = (int(part) for part in found.groups())
     step = max(BLOCK, target.head_width)
     if not width or width % step or not layers or not feed_forward or feed_forward % BLOCK:
         raise UsageError(
-            f"A draft of {width}x{layers}x{feed_forward} cannot be. Give a width that is a "
+            f"A draft of {width}x{layers}x{feed_forward} is not possible. Give a width that is a "
             f"multiple of {step} (a head of the target), and a feed-forward width that is one of "
             f"{BLOCK}."
         )

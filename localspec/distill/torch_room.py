@@ -23,8 +23,7 @@ def torch_package() -> Any:
         if getattr(error, "name", "torch") != "torch":
             why = f"which cannot be loaded ({error})"
         raise UsageError(
-            f"Drafts are trained with PyTorch, {why}. Install it with: "
-            "pip install 'localspec[train]'"
+            f"Drafts are trained with PyTorch, {why}. Install it with: pip install '.[train]'"
         ) from None
 
 

@@ -268,7 +268,7 @@ class Trace:
     def _read_header(self) -> TraceHeader:
         head = self._file.read(len(MAGIC) + 4)
         if head[: len(MAGIC)] != MAGIC or len(head) < len(MAGIC) + 4:
-            raise TraceError(f"{self.path} is no trace of localspec distill. Name another file.")
+            raise TraceError(f"{self.path} is not a trace of localspec distill. Name another file.")
         (length,) = struct.unpack("<I", head[-4:])
         try:
             return TraceHeader(**json.loads(self._file.read(length)))

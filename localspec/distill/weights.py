@@ -101,7 +101,7 @@ def target_facts(file: GGUFFile) -> ShapeTarget:
     width = file.own_integer("embedding_length")
     if tokens is None or width is None:
         raise ModelInvalid(
-            f"{file.path} does not tell its vocabulary and width. It cannot be distilled."
+            f"{file.path} has no vocabulary or width in its metadata, so it cannot be distilled."
         )
     heads = file.own_integer("attention.head_count") or max(1, width // 64)
     head_width = file.own_integer("attention.key_length") or width // heads

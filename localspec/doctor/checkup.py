@@ -306,12 +306,12 @@ def text_check(what: str, engine: Engine) -> Check:
     text = stream.text
     step = "Download it again, or take another quantization."
     if not text.strip():
-        return Check(rule, FAIL, "It says nothing to a simple prompt", step)
+        return Check(rule, FAIL, "It gives no answer to a simple prompt", step)
     shown = printable(repr(text), 60)
     if len(tokens) > 8 and len(set(tokens)) <= 2:
         return Check(rule, WARN, f"It repeats itself: {shown}", step)
     if text.count("\ufffd") > len(text) / 4:
-        return Check(rule, WARN, f"What it says is mostly no text: {shown}", step)
+        return Check(rule, WARN, f"Its output is mostly not text: {shown}", step)
     return Check(rule, OK, shown)
 
 

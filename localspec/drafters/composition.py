@@ -187,9 +187,9 @@ def _window(
     shape = best_shape(least, rate, leaves, drafted=min(drafted, limits.max_draft), must=True)
     if shape is None:
         raise UsageError(
-            f"Drafter '{source.name}' tries several continuations in one pass, for which there is "
-            "no room here: the memory of this model is recurrent, the rule takes chains alone, or "
-            "depth times width is too large. Choose another drafter, or leave out --rule, --depth "
+            f"Drafter '{source.name}' tries several continuations per pass, which is not possible "
+            "here: the model is recurrent, the rule accepts only chains, or depth times width is "
+            "too large. Choose another drafter, or leave out --rule, --depth "
             "and --width."
         )
     return Window(source, shape, limits)

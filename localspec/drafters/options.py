@@ -1,4 +1,4 @@
-"""What a user may say about drafting."""
+"""Options for drafting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from localspec.errors import UsageError
 MAX_DEPTH = 64
 OVERLAPS = ("auto", "on", "off")
 TURNED_OFF = "drafting is turned off"
-"""Why nothing is drafted with the drafter "none"."""
+"""Reason shown for the drafter "none"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,22 +18,22 @@ class Drafting:
     """How to draft and verify.
 
     Attributes:
-        drafter: "auto" lets the adaptive planner choose, "none" decodes plainly, else a name in
+        drafter: "auto" decides at every step, "none" decodes plainly, else a name from
             `localspec.drafters.registry`.
-        depth: draft tokens per step; None leaves it to the planner. With "auto" a depth, a width
-            or a threshold makes the choice: the draft model where there is one, else the n-gram.
-        width: candidates at each place; above 1 the drafts are trees.
-        sampled: draw the draft model's tokens from its distribution where the answer is sampled,
-            instead of taking the most probable ones.
-        min_confidence: the draft model stops where its best token is less probable than this.
-        min_likelihood: the draft model stops where its chain is less probable than this.
-        overlap: whether the draft model goes on while the target verifies, where the two run on
-            different devices or disjoint cores: "auto" measures whether that pays, "on", "off".
-        rule: acceptance rule; see `localspec.decoding.rules`.
-        threshold: of a lossy rule.
+        depth: tokens per draft; None lets "auto" decide. With "auto", a depth, width or threshold
+            fixes the drafter: the draft model if there is one, else the n-gram drafter.
+        width: candidates at each position; above 1 the drafts are trees.
+        sampled: for sampled answers, draw drafts from the draft model's distribution instead of
+            taking its most probable tokens.
+        min_confidence: stop a draft if the best next token is less probable than this.
+        min_likelihood: stop a draft if it is less probable than this as a whole.
+        overlap: draft while the target verifies, on separate devices or cores: "auto" measures
+            whether that pays, "on", "off".
+        rule: acceptance rule, see `localspec.decoding.rules`.
+        threshold: threshold of a lossy rule.
 
     Raises:
-        UsageError: a value out of its range.
+        UsageError: a value out of range.
     """
 
     drafter: str = "auto"

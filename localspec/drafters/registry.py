@@ -171,12 +171,12 @@ REGISTRY: dict[str, Registration] = {
     "ngram": Registration(_ngram, "copies what followed the same words before", depth=8),
     "retrieval": Registration(
         _retrieval,
-        "copies what followed the same words in what was learned",
+        "copies the text that followed the same words in learned texts",
         needs_datastore=True,
         depth=8,
     ),
     "lookahead": Registration(
-        _lookahead, "n-grams that the target makes beside its passes", windows=True
+        _lookahead, "n-grams that the target generates in extra rows of its passes", windows=True
     ),
     "model": Registration(_model, "asks the draft model", needs_model=True),
     "eagle": Registration(
@@ -190,13 +190,13 @@ REGISTRY: dict[str, Registration] = {
     ),
     "dflash": Registration(
         _by_depth,
-        "asks a head that says a block of tokens in one pass",
+        "uses a head that proposes a block of tokens per pass",
         needs_head="dflash",
         depth=7,
     ),
     "dspark": Registration(
         _by_depth,
-        "asks a head that says a block of tokens in one pass, each in view of the one before",
+        "uses a head that proposes a block of tokens per pass, each conditioned on the one before",
         needs_head="dspark",
         depth=7,
     ),

@@ -41,13 +41,14 @@ def require_fitting(adapters: Sequence[Adapter], model: Path) -> None:
 def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
     if file.text("general.type") != "adapter" or file.text("adapter.type") != "lora":
         raise ModelInvalid(
-            f"{file.path} is no LoRA adapter. Convert one with llama.cpp's "
+            f"{file.path} is not a LoRA adapter. Convert one with llama.cpp's "
             "convert_lora_to_gguf.py; a model is named with -m."
         )
     if _INVOCATION in file.metadata:
         raise ModelInvalid(
-            f"{file.path} is an activated adapter (aLoRA), which begins to count behind certain "
-            "words. localspec knows adapters that count everywhere: leave it out, or take another."
+            f"{file.path} is an activated adapter (aLoRA), which takes effect only after certain "
+            "tokens. localspec supports only adapters that always apply: leave it out, or choose "
+            "another."
         )
     if file.architecture != base.architecture:
         raise ModelInvalid(
@@ -56,7 +57,7 @@ def _require_fits(file: GGUFFile, base: GGUFFile) -> None:
             f"{printable(base.architecture, 40)}. Name the model that it was trained for with -m."
         )
     if file.kinds.get(_ALPHA, _FLOAT) != _FLOAT:
-        raise _unfit(file, base, "its alpha is no 32-bit number")
+        raise _unfit(file, base, "its alpha is not a 32-bit number")
     tensors = {tensor.name: tensor for tensor in base.tensors}
     pairs = _pairs(file, base)
     if not pairs:
@@ -75,7 +76,7 @@ def _pairs(file: GGUFFile, base: GGUFFile) -> dict[str, tuple[TensorInfo, Tensor
         if ending is not None:
             found.setdefault(tensor.name.removesuffix(ending), {})[ending] = tensor
         elif not tensor.name.endswith(NORM):  # llama.cpp leaves norms as they are
-            raise _unfit(file, base, f"its tensor {printable(tensor.name, 80)} is no part of one")
+            raise _unfit(file, base, f"its tensor {printable(tensor.name, 80)} is not part of one")
     for name, both in found.items():
         if len(both) < 2:
             raise _unfit(file, base, f"{printable(name, 80)} has one matrix of two")
@@ -111,5 +112,5 @@ def _four(tensor: TensorInfo) -> tuple[int, ...]:
 def _unfit(file: GGUFFile, base: GGUFFile, why: str) -> ModelInvalid:
     return ModelInvalid(
         f"{file.path} does not fit {base.path.name}: {why}. Name the model that it was trained for "
-        "with -m, or convert the adapter anew with llama.cpp's convert_lora_to_gguf.py."
+        "with -m, or convert the adapter again with llama.cpp's convert_lora_to_gguf.py."
     )

@@ -60,8 +60,8 @@ def read_block_head(path: Path) -> BlockHeadFile:
     for tensor, kind in _NOT_MADE.items():
         if tensor in shapes:
             raise ModelInvalid(
-                f"{path.name} is a {kind} head, with which localspec does not draft, though "
-                "llama.cpp can compute it. Choose a DFlash, DSpark or EAGLE-3 head or a draft "
+                f"{path.name} is a {kind} head, which localspec does not support, though llama.cpp "
+                "can compute it. Choose a DFlash, DSpark or EAGLE-3 head or a draft "
                 "model, or leave it out with --draft none."
             )
     layers = target_layers(file)

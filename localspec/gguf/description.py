@@ -92,11 +92,11 @@ def why_not(file: GGUFFile) -> str | None:
     elif kind == "mmproj" or architecture == "clip":
         what = "It is the eye or ear of a multimodal model (mmproj), not a language model"
     elif "general.architecture" not in file.metadata:
-        what = "It does not say what architecture it has"
+        what = "It does not name its architecture"
     elif architecture in HEADS:
         what = f"It is a trained head ({architecture}), which drafts for its own target only"
     elif is_mtp_alone(file):
-        what = "It has the MTP layers of a model alone, which draft for that only"
+        what = "It has only the MTP layers of a model, which draft for that model alone"
     elif architecture not in KNOWN:
         what = (
             f"The architecture {printable(architecture, 40)} is not known to the llama.cpp here; "

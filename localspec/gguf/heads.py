@@ -71,7 +71,7 @@ class TappingHead:
             why = f"the input of layer {max(self.layers)}, and {target.path.name} has layers 0 to"
             why += f" {target.layers - 1}"
         elif self.width != target.width and not (self.embeddings and self.output):
-            why = f"embeddings and output of {self.width} numbers, which it does not bring, and"
+            why = f"embeddings and output of {self.width} numbers, which it lacks, and"
             why += f" those of {target.path.name} have {target.width}"
         if why is not None:
             raise DraftMismatch(
@@ -102,8 +102,8 @@ def is_head(path: Path) -> bool:
 def not_read(path: Path, kind: str) -> ModelInvalid:
     """Why a head of NOT_READ does not draft here."""
     return ModelInvalid(
-        f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), with which localspec does "
-        "not draft, though llama.cpp can compute it. Choose an EAGLE-3 head, a model with MTP "
+        f"{path.name} is a {NOT_READ[kind]} head (architecture {kind}), which localspec does not "
+        "support, though llama.cpp can compute it. Choose an EAGLE-3 head, a model with MTP "
         "layers, or a draft model, or leave it out with --draft none."
     )
 

@@ -16,7 +16,7 @@ from localspec.gguf.reader import read_gguf
 
 MOST_HEADS = 32
 _TYPES = {"F32": "<f4", "F16": "<f2"}
-_AGAIN = "Write it again as dev/heads.md says, or download it again."
+_AGAIN = "Write it again as described in dev/heads.md, or download it again."
 
 Matrix = npt.NDArray[np.float32]
 

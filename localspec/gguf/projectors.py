@@ -26,7 +26,7 @@ def require_projector(path: Path) -> None:
     file = read_gguf(path)
     if file.architecture != "clip":
         raise ModelInvalid(
-            f"{path} is no projector. Give the mmproj file that belongs to the model; the model "
+            f"{path} is not a projector. Give the mmproj file that belongs to the model; the model "
             "itself is named with -m."
         )
     if file.metadata.get(_VISION) is not True:
@@ -36,7 +36,7 @@ def require_projector(path: Path) -> None:
     for key, kind in file.kinds.items():
         if key.startswith("clip.") and kind not in _READ:
             raise ModelInvalid(
-                f"{path} keeps {key} in a type that llama.cpp does not read. Convert it anew with "
+                f"{path} keeps {key} in a type that llama.cpp does not read. Convert it again with "
                 "llama.cpp's convert_hf_to_gguf.py --mmproj."
             )
 

@@ -175,7 +175,7 @@ class _Reader:
         more = min(max(end - len(self._data), _CHUNK), self._size - len(self._data))
         self._data += self._file.read(more)
         if end > len(self._data):
-            raise _Damaged("became shorter while it was read")
+            raise _Damaged("shrank while it was read")
 
     def u32(self) -> int:
         self._need(4)
@@ -326,7 +326,7 @@ def _tensors(
 ) -> list[TensorInfo]:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise _Damaged("has an alignment that is no power of two")
+        raise _Damaged("has an alignment that is not a power of two")
     found = [_tensor(reader, part) for _ in range(count)]
     if len({tensor.name for tensor in found}) < count:
         raise _Damaged("has two tensors of one name")

@@ -101,7 +101,8 @@ def from_json(text: str) -> Conversation:
         found = json.loads(text)
         if not isinstance(found, dict) or found.get("format") != FORMAT:
             raise UsageError(
-                "This is no conversation of localspec. Give a file that `localspec history export "
+                "This is not a conversation of localspec. Give a file that `localspec history "
+                "export "
                 "--format json` wrote."
             )
         if found["version"] != VERSION:
@@ -163,7 +164,7 @@ def write_export(conversation: Conversation, where: Path, *, form: str | None = 
     except OSError as error:
         raise LocalspecError(_explained(where, error)) from None
     except ValueError:  # a NUL in it
-        raise UsageError(f"{where} is no name of a file. Name another one.") from None
+        raise UsageError(f"{where} is not a name of a file. Name another one.") from None
 
 
 def _write_new(where: Path, data: bytes) -> Path:

@@ -177,7 +177,7 @@ class History:
             messages |= {message.id: message for message in waiting[1]}
         if header is None:
             raise failure or HistoryError(
-                "The conversation is not in the history any more. Choose another one."
+                "The conversation is no longer in the history. Choose another one."
             )
         conversation = header.conversation(messages.values())
         # Killed in mid-answer, a chat had no time to say that the answer is what it shows.
@@ -220,7 +220,7 @@ class History:
         if len(ids) > 1 and ids[0] != prefix:
             raise UsageError(
                 f"'{prefix}' may be several conversations: {', '.join(id[:12] for id in ids)} … "
-                "Type more of the one that is meant."
+                "Type more characters of the id."
             )
         return ids[0]
 

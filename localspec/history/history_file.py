@@ -172,7 +172,7 @@ class HistoryFile:
                 self.open()
                 self.notices.append(
                     f"The history {self._path} was removed or replaced by another program. "
-                    "What is said from now on goes into the file that is there now."
+                    "New messages go to the current file."
                 )
 
     def _mend(self, connections: Connections, error: Exception, side: str = WRITING) -> bool:
@@ -235,7 +235,7 @@ class HistoryFile:
             finally:
                 new.close()
         self.notices.append(
-            f"The history was damaged. The file is kept as {aside}, and a new one was begun "
+            f"The history was damaged. The file is kept as {aside}, and a new one was started "
             + (f"with the {saved:,} messages that could be read." if saved else "without it.")
         )
 

@@ -13,22 +13,25 @@ from localspec.history.schema import ForeignFile, NewerHistory
 LOCKED, READ_ONLY, FULL, CORRUPT = "locked", "read-only", "full", "corrupt"
 NEWER, FOREIGN, FAILING = "newer", "foreign", "failing"
 
-_MEMORY = "What is said now is in memory only"
+_MEMORY = "New messages are kept in memory only"
 
 _SENTENCES = {
-    LOCKED: "Another program keeps the history {path} locked. " + _MEMORY + " until that program "
-    "lets go of it: close it, or wait.",
-    READ_ONLY: "The history {path} cannot be written: {why}. " + _MEMORY + " and is gone when "
-    "localspec ends: make the file and its folder writable, or set LOCALSPEC_HOME to a folder that "
-    "is.",
+    LOCKED: "Another program keeps the history {path} locked. "
+    + _MEMORY
+    + " until that program releases it: close it, or wait.",
+    READ_ONLY: "The history {path} cannot be written: {why}. "
+    + _MEMORY
+    + " and will be lost when localspec ends: make the file and its folder writable, or set "
+    "LOCALSPEC_HOME to a folder that is.",
     FULL: "The disk is full, so the history {path} cannot grow. " + _MEMORY + " until there is "
     "room: make some.",
-    CORRUPT: "The history {path} is damaged. " + _MEMORY + ": move the file away, and a new one is "
-    "begun.",
-    NEWER: "The history {path} is from a newer version of localspec, and stays as it is. "
+    CORRUPT: "The history {path} is damaged. "
+    + _MEMORY
+    + ": move the file away, and a new one will be started.",
+    NEWER: "The history {path} is from a newer version of localspec, and is not changed. "
     + _MEMORY
     + ": update localspec.",
-    FOREIGN: "The file {path} is a database of another program, and stays as it is. "
+    FOREIGN: "The file {path} is a database of another program, and is not changed. "
     + _MEMORY
     + ": move that file away, or set LOCALSPEC_HOME to another folder.",
     FAILING: "The history {path} cannot be used: {why}. " + _MEMORY + ": look after the disk, or "

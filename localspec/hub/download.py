@@ -344,7 +344,7 @@ def _require_room(folder: Path, files: list[RemoteFile]) -> None:
     free = shutil.disk_usage(place).free
     if needed and needed + _SPARE > free:
         raise LocalspecError(
-            f"There is no room: {gigabytes(needed)} are to come, and {place} has "
+            f"There is no room: {gigabytes(needed)} are needed, and {place} has "
             f"{gigabytes(free)} left. Make room, or set HF_HUB_CACHE to another disk."
         )
 

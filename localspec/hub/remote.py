@@ -131,7 +131,7 @@ def listing(repository: Repository) -> Listing:
         commit = ""
     if not COMMIT.fullmatch(commit):
         raise LocalspecError(
-            f"{host()} answers with something that is no list of files. "
+            f"{host()} answers with something that is not a list of files. "
             "Check HF_ENDPOINT and the proxy."
         )
     names = tuple(name for name, _, _ in files if stays_inside(name))
@@ -212,7 +212,7 @@ def explained(repository: Repository, typed: str) -> Iterator[None]:
         if type(error).__name__ != "InvalidURL":  # httpx's, which is no HTTPError
             raise
         raise LocalspecError(
-            f"{host()} gave, or is, an address that is none: {printable(str(error))}. "
+            f"{host()} is not a valid address, or leads to one: {printable(str(error))}. "
             "Check HF_ENDPOINT."
         ) from None
 
@@ -279,7 +279,7 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
             f"{page}."
         )
     if isinstance(error, RemoteEntryNotFoundError):
-        return ModelNotFound(f"The file is not in {name} any more. Look at {page}.")
+        return ModelNotFound(f"The file is no longer in {name}. Look at {page}.")
     if status in (401, 403):
         advice = _token()
         return LocalspecError(
@@ -287,7 +287,7 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
         )
     if status == 404:
         return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
-    again = f"what has arrived is kept, and 'localspec pull {printable(typed)}' goes on from there"
+    again = f"the part so far is kept, and 'localspec pull {printable(typed)}' continues"
     if status == 429:
         wait = _named_wait(error)
         when = f"in {wait:.0f} s" if wait is not None else "later"

@@ -123,8 +123,7 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
 
     folder = cache.repository_folder(wanted.id)
     nothing = ModelNotFound(
-        f"There is nothing of {wanted.id} in {cache.cache_folder()}. "
-        "'localspec list' shows what is there."
+        f"Nothing of {wanted.id} in {cache.cache_folder()}. 'localspec list' shows what exists."
     )
     try:
         info = scan_cache_dir(cache.cache_folder())

@@ -51,7 +51,8 @@ class Adapter:
             scaled = _SCALED.fullmatch(text)
             if scaled is not None:
                 raise UsageError(
-                    f"'{scaled[2]}' is no scale of the adapter {scaled[1]}. Give a number, such as "
+                    f"'{scaled[2]}' is not a scale of the adapter {scaled[1]}. Give a number, such "
+                    "as "
                     f"{scaled[1]}:0.5, or leave out the colon."
                 ) from None
             path, colon, number = text, "", 1.0
@@ -59,8 +60,8 @@ class Adapter:
             path, number = text, 1.0
         if not path.strip():
             raise UsageError(
-                f"'{text}' names no adapter. Give a file, and a scale behind a colon where that is "
-                "not 1, such as style.gguf:0.5."
+                f"'{text}' names no adapter. Give a file, and a scale after a colon if it is not "
+                "1, such as style.gguf:0.5."
             )
         return cls(Path(path).expanduser(), number)
 

@@ -149,8 +149,8 @@ class Context(OverNative, TreePasses):
         ids, most = part.ids, self._batch.capacity
         if not part.causal and len(ids) > most:
             raise NativeError(
-                f"An image has {len(ids)} positions, which the model sees in one pass, and a pass "
-                f"has {most} at most. Leave it out."
+                f"An image has {len(ids)} positions, which need one pass, but a pass has "
+                f"{most} at most. Leave it out."
             )
         batch = RowBatch(part.rows())
         if not part.causal:

@@ -44,7 +44,7 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         status = child_process.run(_CHILD, str(path), limit=limit, cancelled=cancelled)
     except TimeoutError:
         raise ModelInvalid(
-            f"{path.name} makes llama.cpp hang: in a process of its own it did not open within "
+            f"{path.name} makes llama.cpp hang: in a separate process it did not open within "
             f"{limit:.0f} seconds. The file may be damaged: download it again, or choose another "
             "model."
         ) from None
@@ -52,8 +52,8 @@ def require_survivable(path: Path, *, cancelled: Callable[[], bool] = lambda: Fa
         _remember(key)
     elif status < 0:
         raise ModelInvalid(
-            f"{path.name} makes llama.cpp crash ({_signal(-status)}), tried in a process of its "
-            "own. The file may be damaged: download it again, or choose another model."
+            f"{path.name} makes llama.cpp crash ({_signal(-status)}), tried in a separate process. "
+            "The file may be damaged: download it again, or choose another model."
         )
 
 

@@ -54,7 +54,7 @@ def require_taps(model: Model) -> None:
     architecture = model.metadata.get("general.architecture", "unknown")
     if architecture not in TAPPED:
         raise NativeError(
-            f"llama.cpp gives out no hidden states of layers for {model.path.name} (architecture "
+            f"llama.cpp provides no hidden states of layers for {model.path.name} (architecture "
             f"{architecture}), which a trained head reads. Choose a draft model, or leave the head "
             "out with --draft none."
         )
@@ -71,7 +71,7 @@ def require_final(model: Model) -> None:
     architecture = model.metadata.get("general.architecture", "unknown")
     if architecture in NO_FINAL:
         raise NativeError(
-            f"llama.cpp gives out no last hidden states of {model.path.name} (architecture "
+            f"llama.cpp provides no last hidden states of {model.path.name} (architecture "
             f"{architecture}) beside logits, which Medusa heads read. Choose a draft model, or "
             "leave the heads out with --draft none."
         )
@@ -141,7 +141,7 @@ class HiddenStates:
             require_nextn(model)
         if (taps - {NEXTN} and architecture not in TAPPED) or (final and architecture in NO_FINAL):
             raise NativeError(
-                f"llama.cpp gives out no hidden states of {'layers' if taps else 'the last layer'} "
+                f"llama.cpp provides no hidden states of {'layers' if taps else 'the last layer'} "
                 f"beside logits for {model.path.name} (architecture {architecture}). Choose a "
                 "drafter that needs none."
             )

@@ -43,52 +43,41 @@ NEXTN_GRAPHS = ONE_NEXTN | {"hy_v3", "mimo2", "step35"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelOptions:
-    """Where weights and caches live and how passes run.
+    """How to open a target and a draft model.
 
     Attributes:
-        context: tokens the KV cache holds; 0 takes the length the model was trained on, at most
+        context: KV cache size in tokens; 0 takes the model's training length, at most
             DEFAULT_CONTEXT.
-        threads: "auto" measures what is best while passes run (see `localspec.planning.threads`):
-            as many as there are physical cores, fewer while other processes need them.
-        draft_threads: the draft model's; None takes as many as the target. Where both together are
-            no more than the cores, the two can run side by side (`Drafting.overlap`).
+        threads: a count, or "auto": one per physical core, fewer while other processes compute.
+        draft_threads: the draft model's count; None takes the target's.
         gpu_layers: layers to offload, -1 for all; ignored by builds without a GPU backend.
-        draft_gpu_layers: the draft model's; None takes what is said for the target.
+        draft_gpu_layers: the same for the draft model; None takes the target's.
         flash_attention: "auto", "on" or "off".
-        kv_type_k, kv_type_v: element type of the KV cache, one of KV_TYPES. A quantized V needs
+        kv_type_k, kv_type_v: element types of the KV cache, from KV_TYPES. A quantized V needs
             flash attention.
-        kernels: compute on the CPU with localspec's own kernels where they work ("auto"), or as
-            llama.cpp comes ("off"); see `localspec.llama.kernels`.
+        kernels: localspec's CPU kernels: "auto" uses them where they work, "off" never.
         mmap: map the file instead of reading it.
         mlock: keep the weights from being swapped out.
-        rpc: `host:port` of llama.cpp RPC servers that the target's layers are shared with, several
-            in one string too, with commas. The draft model stays here. See `localspec.remote`.
-        lora: LoRA adapters of the target: one or several, each as `FILE`, `FILE:SCALE` or an
-            `Adapter`. What is measured and kept of a model is kept apart for each choice of them.
-        lora_draft: the same for the draft model, which has none of the target's. It takes a draft
-            model that is named: an adapter fits one model.
-        mmproj: the projector (GGUF) through which the target sees images. See
-            `localspec.llama.projector`.
-        cross_vocabulary: what to do with a draft model of another vocabulary: "text" drafts what it
-            would write, "shared" drafts the tokens that both have, "auto" takes the better of the
-            two, "off" refuses it. Never changes an answer; see `localspec.drafters.heterogeneous`.
-        batch: tokens of one prompt chunk; a cancelled prompt stops within one at the latest.
-        prompt_cache: bytes on disk for what was read of conversations, so that one that comes back
-            is not decoded again; 0 keeps nothing. See `localspec.sessions.prompt_cache`.
-        parallel: most answers that are generated at once, in passes that they share. They have the
-            cells of one cache, `context` of them, and so much may each of them have alone. A
-            recurrent model has one at a time.
-        parallel_chunk: tokens of prompts in a pass beside other answers' steps: more of them, and
-            prompts are read a little faster, fewer, and the others wait less for each token.
-        exact: answers are plain decoding's with the same options, token for token, sampled ones
-            with the same seed as well, accepted by rule "match". With localspec's kernels every
-            pass rounds the same, and this costs nothing. Without them, on a processor, a KV cache
-            of one type becomes one of F16 keys and BF16 values, drafts are only as long as passes
-            round the same on this machine (see `localspec.loading.same_bits`), and answers come
-            one at a time.
+        rpc: `host:port` of llama.cpp RPC servers for the target's layers; one string may hold
+            several, separated by commas.
+        lora: LoRA adapters of the target, each `FILE`, `FILE:SCALE` or an `Adapter`.
+        lora_draft: the same for a draft model that is named.
+        mmproj: projector (GGUF) of a vision model.
+        cross_vocabulary: use of a draft model with another vocabulary: "text", "shared" (tokens
+            that both have), "auto" (the better of both) or "off" (refuse it).
+        batch: tokens of a prompt chunk, and thus the delay of cancelling a prompt.
+        prompt_cache: bytes on disk for the prefix cache; 0 turns it off.
+        parallel: answers at once, in shared passes over one cache of `context` tokens. Recurrent
+            models have one.
+        parallel_chunk: prompt tokens in a pass that also holds other answers' steps. More tokens
+            read prompts faster, fewer delay the other answers less.
+        exact: answers equal plain decoding's with the same options, token for token, and with the
+            same seed when sampled. Free with localspec's kernels; otherwise it changes the KV
+            types, limits the length of drafts (`localspec.loading.same_bits`) and gives one answer
+            at a time.
 
     Raises:
-        UsageError: a value that cannot be meant.
+        UsageError: an invalid value.
     """
 
     context: int = 0
@@ -227,7 +216,7 @@ def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
         host, _, port = address.rpartition(":")
         if not host or ":" in host or not port.isdecimal() or not 0 < int(port) < 65536:
             raise UsageError(
-                f"'{address}' is no address of an RPC server. Give HOST:PORT, such as "
+                f"'{address}' is not an address of an RPC server. Give HOST:PORT, such as "
                 "192.168.1.20:50052."
             )
     if len(found) > MOST_SERVERS:

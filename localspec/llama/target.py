@@ -29,10 +29,7 @@ class LlamaTarget:
     def why_not_draft(self) -> str | None:
         """Why drafting is left off for this model, None where it is not."""
         if not self._context.max_draft:
-            return (
-                "exact answers were asked for, and here no pass over several tokens rounds as "
-                "single ones do"
-            )
+            return "--exact is on, and no pass over several tokens rounds like single ones here"
         if not self._context.restores:
             return None
         return (

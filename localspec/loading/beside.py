@@ -44,7 +44,7 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
         try:
             return _load_stock(engine, options)
         except _NoRoom as error:
-            notices = (f"Plain decoding has localspec's kernels too, without drafts: {error}",)
+            notices = (f"Plain decoding also uses localspec's kernels: {error}",)
     if not options.rpc:  # a server's memory is asked for when the cache is made
         _require_room(engine, options)
     controller, fixed_threads = thread_choice(options, engine.model, OtherProcesses())

@@ -66,27 +66,25 @@ def load(
     offline: bool | None = None,
     **keywords: Unpack[LoadKeywords],
 ) -> Engine:
-    """Open a model, and a draft model with it.
+    """Open a model and its draft model.
 
     Args:
-        model: what to open; None is the embedded model.
-        draft: a reference, None or "none" for no draft model, "auto" for the MTP layers of the
-            model's own file, else the one among the local files that promises most, if any does
-            (see `localspec.pairing.auto`), "self" for the same layers, else one made of the model's
-            own file, if any pays (see `localspec.self_draft.making`); making it takes up to some
-            minutes, once. The n-gram drafter needs none.
-        options: where and how the models run.
-        drafting: how to draft, unless a call says otherwise.
-        wait: what a call does while another one generates: wait for it, or raise EngineBusy.
-        progress: called with the loaded fraction of both files; an exception it raises stops the
-            loading and comes out here.
-        offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE. Nothing
-            is ever downloaded here: a model that is not in the cache is not found.
-        keywords: any field of ModelOptions and of Drafting by its name (`context=4096`,
-            `threads=8`, `drafter="model"`); it wins over that of `options` and `drafting`.
+        model: reference of the target; None opens the embedded model.
+        draft: a reference; None or "none" for no draft model; "auto" for MTP layers in the model's
+            file, else the local draft model with the largest expected gain, if any pays
+            (`localspec.pairing.auto`); "self" for MTP layers, else a draft made from the model's
+            own file, which takes some minutes once (`localspec.self_draft.making`).
+        options: how the models run.
+        drafting: how to draft; a call may override it.
+        wait: whether a call waits while another one generates, or raises EngineBusy.
+        progress: called with the loaded fraction of both files; an exception stops the loading.
+        offline: whether error messages leave out advice to download; None reads HF_HUB_OFFLINE.
+            `load` never downloads.
+        keywords: fields of ModelOptions and Drafting by name (`context=4096`, `drafter="ngram"`);
+            they win over `options` and `drafting`.
 
     Raises:
-        TypeError: a keyword that there is not; the message names the nearest.
+        TypeError: an unknown keyword; the message suggests the nearest.
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError, ServerUnreachable: see
             `localspec.errors`.
     """
@@ -126,7 +124,7 @@ def load(
         draft_path = named.path
         notices += named.notices
         if draft_path is None:
-            why_no_draft = "nothing made of its own file pays"
+            why_no_draft = "no draft made from its own file pays"
 
     files = [path] if draft_path is None or own_mtp else [path, draft_path]
     reports = _shares(progress, files)
@@ -140,7 +138,9 @@ def load(
                 raise
             own_mtp = False  # where nobody asked for them, the model without them is as good
             target_model = open_target(path, options, reports[0])
-            why_no_draft = f"the n-gram drafts alone: the MTP layers of {path.name} are damaged"
+            why_no_draft = (
+                f"only the n-gram drafter is used: the MTP layers of {path.name} are damaged"
+            )
             why_draft = draft_path = None
         opened.enter_context(target_model)
         if options.parallel > 1 and target_model.recurrent:
@@ -179,7 +179,7 @@ def load(
             require_undamaged(draft_path)
             if projector is not None:
                 raise DraftMismatch(
-                    f"{draft_path.name} is a trained head, which drafts for text alone. Leave out "
+                    f"{draft_path.name} is a trained head, which drafts only for text. Leave out "
                     "--mmproj, or choose another draft."
                 )
             head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
@@ -267,7 +267,7 @@ def _seated(
 
 def _alone(what: str, error: Exception) -> str:
     """Why nothing but the n-gram drafts, where a draft that nobody asked for fails."""
-    return f"the n-gram drafts alone: {what}: {str(error).rstrip('.')}"
+    return f"only the n-gram drafter is used: {what}: {str(error).rstrip('.')}"
 
 
 def _shares(

@@ -1,4 +1,4 @@
-"""`-d auto`: the draft model that promises most for a target, among the files here."""
+"""`-d auto`: the draft model with the largest expected gain, among the files here."""
 
 from __future__ import annotations
 
@@ -120,29 +120,32 @@ def _why(candidate: DraftCandidate) -> str:
     assert forecast is not None
     if forecast.measured:
         return (
-            f"{candidate.model.name} drafts, with which localspec doctor measured "
-            f"{forecast.speed_up:.2f} times the speed"
+            f"using {candidate.model.name} as draft model (localspec doctor measured "
+            f"{forecast.speed_up:.2f}×)"
         )
     return (
-        f"{candidate.model.name} drafts, which promises most of the models here, about "
-        f"{forecast.speed_up:.1f} times the speed; localspec doctor measures it"
+        f"using {candidate.model.name} as draft model (expected {forecast.speed_up:.1f}×; run "
+        "localspec doctor to measure it)"
     )
 
 
 def _why_none(found: Sequence[DraftCandidate], fitting: Sequence[DraftCandidate]) -> str:
-    alone = "the n-gram drafts alone"
+    alone = "only the n-gram drafter is used"
     if fitting:
         best = fitting[0]
         name, forecast = best.model.name, best.forecast
         if forecast is not None and forecast.pays:
-            return f"{alone}: there is not enough memory for {name} besides the target"
+            return f"{alone}: there is not enough memory for {name} as well"
         how = "was measured not to" if forecast is not None and forecast.measured else "would not"
         return f"{alone}: of the models here, {name} fits best, and {how} make it faster"
     close = [c for c in found if c.verdict is not None]
     if close:
         first = close[0]
         return f"{alone}: no model here fits; {first.model.name}: {_inside(first.why_not or '')}"
-    return f"{alone}: no smaller model here fits; name one with --draft, or get one with pull"
+    return (
+        f"{alone}: no smaller model here fits; name one with --draft, or download one with "
+        "localspec pull"
+    )
 
 
 def _inside(sentence: str) -> str:

@@ -146,7 +146,7 @@ def _checks(
             WARN,
             f"The target is recurrent ({target.architecture}): its memory cannot be cut back, so "
             "it is decoded plainly unless a drafter is named",
-            "Draft for it with --drafter model all the same, and compare.",
+            "Try --drafter model anyway, and compare.",
         )
     yield _family(target, draft)
     yield _template(target, draft)
@@ -262,7 +262,7 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
     mine, other = target.own_integer("context_length"), draft.own_integer("context_length")
     if mine is None or other is None:
         which = "target" if mine is None else "draft"
-        return Check(rule, UNKNOWN, f"The {which} does not say what it was trained on")
+        return Check(rule, UNKNOWN, f"The {which} does not name its training length")
     wanted = min(context, mine) if context else mine
     trained = f"The target was trained on {mine} tokens, the draft on {other}"
     if other >= wanted:
@@ -270,7 +270,7 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
     return Check(
         rule,
         WARN,
-        f"{trained}: behind those its drafts get worse",
+        f"{trained}: after those its drafts get worse",
         f"Stay below with --ctx {other}, or choose a draft with a longer context.",
     )
 

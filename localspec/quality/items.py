@@ -60,7 +60,8 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
             item = make(json.loads(line), str(number))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise UsageError(
-                f"Line {number} of {path} is no question of {suite}: {error!r}. Its fields are in "
+                f"Line {number} of {path} is not a question of {suite}: {error!r}. Its fields are "
+                "in "
                 "dev/quality.md."
             ) from None
         items += [] if item is None else [item]
@@ -74,7 +75,7 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
 def _gsm8k(found: dict[str, Any], number: str) -> SuiteItem:
     expected = _number(found["answer"].rpartition("####")[2])
     if expected is None:
-        raise ValueError("no number behind ####")
+        raise ValueError("no number after ####")
     prompt = f"{found['question']}\nThink step by step, and end with 'The answer is' and a number."
     return SuiteItem(number, prompt, 256, lambda text: _number(text) == expected)
 

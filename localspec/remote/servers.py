@@ -21,8 +21,8 @@ _SIZE = struct.Struct("<Q")
 _REPLY = 4 + _CAPABILITIES
 _START = "Start ggml-rpc-server there, or leave it out of --rpc."
 _BUSY = (
-    "It serves one client at a time: wait for the one it has, start it anew, or leave it out of "
-    "--rpc."
+    "It serves one client at a time: wait for the current one, restart the server, or leave it out "
+    "of --rpc."
 )
 _OF_THE_CONNECTION = ("Remote RPC server crashed", "Failed to connect")
 """How the last words of llama.cpp begin where it was the connection (ggml-rpc.cpp)."""
@@ -50,7 +50,7 @@ def trouble(server: str) -> tuple[str, str] | None:
             connection.sendall(_HELLO)
             head = connection.recv(_SIZE.size, socket.MSG_WAITALL)
         except TimeoutError:
-            return f"it takes connections and says nothing for {LIMIT:.0f} s", _BUSY
+            return f"it accepts connections and sends nothing for {LIMIT:.0f} s", _BUSY
         except OSError:
             head = b""
     if not head:
@@ -86,7 +86,7 @@ def lost(servers: Sequence[str], words: str) -> LocalspecError:
     for server, (what, _) in unreachable(servers).items():
         return ServerUnreachable(
             f"The RPC server {server} was lost while it worked, and does not answer now: {what}. "
-            "Start ggml-rpc-server there again; the next answer then goes on with the conversation."
+            "Start ggml-rpc-server there again; the next answer then continues the conversation."
         )
     names = ", ".join(servers)
     if "handshake" in words:

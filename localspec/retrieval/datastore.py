@@ -167,7 +167,7 @@ class Datastore:
             return [f"What was learned is not used: {error}"]
         self.now = Snapshot(tuple(each for each in opened if isinstance(each, Segment)))
         wrong = [each for each in opened if isinstance(each, str)]
-        return [f"A part of what was learned is left out: {each} {AGAIN}" for each in wrong]
+        return [f"Some learned texts are left out: {each} {AGAIN}" for each in wrong]
 
 
 def _opened(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment | str:
@@ -182,6 +182,6 @@ def _opened(folder: Path, record: SegmentRecord, manifest: Manifest) -> Segment 
 
 
 AGAIN = (
-    "`localspec learn --list` says what was learned. Remove the folder of that file and learn it "
-    "again, or go on without."
+    "`localspec learn --list` shows what was learned. Remove the folder of that file and learn it "
+    "again, or continue without it."
 )

@@ -190,9 +190,7 @@ def _groups(parts: Iterable[tuple[str, Bytes]], most: int) -> Iterator[list[tupl
     size = 0
     for name, part in parts:
         if len(part) > most:
-            raise UsageError(
-                f"{name} has more text than can be sorted at once. Learn its folders one by one."
-            )
+            raise UsageError(f"{name} has too much text to sort. Learn its folders one by one.")
         if group and size + len(part) > most:
             yield group
             group, size = [], 0
@@ -238,6 +236,7 @@ def _locks() -> Any:
         import filelock
     except ImportError:
         raise UsageError(
-            "Learning needs the package filelock. Install it with pip install 'localspec[learn]'."
+            "Learning needs the package filelock. Install it with pip install '.[learn]' in the "
+            "clone of localspec."
         ) from None
     return filelock

@@ -58,7 +58,7 @@ def sorter() -> Any:
     except ImportError:
         raise UsageError(
             "Learning needs the package pydivsufsort. Install it with "
-            "pip install 'localspec[learn]'."
+            "pip install '.[learn]' in the clone of localspec."
         ) from None
     return pydivsufsort
 

@@ -93,7 +93,7 @@ class _Ignored:
         except ImportError:
             raise UsageError(
                 "Learning folders needs the package pathspec. Install it with "
-                "pip install 'localspec[learn]'."
+                "pip install '.[learn]' in the clone of localspec."
             ) from None
         self._kind = GitIgnoreSpec
         self._specs: dict[Path, GitIgnoreSpec] = {}

@@ -178,9 +178,9 @@ class _Finding:
         if best is not None and pays:
             return self._keep(best)
         words = (
-            f"Nothing made of {self._target.name} itself would make it faster here: "
-            f"{'; '.join(tried)}. Choose a smaller model with -d, or name what to make all the "
-            f"same, as in -d self:{smaller[0]}."
+            f"No draft made from {self._target.name} itself would pay here: "
+            f"{'; '.join(tried)}. Choose a smaller model with -d, or force one, as in -d "
+            f"self:{smaller[0]}."
         )
         self._write({"draft": None, "words": words})
         return SelfDraft(None, words)
@@ -250,18 +250,18 @@ class _Finding:
         try:
             write_atomically(self._record, json.dumps(source | record))
         except OSError as error:
-            logger.warning("what was found out is not kept: %s", error)
+            logger.warning("the result is not saved: %s", error)
 
 
 def _words(forecast: Forecast) -> str:
     """What was measured, a clause."""
     promise = (
-        f"which promises {forecast.speed_up:.2f} times the speed"
+        f"expected {forecast.speed_up:.2f} times the speed"
         if forecast.pays
         else "which does not pay"
     )
     return (
-        f"a pass costs {forecast.cost:.2f} of the model's and is right in {forecast.acceptance:.0%}"
+        f"a pass costs {forecast.cost:.2f} of the model's and agrees in {forecast.acceptance:.0%}"
         f" of all places, {promise}"
     )
 

@@ -126,7 +126,7 @@ class Guard:
             return
         raise ApiError(
             403,
-            "Pages of that origin may not use this server. Allow it with --cors.",
+            "Pages of that origin are not allowed here. Allow it with --cors.",
             code="origin_not_allowed",
         )
 

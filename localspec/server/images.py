@@ -30,7 +30,7 @@ def image_in(url: str | None) -> bytes:
     try:
         return base64.b64decode(url[found.end() :], validate=True)
     except (binascii.Error, ValueError):
-        raise ApiError(400, "An image is no valid base64.", param="messages") from None
+        raise ApiError(400, "An image is not valid base64.", param="messages") from None
 
 
 def data_url(kind: str, data: str) -> str:

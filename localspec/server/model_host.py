@@ -123,7 +123,7 @@ class ModelHost:
         self.require_opened()
         raise ApiError(
             400,
-            f"{self.name} makes embeddings alone, and no text. Ask it at /v1/embeddings, or start "
+            f"{self.name} makes only embeddings, not text. Ask it at /v1/embeddings, or start "
             "the server with a chat model (-m).",
             param="model",
         )
@@ -138,7 +138,7 @@ class ModelHost:
             return self.model
         if self.error is not None:
             raise ApiError(
-                503, "The model could not be loaded. The server says why where it was started."
+                503, "The model could not be loaded. The reason is in the server's output."
             )
         raise ApiError(
             503,

@@ -81,7 +81,9 @@ class ServerOptions:
         if self.max_queue < 0:
             raise UsageError(f"max-queue is {self.max_queue}. Give 0 or more.")
         if self.slot_save_path is not None and not self.slot_save_path.is_dir():
-            raise UsageError(f"slot-save-path is no folder: {self.slot_save_path}. Make it first.")
+            raise UsageError(
+                f"slot-save-path is not a folder: {self.slot_save_path}. Make it first."
+            )
         if self.max_tokens is not None and self.max_tokens < 1:
             raise UsageError(f"max-tokens is {self.max_tokens}. Give 1 or more.")
         if self.api_key is not None and not (
@@ -97,8 +99,8 @@ class ServerOptions:
         open_to_others = [host for host in self.hosts if not is_loopback(host)]
         if self.api_key is None and not self.insecure and open_to_others:
             raise UsageError(
-                f"Whoever reaches {open_to_others[0]} could use the model. Give a key with "
-                "--api-key or LOCALSPEC_API_KEY, or say --insecure."
+                f"Anyone who can reach {open_to_others[0]} could use this model. Set --api-key or "
+                "LOCALSPEC_API_KEY, or --insecure."
             )
 
 

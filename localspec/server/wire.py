@@ -123,18 +123,18 @@ def _bias(fields: SamplingFields, engine: Engine) -> dict[int, float]:
         token, bias = pair
         number = -math.inf if bias is False else bias
         if isinstance(number, (bool, str)) or math.isnan(number):
-            raise ApiError(400, "A bias of logit_bias is no number.", param="logit_bias")
+            raise ApiError(400, "A bias of logit_bias is not a number.", param="logit_bias")
         if isinstance(said, Mapping) and token.isascii() and token.isdigit() and len(token) < 10:
             found[int(token)] = float(number)
         elif isinstance(said, Mapping) and not fields.biased_texts:
-            raise ApiError(400, "logit_bias has a key that is no id.", param="logit_bias")
+            raise ApiError(400, "logit_bias has a key that is not an id.", param="logit_bias")
         elif isinstance(token, str):
             for one in engine.model.vocabulary.tokenize(token, special=True, add_bos=False):
                 found[one] = float(number)
         elif isinstance(token, int) and not isinstance(token, bool):
             found[token] = float(number)
         else:
-            raise ApiError(400, "logit_bias has a token that is no id.", param="logit_bias")
+            raise ApiError(400, "logit_bias has a token that is not an id.", param="logit_bias")
     return found
 
 

@@ -60,7 +60,7 @@ class SessionFile:
             with path.open("rb") as file:
                 head = file.read(_HEAD.size)
                 if len(head) < _HEAD.size or head[:8] != MAGIC:
-                    raise SessionError(f"{path} is no session of localspec. Give another file.")
+                    raise SessionError(f"{path} is not a session of localspec. Give another file.")
                 _, length, checksum = _HEAD.unpack(head)
                 facts = file.read(min(length, _MOST_FACTS))
         except FileNotFoundError:

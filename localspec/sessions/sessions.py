@@ -65,7 +65,7 @@ class Sessions:
             return OpenedSession(None, 0)
         except Damaged:
             notice = (
-                f"The session in {path} is damaged and begins anew; the file will be kept as "
+                f"The session in {path} is damaged, so a new one starts; the file will be kept as "
                 f"{path.name}.damaged."
             )
             return OpenedSession(None, 0, (notice,))

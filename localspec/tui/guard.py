@@ -18,7 +18,7 @@ _RESTORE = (
     "\\033[<u\\033[0m"  # the keyboard protocol, colours
 )
 # Short enough for every terminal: lines may not wrap any more.
-_SENTENCE = "localspec ended suddenly. What was said is in the history: start it again."
+_SENTENCE = "localspec ended suddenly. All messages are in the history: start it again."
 # `stty` looks at its standard input, which is the pipe here.
 _SCRIPT = f"""
 trap '' INT HUP TERM QUIT TSTP

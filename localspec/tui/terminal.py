@@ -63,9 +63,9 @@ def _sudden_end(folder: Path, log: Path) -> str | None:
     with suppress(OSError):
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
         said = next((line.strip() for line in reversed(lines) if "GGML_ASSERT" in line), "")
-    cause = f" The last thing that llama.cpp said: {said[:200]}" if said else ""
+    cause = f" The last message of llama.cpp: {said[:200]}" if said else ""
     return (
-        "localspec ended suddenly last time; what was said until then is in the history."
+        "localspec ended suddenly last time; all messages until then are in the history."
         f"{cause} (log: {log})"
     )
 

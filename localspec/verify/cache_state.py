@@ -80,7 +80,7 @@ def check_cache_state(
     faults += [f"An answer by {name} ended in an error: {why}" for name, why in failed.items()]
     rows = sum(map(len, found.values()))
     if not rows:
-        faults.append("No text was there to compare anything behind, so nothing was verified.")
+        faults.append("There was no text to compare, so nothing was verified.")
     most = max((max(moved) for moved in found.values()), default=0.0)
     return Outcome(
         check="KV cache",

@@ -129,7 +129,7 @@ def read(path: Path) -> dict[str, Any]:
         found = None
     if not isinstance(found, dict) or found.get("format") != FORMAT:
         raise UsageError(
-            f"{path} is no certificate of this version. Name the certificate.json that "
+            f"{path} is not a certificate of this version. Name the certificate.json that "
             "'localspec verify --out' wrote."
         )
     said = found.pop("sha256", None)

@@ -201,7 +201,7 @@ def _outcome(
 
 def _far(gap: float) -> str:
     if math.isinf(gap):
-        return "one of them ends, or says what is far from plain decoding's best"
+        return "one of them ends, or has a token far from plain decoding's best"
     return f"the two tokens are {gap:.4f} logits apart"
 
 

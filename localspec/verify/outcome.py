@@ -41,5 +41,5 @@ def left_out(unasked: Sequence[str], idle: Sequence[str]) -> str:
     """
     found = f" There was no time for {', '.join(unasked)}." if unasked else ""
     if idle:
-        found += f" Nothing was drafted by {', '.join(idle)}, so that this says nothing of them."
+        found += f" Not tested, as they drafted nothing: {', '.join(idle)}."
     return found

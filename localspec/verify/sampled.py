@@ -202,7 +202,7 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
     faults = []
     for name, one in judged.items():
         if one.impossible:
-            faults.append(f"{name} said tokens that the model gives no chance: {one.impossible}.")
+            faults.append(f"{name} gave tokens with probability 0: {one.impossible}.")
         for what, test in (("next tokens", one.firsts), ("pairs of tokens", one.pairs)):
             if test.chance < reject:
                 faults.append(
@@ -219,7 +219,7 @@ def _outcome(judged: dict[str, Judged], places: int, reject: float, complete: bo
     least = min((min(one.firsts.chance, one.pairs.chance) for one in tested.values()), default=1.0)
     total = sum(one.firsts.samples for one in tested.values())
     summary = (
-        f"{total} pairs of tokens of {len(tested)} ways behind {places} texts: the oddest p is "
+        f"{total} pairs of tokens of {len(tested)} ways behind {places} texts: the lowest p is "
         f"{least:.2g}, and below {reject:.1g} a way fails. "
     )
     if biases:

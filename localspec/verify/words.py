@@ -24,7 +24,7 @@ def verdict(found: dict[str, Any]) -> str:
     """What it comes to, a sentence."""
     names = [check["check"] for check in found["checks"] if check["verdict"] == "failed"]
     if names:
-        return f"what localspec says with this model is not the model's own ({', '.join(names)})."
+        return f"localspec changes the output of this model ({', '.join(names)})."
     if found["missing"]:
         return f"nothing is wrong so far; not done: {', '.join(found['missing'])}."
     return f"no fault was found in {found['seconds']:.0f} s ({found['effort']})."

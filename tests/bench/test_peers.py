@@ -356,7 +356,7 @@ def test_transformers_say_why_they_are_missing(
     assert why_no_transformers(tmp_path / "none") == "no model in Hugging Face format was named"
     assert why_no_transformers(tmp_path) is None
     (tmp_path / "model.gguf").touch()
-    assert "localspec[bench]" in str(why_no_transformers(tmp_path / "model.gguf"))
+    assert ".[bench]" in str(why_no_transformers(tmp_path / "model.gguf"))
     installed.clear()
     with pytest.raises(UsageError, match="cannot take part: torch"):
         Transformers(tmp_path, None, tokenize=no_tokens, ends=bool, threads=1)

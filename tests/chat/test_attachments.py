@@ -74,8 +74,8 @@ def test_what_never_ends(tmp_path: Path) -> None:
     """A pipe that nobody writes into would be waited for, for ever."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    assert "is no file" in refused(path)
-    assert "is no file" in refused("/dev/zero")
+    assert "is not a file" in refused(path)
+    assert "is not a file" in refused("/dev/zero")
 
 
 def test_an_image(tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_why() -> None:
     assert told == [
         "**big** gave 121 tokens in 61 passes, 1.98 tokens per pass, at 60.0 tokens per second. "
         "That is **1.50 times** as fast as plain decoding, which would have taken 1.0 s longer.",
-        "Of 120 tokens proposed, 100 were tested and 61 accepted (61 %); the rest stood behind a "
+        "Of 120 tokens proposed, 100 were tested and 61 accepted (61 %); the rest came after a "
         "rejected one. The n-gram index was right in 11 of 20 (55 %), the draft model (small) was "
         "right in 50 of 80 (62 %). The first token of a draft was accepted in 67 %, the third in "
         "60 %.",
@@ -149,7 +149,7 @@ def test_why() -> None:
         "Of 2.0 s of decoding, 85 % went to the model's passes, 10 % to the draft model's, and 5 % "
         "to localspec itself.",
         "The prompt has 30 tokens. The first token came after 40 ms.",
-        "Nothing of this changes what the model says (rule auto, lossless).",
+        "Nothing of this changes the output (rule auto, lossless).",
         "By the way.",
     ]
 
@@ -172,8 +172,7 @@ def test_why_without_a_gain(plain_seconds: float | None, said: str) -> None:
 def test_why_tells_the_account() -> None:
     told = words.explain(figures(pair_saved=12.34, may_risk=0.35))
     assert (
-        "With this pair, drafting has saved 12.3 s so far, and may lose 0.3 s at most at present."
-        in told
+        "With this pair, drafting has saved 12.3 s so far, and may lose at most 0.3 s now." in told
     )
     assert "at risk" not in told
     assert "has lost 50 ms" in words.explain(figures(pair_saved=-0.05, may_risk=0.0))

@@ -34,7 +34,7 @@ def test_an_adapter_changes_the_answer_and_drafts_do_not(
     ("command", "code", "why"),
     [
         (("run", "--lora", "none.gguf", "hi"), 3, "There is no file none.gguf"),
-        (("run", "--lora", "none.gguf:much", "hi"), 2, "'much' is no scale"),
+        (("run", "--lora", "none.gguf:much", "hi"), 2, "'much' is not a scale"),
         (("run", "--lora-draft", "none.gguf", "hi"), 2, "Name that with -d"),
         (("race", "--scale", "A", "--lora", "a.gguf", "hi"), 2, "--scale excludes --lora"),
         (("bench", "--scale", "A", "--lora", "a.gguf"), 2, "Leave them out"),

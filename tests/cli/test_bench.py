@@ -39,7 +39,7 @@ def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for arm in ("plain", "planner", "planner, cold", "model depth 3 width 2"):
         assert any(line.startswith(arm) for line in lines)
     assert "localspec: note: The report is in" in result.err
-    assert "pip install 'localspec[bench]'" in result.err
+    assert "pip install '.[bench]'" in result.err
     report = Report.from_json((output / "report.json").read_text("utf-8"))
     (pair,) = report.pairs
     assert len(pair.samples) == 10
@@ -111,7 +111,7 @@ def test_an_interrupt_leaves_a_partial_report(
     monkeypatch.setattr("localspec.bench.arms.LocalspecArm.generate", interrupting(after=5))
     result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
     assert result.code == 130
-    assert "the report covers what was measured until then" in result.err
+    assert "the report covers the results so far" in result.err
     report = Report.from_json((tmp_path / "report.json").read_text("utf-8"))
     assert report.partial
     assert len(report.pairs[0].samples) == 1
@@ -147,7 +147,7 @@ def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:
     prompts.write_text(json.dumps({"prompt": "word " * 200}), encoding="utf-8")
     result = cli("bench", "--quick", "-c", "32", "--prompts", str(prompts))
     assert result.code == 1
-    assert result.sentence().startswith("No arm could answer. The first one said: The prompt has")
+    assert result.sentence().startswith("No arm could answer. The first error: The prompt has")
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_a_prompt_that_no_arm_can_answer(cli: Cli, tmp_path: Path) -> None:
         (("--scale", "1b", "-m", "model.gguf"), "--scale excludes --model"),
         (("--scale", "1b", "--scale-to", "1x1x1:Q8_0"), "--scale excludes --scale-to"),
         (("--scale", "Z"), "no scaled pair 'Z'. Choose from 1b, A, B, C, R0, RK, RN, R-long"),
-        (("--scale-to", "huge"), "'huge' is no shape"),
+        (("--scale-to", "huge"), "'huge' is not a shape"),
         (("--scale-to", "384x6x1000:Q8_0"), "multiple of 128"),
         (("--llama-server", "missing"), "--llama-server names no file: missing"),
         (("--ik-python", "missing"), "--ik-python names no file: missing"),

@@ -75,7 +75,7 @@ def test_without_pytorch(cli: Cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     assert result.code == 2
     assert result.sentence() == (
         "Drafts are trained with PyTorch, which is not installed. Install it with: "
-        "pip install 'localspec[train]'"
+        "pip install '.[train]'"
     )
     assert cli("distill", "--list", "--json").json == {"recorded": []}  # it was said before
 

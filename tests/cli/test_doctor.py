@@ -135,7 +135,7 @@ def test_without_a_draft_it_says_what_auto_would_take(cli: Cli) -> None:
     told = result.json
     assert result.code == 0
     assert told["draft"] is None
-    assert told["why_draft"] == "none was asked for; -d auto would take tale-3m-q8_0.gguf"
+    assert told["why_draft"] == "none was named; -d auto would take tale-3m-q8_0.gguf"
     assert told["calibration"]["draft_seconds"] is None
 
 
@@ -143,7 +143,7 @@ def test_auto_that_finds_none_says_why(cli: Cli, here: Path) -> None:
     tiny_llama(here / "alone.gguf", chat_template="")
     result = cli("doctor", "--quick", "-m", "alone.gguf", "--json")
     assert result.code == 0
-    assert "the n-gram drafts alone" in result.json["why_draft"]
+    assert "only the n-gram drafter is used" in result.json["why_draft"]
 
 
 def test_an_interrupt_ends_it(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,7 +238,7 @@ def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
     recommendations.store(kept, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path == draft
-        assert "doctor measured 1.60 times the speed" in (engine.why_draft or "")
+        assert "doctor measured 1.60×" in (engine.why_draft or "")
     recommendations.store(replace(kept, speed_up=0.9), options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path != draft

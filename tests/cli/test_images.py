@@ -61,7 +61,7 @@ def test_images_keep_their_order(cli: Cli, tmp_path: Path) -> None:
         (("--image", "none.png", "--mmproj", "x"), "The image none.png cannot be read: No such"),
         (("--image", __file__, "--mmproj", "x"), "Give one as PNG, JPEG, GIF or BMP"),
         (("--image", "fox.png", "--mmproj", "x", "--raw"), "Leave out one of them"),
-        (("--image", "fox.png", "--mmproj", "x", "--session", "s"), "keeps text alone"),
+        (("--image", "fox.png", "--mmproj", "x", "--session", "s"), "holds only text"),
     ],
 )
 def test_images_that_cannot_be_shown(cli: Cli, options: tuple[str, ...], why: str) -> None:

@@ -119,8 +119,8 @@ def test_the_history_is_learned_and_forgotten_as_a_whole(
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        ([], 2, "Say what to learn"),
-        (["--list", "x"], 2, "one of these"),
+        ([], 2, "Give one of: PATH"),
+        (["--list", "x"], 2, "Give one of"),
         (["missing"], 2, "no file or folder missing. Check the path"),
         (["empty"], 2, "no text in it"),
         (["--forget", "x"], 2, "learn --list"),
@@ -154,7 +154,7 @@ def test_a_missing_package_is_named(
     assert main(["learn", "."]) == 2
     told = said(capsys)
     assert f"the package {package}" in told
-    assert "pip install 'localspec[learn]'" in told
+    assert "pip install '.[learn]'" in told
 
 
 def test_a_damaged_datastore_is_told_beside_the_others(

@@ -124,7 +124,7 @@ def test_a_recording_is_written(cli: Cli, tmp_path: Path, ending: str) -> None:
 def test_recordings_that_cannot_be_written(cli: Cli, tmp_path: Path) -> None:
     (tmp_path / "there.svg").touch()
     for name, told in (
-        ("race.gif", "--record cannot tell from 'race.gif' what to write."),
+        ("race.gif", "--record does not know the format of 'race.gif'."),
         ("there.svg", "--record does not replace "),
         ("none/race.svg", "--record names no folder: "),
         (f"{'x' * 300}.svg", "--record cannot use that name: "),
@@ -235,7 +235,7 @@ def test_without_room_for_a_copy_of_the_weights_they_are_shared(
     monkeypatch.setattr(pair_memory, "available", lambda: (need.total - 1, 1 << 34))
     with load_beside(engine, ModelOptions(context=1024)) as beside:
         assert beside.model is engine.model
-        assert "without drafts: a second copy of the weights takes" in beside.notices[0]
+        assert "kernels: a second copy of the weights takes" in beside.notices[0]
 
 
 def test_a_race_beside_kernels_proves_what_was_said(kernels: None, cli: Cli) -> None:

@@ -57,13 +57,13 @@ def test_what_plain_decoding_is_and_what_was_proved() -> None:
     told = figures(outcome(stock=True, parting=parted, proof=Proof(None)), 0.0)
     assert "0.04 logits apart · each token is plain decoding's, bit for bit" in told
     told = figures(outcome(stock=True, proof=Proof(6)), 0.0)
-    assert "token 7 is not what localspec says without drafts; please report it" in told
+    assert "token 7 differs from the answer without drafts; please report it" in told
 
 
 def test_behind_answers_that_parted_texts_may_differ() -> None:
     later = outcome(alike=False)
     assert not later.equal
-    assert "behind answers that parted" in figures(later, 0.0)
+    assert "after answers that differed" in figures(later, 0.0)
     assert "same text" not in figures(later, 0.0)
 
 

@@ -238,7 +238,7 @@ def test_a_model_without_template_gets_the_prompt_as_it_is(cli: Cli, plain_model
     result = cli(*options, STORY)
     assert result.code == 0
     assert "localspec: note: plain.gguf has no chat template" in result.err
-    assert "localspec: note: -d auto: the n-gram drafts alone" in result.err
+    assert "localspec: note: -d auto: only the n-gram drafter is used" in result.err
     raw = cli(*options, "--raw", "--draft", "none", STORY)
     assert "note:" not in raw.err
     assert cli(*options, "-q", STORY).err == ""

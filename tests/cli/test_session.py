@@ -63,7 +63,7 @@ def test_something_else_is_refused(cli: Cli, tmp_path: Path) -> None:
     path.write_text("# notes")
     refused = cli("run", *FIXED, "--session", str(path), "A fox.")
     assert refused.code == 1
-    assert refused.sentence() == f"{path} is no session of localspec. Give another file."
+    assert refused.sentence() == f"{path} is not a session of localspec. Give another file."
     assert path.read_text() == "# notes"
 
 

@@ -104,7 +104,7 @@ def test_a_reader_that_goes_away(long_model: Path, quiet: tuple[str, ...]) -> No
         said = process.stderr.read() if process.stderr is not None else ""
     *notices, last = said.splitlines() or [""]
     assert all(notice.startswith("localspec: note: ") for notice in notices)
-    told = "localspec: The reader of standard output is gone, so the answer stops here."
+    told = "localspec: Standard output was closed (broken pipe), so the answer stops here."
     assert last == ("" if quiet else told)
     assert "Traceback" not in said
     assert "Exception ignored" not in said

@@ -94,6 +94,6 @@ def test_a_trace_that_cannot_be_read_is_told_and_stops_nothing(folder: Path) -> 
 def test_while_another_process_records_it_is_told(folder: Path) -> None:
     with (
         folders.recording(folder, HEADER),
-        pytest.raises(TraceError, match="Another localspec records"),
+        pytest.raises(TraceError, match="Another localspec is recording"),
     ):
         chats.keep(folder, HEADER, "a", (1,), TOLD, patience=0.01)

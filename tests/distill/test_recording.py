@@ -182,5 +182,5 @@ def test_prompts_of_files(tmp_path: Path, model: Model) -> None:
 @pytest.mark.parametrize("line", ["{", "[]", '{"prompt": 1}', '{"messages": [1]}', "{}"])
 def test_prompts_that_are_none(tmp_path: Path, line: str) -> None:
     (tmp_path / "p.jsonl").write_text(line)
-    with pytest.raises(UsageError, match=r"p\.jsonl, line 1 is no prompt\. Write "):
+    with pytest.raises(UsageError, match=r"p\.jsonl, line 1 is not a prompt\. Write "):
         list(read_prompts(tmp_path / "p.jsonl"))

@@ -30,9 +30,7 @@ from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills
 
-torch = pytest.importorskip(
-    "torch", reason="PyTorch is not installed: pip install 'localspec[train]'"
-)
+torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[train]'")
 OPTIONS = ModelOptions(context=64, threads=1)
 
 

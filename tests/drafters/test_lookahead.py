@@ -265,7 +265,7 @@ def test_a_target_without_branches_refuses_it() -> None:
     target = ToyTarget(MODEL)
     for trees in (True, False):
         limits = replace(target.limits, max_leaves=1) if trees else target.limits
-        with pytest.raises(UsageError, match=r"several continuations in one pass.*Choose another"):
+        with pytest.raises(UsageError, match=r"several continuations per pass.*Choose another"):
             compose(
                 Drafting(drafter="lookahead"),
                 Parts(),

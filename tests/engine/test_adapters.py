@@ -234,8 +234,8 @@ def _embeddings(path: Path, base: Path) -> Path:
 UNFIT: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
     "a text": (_text, "is not a GGUF file"),
     "cut short": (_cut, "is incomplete"),
-    "a model": (lambda _path, base: base, "is no LoRA adapter"),
-    "another kind": (partial(lora, kind="control_vector"), "is no LoRA adapter"),
+    "a model": (lambda _path, base: base, "is not a LoRA adapter"),
+    "another kind": (partial(lora, kind="control_vector"), "is not a LoRA adapter"),
     "another architecture": (partial(lora, architecture="qwen2"), "of architecture qwen2"),
     "half a pair": (partial(lora, without="lora_b"), "has one matrix of two"),
     "nothing": (partial(lora, ending="none"), "it changes nothing"),
@@ -245,8 +245,8 @@ UNFIT: dict[str, tuple[Callable[[Path, Path], Path], str]] = {
         ),
         "blk.9.attn_q.weight is not in the model",
     ),
-    "no part": (partial(lora, more={"blk.0.attn_q.weight": (4, 4)}), "is no part of one"),
-    "alpha of another type": (_alpha_of_another_type, "its alpha is no 32-bit number"),
+    "no part": (partial(lora, more={"blk.0.attn_q.weight": (4, 4)}), "is not part of one"),
+    "alpha of another type": (_alpha_of_another_type, "its alpha is not a 32-bit number"),
     "a third dimension": (_flat, "has another shape in the model"),
     "tied embeddings": (_embeddings, "is the output as well"),
 }
@@ -299,8 +299,8 @@ def test_an_adapter_in_words(text: str, meant: Adapter) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("a.gguf:half", "'half' is no scale"),
-        ("a.gguf:", "'' is no scale"),
+        ("a.gguf:half", "'half' is not a scale"),
+        ("a.gguf:", "'' is not a scale"),
         ("a.gguf:nan", "Give a number"),
         ("a.gguf:inf", "Give a number"),
         ("", "names no adapter"),

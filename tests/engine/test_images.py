@@ -270,7 +270,7 @@ def test_files_that_are_no_projector_of_the_model(
             localspec.load(**({"draft": "none", "context": 64, "mmproj": path} | more))  # type: ignore[arg-type]
 
     refused(ModelNotFound, "There is no file", tmp_path / "none.gguf")
-    refused(ModelInvalid, "is no projector", target_path)
+    refused(ModelInvalid, "is not a projector", target_path)
     refused(ModelInvalid, "shows a model no images", projector(tmp_path / "b", 384, vision=False))
     refused(ModelInvalid, "does not read", projector(tmp_path / "c", 384, heads_type="uint64"))
     refused(ModelInvalid, "cannot be used with tale-13m", projector(tmp_path / "d", 192))

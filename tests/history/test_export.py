@@ -204,7 +204,7 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
         (tmp_path / "file" / "a.md", "cannot be written: Not a directory"),
         (Path("/proc/a.md"), "/proc"),
         (tmp_path / ("x" * 300), "cannot be written"),
-        (tmp_path / "a\0b", "is no name of a file"),
+        (tmp_path / "a\0b", "is not a name of a file"),
     ):
         with pytest.raises(LocalspecError, match=why):
             write_export(talked(), where)

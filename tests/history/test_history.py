@@ -121,7 +121,7 @@ def test_deleting_leaves_nothing(history: History) -> None:
     assert history.write(growing, gone.id)
     assert history.delete([gone.id, "nobody"]) == 1
     assert history.delete([gone.id]) == 0
-    with pytest.raises(HistoryError, match="not in the history any more"):
+    with pytest.raises(HistoryError, match="no longer in the history"):
         history.load(gone.id)
     assert {hit.conversation for hit in history.search("walrus")} == {stays.id}
     for table, left in (("conversations", 1), ("messages", 1), ("growth", 0)):

@@ -224,7 +224,7 @@ def test_read_only(open_to_all: Path, folder_too: bool, tidy: bool) -> None:
             history = opened(path)
             assert history.trouble is not None
             assert history.trouble.kind == "read-only"
-            assert "is in memory only and is gone when localspec ends" in said(history)
+            assert "kept in memory only and will be lost when localspec ends" in said(history)
             assert history.load(before.id) == before
             during, kept = talk(history, "during")
             assert not kept
@@ -291,7 +291,7 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
     history = opened(path)
     assert history.trouble is not None
     assert history.trouble.kind == ("foreign" if foreign else "newer")
-    assert "stays as it is" in said(history)
+    assert "is not changed" in said(history)
     conversation, kept = talk(history, "one")
     assert not kept
     assert history.load(conversation.id) == conversation

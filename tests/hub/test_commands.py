@@ -196,8 +196,7 @@ def test_ctrl_c_keeps_what_has_arrived(
         out, err = process.communicate()
     assert (process.returncode, out) == (130, "")
     assert err.splitlines()[-1] == (
-        "localspec: Interrupted. What has arrived is kept; 'localspec pull user/repo' goes on from "
-        "there."
+        "localspec: Interrupted. The part so far is kept; 'localspec pull user/repo' continues."
     )
     assert finished_files(cache) == []
     done = finished("pull", "user/repo", "--json")
@@ -264,7 +263,11 @@ def test_rm_asks_only_where_somebody_answers(cli: Cli, cached: Cached) -> None:
     snapshot = cached("user/repo", "m-Q4_K_M.gguf")
     result = cli("rm", "user/repo", stdin=b"y\n")
     assert result.code == 2
-    assert result.sentence() == "Nobody is there to be asked. Say --yes to remove it without."
+    assert (
+        result.sentence()
+        == "Deleting needs a confirmation, and this is not a terminal. Add --yes to delete "
+        "without asking."
+    )
     assert cli("rm", "user/repo").err.endswith("Nothing was removed.\n")  # nobody types
     assert snapshot.exists()
     result = cli("rm", "user/repo", "--yes", "--json")

@@ -138,7 +138,7 @@ def test_a_checksum_that_is_none_is_refused(
 
 def test_a_commit_that_is_none_is_refused(hub: Hub, model: bytes, tmp_path: Path) -> None:
     hub.repos["user/repo"].commit = "../../../../evil"
-    with pytest.raises(LocalspecError, match="no list of files"):
+    with pytest.raises(LocalspecError, match="not a list of files"):
         pull("user/repo")
     assert list(tmp_path.iterdir()) == []
 

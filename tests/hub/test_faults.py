@@ -57,7 +57,7 @@ def test_a_cut_connection_goes_on_where_it_was(hub: Hub, model: bytes) -> None:
 
 def test_a_second_pull_goes_on_where_the_first_gave_up(hub: Hub, model: bytes, cache: Path) -> None:
     hub.faults = [Fault(cut=120_000), *[Fault(cut=0)] * 5]
-    with pytest.raises(LocalspecError, match=r"broke .*'localspec pull user/repo' goes on"):
+    with pytest.raises(LocalspecError, match=r"broke .*'localspec pull user/repo' continues"):
         pull("user/repo")
     assert finished_files(cache) == []
     assert [path.stat().st_size for path in unfinished(cache)] == [120_000]

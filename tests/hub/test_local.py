@@ -248,7 +248,7 @@ def _architecture(name: str, *more: bytes) -> Callable[[Path], Path]:
         (_architecture("llama"), "no vocabulary"),
         (lambda path: tiny_llama(path, tokenizer=False), "no vocabulary"),
         (tiny_bert, "embedding model"),
-        (lambda path: path.write_bytes(gguf()), "does not say what architecture"),
+        (lambda path: path.write_bytes(gguf()), "does not name its architecture"),
         (lambda path: path.write_bytes(b"GGUF"), "ends in its header"),
         (lambda path: path.write_bytes(b"hello, world, this is text"), "not a GGUF file"),
         (

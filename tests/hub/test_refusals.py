@@ -53,7 +53,7 @@ def test_a_wait_that_is_too_long_is_told_instead(
 @pytest.mark.parametrize(
     ("status", "why"),
     [
-        (500, r"fails \(500\)\. Try again later; .*goes on from there"),
+        (500, r"fails \(500\)\. Try again later; .*continues"),
         (418, r"fails \(418: a \ufffd\[31mteapot\)\. Check HF_ENDPOINT"),
         (403, r"refuses user/repo \(403.*\. Set HF_TOKEN to a token"),
     ],
@@ -83,7 +83,7 @@ def test_a_revision_that_is_none(hub: Hub, model: bytes) -> None:
 def test_a_file_that_is_gone(hub: Hub, model: bytes) -> None:
     gone = Fault(status=404, headers={"X-Error-Code": "EntryNotFound"})
     hub.api_faults = [Fault(), gone]
-    with pytest.raises(ModelNotFound, match="The file is not in user/repo any more"):
+    with pytest.raises(ModelNotFound, match="The file is no longer in user/repo"):
         pull("user/repo")
 
 
@@ -120,5 +120,5 @@ def test_an_endpoint_that_is_none(hub: Hub, monkeypatch: pytest.MonkeyPatch, add
 @pytest.mark.parametrize("body", ["<html>", "[]", "{}", '{"id": "user/repo", "siblings": [3]}'])
 def test_an_answer_that_is_no_listing(hub: Hub, body: str) -> None:
     hub.api_faults = [Fault(status=200, body=body)]
-    with pytest.raises(LocalspecError, match="no list of files"):
+    with pytest.raises(LocalspecError, match="not a list of files"):
         pull("user/repo")

@@ -40,7 +40,7 @@ def test_a_file_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
     with pytest.raises(ModelInvalid) as caught:
         require_survivable(path)
     assert str(caught.value) == (
-        "bad.gguf makes llama.cpp crash (SIGABRT), tried in a process of its own. The file may be "
+        "bad.gguf makes llama.cpp crash (SIGABRT), tried in a separate process. The file may be "
         "damaged: download it again, or choose another model."
     )
     # Another llama.cpp may get on with it, and so may the same one another day.

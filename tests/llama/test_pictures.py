@@ -58,7 +58,7 @@ def test_some_models_see_all_of_an_image_at_once(model: Model) -> None:
         after = np.array(context.extend([5, 6, 7, 8, 9])[-1])
         with closing(Context(model, ModelOptions(context=512, batch=128))) as fresh:
             assert np.array_equal(after, fresh.extend([5, 6, 7, 8, 9])[-1])
-        with pytest.raises(NativeError, match="sees in one pass, and a pass has 128 at most"):
+        with pytest.raises(NativeError, match="need one pass, but a pass has 128 at most"):
             context.show(part(model, LONG, causal=False))
 
 

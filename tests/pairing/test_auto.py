@@ -1,4 +1,4 @@
-"""`-d auto` takes what promises most, and nothing that does not pay."""
+"""`-d auto` takes the draft model with the largest expected gain, and none that does not pay."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_the_most_promising_draft_is_taken(here: Path, target: Path) -> None:
     model(here / "stranger.gguf", width=128, add_bos=False)
     choice = decided(target)
     assert choice.draft == good
-    assert choice.why.startswith("good.gguf drafts, which promises most of the models here")
+    assert choice.why.startswith("using good.gguf as draft model (expected")
     good.unlink()
     assert decided(target).draft == here / "stranger.gguf"
 
@@ -111,7 +111,7 @@ def test_measurements_count_more_than_forecasts(here: Path, target: Path) -> Non
     assert decided(target).draft == good
     choice = decided(target, measured(target, other, 2.5))
     assert choice.draft == other
-    assert "doctor measured 2.50 times the speed" in choice.why
+    assert "doctor measured 2.50×" in choice.why
     lost = [measured(target, good, 0.9), measured(target, other, 0.8)]
     choice = decided(target, *lost)
     assert choice.draft is None
@@ -224,12 +224,12 @@ def test_load_takes_it_and_says_so(large: Path) -> None:
     options = ModelOptions(context=256, threads=1)
     with localspec.load(large, options=options) as engine:
         assert engine.draft is not None
-        assert "promises most of the models here" in (engine.why_draft or "")
+        assert "run localspec doctor to measure it" in (engine.why_draft or "")
         assert engine.why_no_draft is None
     store(measured(large, paths.embedded(paths.EMBEDDED_DRAFT), 1.5), options)
     with localspec.load(large, options=options) as engine:
         assert engine.draft_path == paths.embedded(paths.EMBEDDED_DRAFT)
-        assert "doctor measured 1.50 times the speed" in (engine.why_draft or "")
+        assert "doctor measured 1.50×" in (engine.why_draft or "")
         assert engine.why_no_draft is None
 
 

@@ -110,7 +110,7 @@ def _swapped(a: int, b: int) -> tuple[str, ...]:
         ),
         ({"add_bos": False}, "BOS, EOS, EOT", "warn", "target wants one, the draft wants none"),
         ({"context": 1024}, "context", "warn", "trained on 2048 tokens, the draft on 1024"),
-        ({"context": None}, "context", "unknown", "draft does not say"),
+        ({"context": None}, "context", "unknown", "draft does not name"),
         ({"width": 256}, "smaller", "fail", "is not smaller"),
         ({"width": 256, "layers": 3}, "smaller", "warn", "is large for this target"),
         ({"name": "Crow"}, "family", "warn", "names that share nothing: Fox (llama) and Crow"),

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.skipif("sys.platform == 'win32'")
         ("assert 1 + 1 == 3", False),
         ("import sys\nsys.exit(0)", False),
         ("import os\nos._exit(0)", False),
-        ("this is no program", False),
+        ("this is not a program", False),
         ("import math\nassert math.isqrt(9) == 3\nprint('said')", True),
     ],
 )

@@ -68,7 +68,7 @@ def test_one_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     with listening(lambda connection: connection.recv(1000) and connection.recv(1)) as address:
         found = trouble(address)
     assert found is not None
-    assert "says nothing" in found[0]
+    assert "sends nothing" in found[0]
     assert "one client at a time" in found[1]
 
 
@@ -125,7 +125,7 @@ def test_addresses() -> None:
 
 @pytest.mark.parametrize("said", ["one", "one:", ":1", "one:0", "one:65536", "::1:5", "a:1,,b:2"])
 def test_what_is_no_address(said: str) -> None:
-    with pytest.raises(UsageError, match=r"is no address of an RPC server. Give HOST:PORT"):
+    with pytest.raises(UsageError, match=r"is not an address of an RPC server. Give HOST:PORT"):
         ModelOptions(rpc=(said,))
 
 

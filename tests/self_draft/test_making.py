@@ -125,14 +125,14 @@ def test_where_nothing_pays_nothing_is_kept(
     costs(STEEP)
     draft = made(target_path)
     assert draft.path is None
-    assert draft.words.startswith("Nothing made of tale-13m-q8_0.gguf itself would make it faster")
+    assert draft.words.startswith("No draft made from tale-13m-q8_0.gguf itself would pay")
     assert "-d self:Q4_0" in draft.words
     assert ggufs_in(home) == []
     monkeypatch.setattr(target_curve, "calibrate", lambda *_: pytest.fail("measured again"))
     with localspec.load(target_path, draft="self", options=OPTIONS) as engine:
         assert engine.draft is None
         assert draft.words in engine.notices
-        assert engine.why_no_draft == "nothing made of its own file pays"
+        assert engine.why_no_draft == "no draft made from its own file pays"
 
 
 def test_a_smaller_quantization_is_taken_where_it_pays(

@@ -130,7 +130,7 @@ def test_what_it_is_is_told(embedding: Running) -> None:
     assert embedding.get("/api/tags").json["models"][0]["name"] == "bert"
     assert embedding.get("/metrics").status == 200
     assert embedding.get("/props").status == 400
-    assert "bert.gguf is loaded. It makes embeddings alone." in embedding.log.read_text()
+    assert "bert.gguf is loaded. It makes only embeddings." in embedding.log.read_text()
     long = embedding.post("/v1/embeddings", {"input": "fox " * 3000})
     assert long.status == 400
     assert "exceeds the available context size (512 tokens)" in long.json["error"]["message"]

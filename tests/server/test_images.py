@@ -143,7 +143,7 @@ def test_ollama(seeing: Running, expected: tuple[str, int]) -> None:
     [
         ("https://example.com/fox.png", "The server fetches nothing"),
         ("file:///etc/passwd", "The server fetches nothing"),
-        ("data:image/png;base64,%%%", "no valid base64"),
+        ("data:image/png;base64,%%%", "not valid base64"),
         (f"data:image/png;base64,{base64.b64encode(b'no image').decode()}", "cannot be read"),
     ],
 )
@@ -251,8 +251,8 @@ _SHOWN = [{"type": "image_url", "image_url": f"data:image/png;base64,{IMAGE}"}]
     [
         ("/v1/messages", _anthropic(_ANYWHERE), "The server fetches nothing"),
         ("/v1/messages", _anthropic(None), "The server fetches nothing"),
-        ("/v1/messages", _anthropic(_BROKEN), "no valid base64"),
-        ("/api/generate", {"prompt": TEXT, "images": ["%%%"]}, "no valid base64"),
+        ("/v1/messages", _anthropic(_BROKEN), "not valid base64"),
+        ("/api/generate", {"prompt": TEXT, "images": ["%%%"]}, "not valid base64"),
         ("/api/generate", {"prompt": TEXT, "images": [IMAGE], "raw": True}, "Leave raw out"),
         (
             "/api/chat",

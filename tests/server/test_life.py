@@ -97,7 +97,7 @@ def test_without_the_extra() -> None:
         check=False,
     )
     assert done.returncode == 1
-    assert "pip install 'localspec[server]'" in done.stderr
+    assert "pip install '.[server]'" in done.stderr
 
 
 def test_elsewhere_without_a_key_only_if_that_is_said(tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_a_server_that_was_asked_nothing_leaves_the_file(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("--session", "a.session", "--parallel", "2"), "--session keeps what one conversation"),
+        (("--session", "a.session", "--parallel", "2"), "--session saves one conversation"),
         (("--session", "a.session", "-m", "demo", "-m", "demo"), "A session goes with one model."),
     ],
 )
@@ -75,5 +75,5 @@ def test_something_else_is_not_replaced(tmp_path: Path) -> None:
     path.write_text("# notes, a line long enough to be read as something\n")
     done = started("--port", "0", "--session", str(path))
     assert done.returncode == 1
-    assert "is no session of localspec" in " ".join(done.stderr.split())
+    assert "is not a session of localspec" in " ".join(done.stderr.split())
     assert path.read_text().startswith("# notes")

@@ -60,7 +60,7 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 def test_something_else_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "notes.md"
     path.write_bytes(content)
-    with pytest.raises(SessionError, match="is no session of localspec") as caught:
+    with pytest.raises(SessionError, match="is not a session of localspec") as caught:
         SessionFile(path)
     assert not isinstance(caught.value, Damaged)
 

@@ -278,7 +278,7 @@ def test_a_damaged_conversation_begins_anew_and_is_kept_aside(saved: Saved, tmp_
     with opened() as engine:
         found = engine.open_session(path)
         assert (found.conversation, found.tokens) == (None, 0)
-        assert "is damaged and begins anew" in found.notices[0]
+        assert "is damaged, so a new one starts" in found.notices[0]
         engine.generate("Once", max_tokens=3)
         engine.save_session(path, "Once")
         assert engine.open_session(path).conversation == "Once"
@@ -289,7 +289,7 @@ def test_something_else_is_never_replaced(engine: Engine, tmp_path: Path) -> Non
     path = tmp_path / "notes.md"
     path.write_text("# notes, a line long enough to be read as something\n")
     for use in (engine.open_session, engine.save_session):
-        with pytest.raises(SessionError, match="is no session of localspec"):
+        with pytest.raises(SessionError, match="is not a session of localspec"):
             use(path)
     assert path.read_text().startswith("# notes")
 

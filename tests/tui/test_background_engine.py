@@ -216,10 +216,10 @@ def test_a_model_that_does_not_load_leaves_the_old_one_open() -> None:
     with at_a_desk("still here") as desk:
         desk.engine.open(PairReference("old"))
         desk.until(Opened)
-        desk.script.troubles["new"] = ModelInvalid("new is no model. Choose another one.")
+        desk.script.troubles["new"] = ModelInvalid("new is not a model. Choose another one.")
         desk.engine.open(PairReference("new"))
         missed = desk.until(NotOpened)
-        assert missed.error == "new is no model. Choose another one."
+        assert missed.error == "new is not a model. Choose another one."
         assert not missed.cancelled
         assert missed.still is not None
         assert missed.still.model == "old"

@@ -18,7 +18,7 @@ from tests.tui.terminals import LOCALSPEC, Terminal, chat
 
 EMBEDDED = "tale-13m + tale-3m"
 CTRL_Q = "\x11"
-LEFT_SUDDENLY = "localspec ended suddenly last time; what was said until then is in the history."
+LEFT_SUDDENLY = "localspec ended suddenly last time; all messages until then are in the history."
 
 
 @contextmanager
@@ -101,7 +101,7 @@ def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
 def test_leaving_while_a_file_is_tried(tmp_path: Path) -> None:
     path = tiny_llama(tmp_path / "model.gguf")
     with opened("-m", str(path), home=tmp_path) as terminal:
-        terminal.until("trying the file in a process of its own")
+        terminal.until("trying the file in a separate process")
 
 
 # The context
@@ -147,7 +147,7 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
         with opened(home=tmp_path) as terminal:
             terminal.until(EMBEDDED)
             terminal.type("hello\r")
-            terminal.until_told("What is said now is in memory only until that program lets go")
+            terminal.until_told("New messages are kept in memory only until that program lets go")
             terminal.until("tok/s")
             other.execute("COMMIT")
             terminal.until_told("The history is being kept again.")
@@ -160,7 +160,7 @@ def test_a_history_from_a_newer_version(tmp_path: Path) -> None:
         other.execute("PRAGMA user_version = 99")
     before = history(tmp_path).read_bytes()
     with opened(home=tmp_path) as terminal:
-        terminal.until_told("is from a newer version of localspec, and stays as it is.")
+        terminal.until_told("is from a newer version of localspec, and is not changed.")
         terminal.until(EMBEDDED)
         answered(terminal)
     assert history(tmp_path).read_bytes() == before
@@ -182,7 +182,7 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     home = tmp_path / "file"
     home.write_text("a file where the folder should be")
     with opened(home=home) as terminal:
-        terminal.until_told("What is said now is in memory only")
+        terminal.until_told("New messages are kept in memory only")
         terminal.until(EMBEDDED)
         answered(terminal)
         terminal.type("/theme nord\r")
@@ -198,7 +198,7 @@ def test_no_room_for_the_history(tmp_path: Path) -> None:
     with opened(command=limited, home=tmp_path) as terminal:
         terminal.until(EMBEDDED)
         terminal.type("hello\r")
-        terminal.until_told("What is said now is in memory only")
+        terminal.until_told("New messages are kept in memory only")
         terminal.until("tok/s")
     assert said(tmp_path) == ["before"]
 
@@ -253,7 +253,7 @@ def test_a_native_abort_is_told_at_the_next_start(tmp_path: Path) -> None:
         assert terminal.ended() == -6
     with opened(home=tmp_path, columns=140) as terminal:
         terminal.until_told(LEFT_SUDDENLY)
-        terminal.until_told("The last thing that llama.cpp said: x.c:1: GGML_ASSERT(eps >= 0.0f)")
+        terminal.until_told("The last message of llama.cpp: x.c:1: GGML_ASSERT(eps >= 0.0f)")
         terminal.until(lambda: "Tell me a story" in " ".join(terminal.column(0, 32)))
     with opened(home=tmp_path) as terminal:
         terminal.until(EMBEDDED)

@@ -306,11 +306,11 @@ async def test_loading_shows_its_progress_and_can_be_cancelled() -> None:
 
 async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
     script = Scripted("One.", "Two.")
-    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is no model. Choose another file.")
+    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is not a model. Choose another file.")
     async with chat(script, pair=PairReference(OWL.reference)) as shown:
         await shown.send("hello")
         await shown.command("/model bad.gguf")
-        await shown.hears("bad.gguf is no model. Choose another file. owl stays open.")
+        await shown.hears("bad.gguf is not a model. Choose another file. owl stays open.")
         assert shown.said == ["hello", "One."]
         await shown.send("again")
         assert shown.said[-1] == "Two."
@@ -318,10 +318,10 @@ async def test_a_model_that_does_not_load_leaves_the_one_before() -> None:
 
 async def test_a_model_that_does_not_load_is_not_tried_again_next_time() -> None:
     script = Scripted()
-    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is no model. Choose another file.")
+    script.troubles["bad.gguf"] = ModelInvalid("bad.gguf is not a model. Choose another file.")
     async with chat(script) as shown:
         await shown.command("/model bad.gguf")
-        await shown.hears("bad.gguf is no model.")
+        await shown.hears("bad.gguf is not a model.")
     again = Scripted()
     async with chat(again) as shown:
         assert again.loaded == [PairReference(None, "auto")]
@@ -329,9 +329,9 @@ async def test_a_model_that_does_not_load_is_not_tried_again_next_time() -> None
 
 async def test_without_any_model_a_sentence_says_what_to_do() -> None:
     script = Scripted()
-    script.troubles[None] = ModelInvalid("The file is no model. Choose another one.")
+    script.troubles[None] = ModelInvalid("The file is not a model. Choose another one.")
     async with chat(script, ready=False) as shown:
-        await shown.hears("The file is no model. Choose another one.")
+        await shown.hears("The file is not a model. Choose another one.")
         await shown.until(lambda: "no model is open (Ctrl+O)" in shown.text)
         await shown.send("hello")
         await shown.hears("No model is open. Choose one with Ctrl+O or /model.")

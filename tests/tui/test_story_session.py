@@ -79,7 +79,7 @@ async def test_a_full_disk_is_told_at_the_end(tmp_path: Path) -> None:
 def test_something_else_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "notes.md"
     path.write_text("# notes")
-    with pytest.raises(SessionError, match="is no session of localspec"):
+    with pytest.raises(SessionError, match="is not a session of localspec"):
         read(path)
 
 

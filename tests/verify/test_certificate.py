@@ -119,4 +119,4 @@ def test_what_cannot_be_meant(cli: Cli, pair: tuple[str, ...], tmp_path: Path) -
     missing = cli("verify", "--check", str(tmp_path / "none.json"))
     assert (missing.code, "cannot be read" in missing.sentence()) == (2, True)
     (tmp_path / "other.json").write_text("{}")
-    assert "no certificate" in cli("verify", "--check", str(tmp_path / "other.json")).sentence()
+    assert "not a certificate" in cli("verify", "--check", str(tmp_path / "other.json")).sentence()

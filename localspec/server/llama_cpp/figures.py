@@ -24,7 +24,7 @@ async def slots(service: Service, request: Request) -> Response:
         ApiError: the server was told not to say that.
     """
     if not service.options.slots:
-        raise ApiError(501, "Slots are not told here. Start the server without --no-slots.")
+        raise ApiError(501, "Slots are not shown here. Start the server without --no-slots.")
     engine = service.engine()
     found = []
     for number in range(service.gate.slots):
@@ -139,7 +139,7 @@ def _own(service: Service, engine: Engine) -> Iterator[str]:
         yield from _metric(
             "localspec:pass_seconds",
             "gauge",
-            "What a pass over so many tokens costs at the present pace, T(n).",
+            "What a pass over so many tokens costs now, T(n).",
             [({"tokens": str(n)}, curve.seconds(n, 0) * curve.pace) for n in _SIZES],
         )
     yield from _metric(

@@ -67,7 +67,7 @@ def _path(service: Service, name: str) -> Path:
     if not name or not plain or len(name) > _LONGEST_NAME:
         raise ApiError(
             400,
-            "filename is no plain name. Give one without folders, such as fox.bin.",
+            "filename is not a plain name. Give one without folders, such as fox.bin.",
             param="filename",
         )
     return folder / name

@@ -93,7 +93,7 @@ def prompts_of(prompt: Prompts) -> list[str | Tokens]:
         for one in prompt:
             found.append(one if isinstance(one, str) else Tokens(_as_list(one)))
     if not found:
-        raise ApiError(400, "The prompt is empty. Give some text to go on from.", param="prompt")
+        raise ApiError(400, "The prompt is empty. Give some text to continue.", param="prompt")
     return found
 
 

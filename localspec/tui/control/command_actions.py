@@ -183,7 +183,7 @@ class CommandActions:
     def _title(self, argument: str) -> None:
         if not argument:
             self._host.conversing.ask_for_title()
-            self._host.tell("The model is asked for a title.")
+            self._host.tell("The model is writing a title.")
             return
         self._host.conversing.rename(argument)
         self._conversation_display.show_conversation()

@@ -63,19 +63,18 @@ def _recording() -> None:
 LEARN = Switch(
     "learn",
     _learning,
-    "Conversations are learned from now on, each after its next answer: what is said in them is "
-    "kept a second time, as tokens, in localspec's data folder, and drafts are looked up there. "
-    "Answers stay what they would have been. Deleting a conversation forgets it there too; "
-    "/learn off ends it.",
+    "Conversations are learned from now on, each after its next answer. A second copy is kept as "
+    "tokens in localspec's data folder, and drafts are looked up there. The output does not "
+    "change. Deleting a conversation deletes that copy too; /learn off ends it.",
     "Conversations are not learned. What was learned of earlier ones stays until they are deleted, "
     "or until 'localspec learn --forget history'. /learn on begins it.",
 )
 RECORD = Switch(
     "record",
     _recording,
-    "Answers are recorded from now on: prompt and answer as tokens, with the 32 tokens that the "
-    "model held for likeliest at each place, in localspec's data folder, for 'localspec distill' "
-    "to train a draft with. Answers stay what they would have been, and nothing leaves the "
+    "Answers are recorded from now on: prompt and answer as tokens, with the 32 likeliest tokens "
+    "at each position, in localspec's data folder, for 'localspec distill' "
+    "to train a draft with. The output does not change, and nothing leaves the "
     "machine. Deleting a conversation removes what was recorded of it; 'localspec distill --list' "
     "shows how much there is, and where; /record off ends it.",
     "Answers are not recorded. What was recorded of earlier ones stays until their conversations "

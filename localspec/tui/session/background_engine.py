@@ -249,7 +249,7 @@ class BackgroundEngine:
             names.append(Path(options.mmproj).name)
         if not names:
             return kept, []
-        return kept, [f"Without {listed(names)}, which belongs to the model it came with."]
+        return kept, [f"Without {listed(names)}, which belongs to the previous model."]
 
     def _memory(self, path: Path, weights: int, said: ModelOptions | None, context: int) -> int:
         """Bytes that a model takes here with its caches; its weights alone where that is not
@@ -279,7 +279,7 @@ class BackgroundEngine:
         for reference in (None if remote else pair.model, pair.draft):
             # What is made of the model's own file is that model.
             if reference not in (None, "auto", "none") and not is_self(reference):
-                self._tell(OpeningProgress("trying the file in a process of its own (once)", None))
+                self._tell(OpeningProgress("trying the file in a separate process (once)", None))
                 require_survivable(
                     resolve(reference, offline=self._offline),
                     cancelled=lambda: self._thread.cancelled,

@@ -53,7 +53,7 @@ COMMANDS = (
     Command("delete", "", "delete the conversation"),
     Command("why", "", "explain the last answer's speed in words"),
     Command("tokens", "[on|off|rejected]", "colour tokens by who proposed them", "tokens"),
-    Command("learn", "[on|off]", "look drafts up in what was said in all conversations", "switch"),
+    Command("learn", "[on|off]", "look drafts up in all conversations", "switch"),
     Command("record", "[on|off]", "keep what the model held for likely, to train on", "switch"),
     Command("figures", "", "show or hide the figures"),
     Command("sidebar", "", "show or hide the list of conversations"),

@@ -1,0 +1,167 @@
+"""Texts for users: plain words (`dev/words.md`), and pages of readable length."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from localspec.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "BENCHMARKS.md", *sorted(ROOT.glob("docs/*.md"))]
+LENGTHS = {
+    "README": 900,
+    "BENCHMARKS": 700,
+    "run": 800,
+    "chat": 450,
+    "models": 750,
+    "serve": 1000,
+    "python": 750,
+    "verify": 700,
+    "distill": 700,
+    "never_slower": 650,
+    "architecture": 1500,
+    "install": 280,
+    "limits": 280,
+}
+"""Most words of each page, blocks of code left out."""
+LONGEST = 18.0
+"""Most words of a sentence, on average over a page."""
+SAMPLES = ("pairing/texts.py", "drafters/heterogeneous.py", "bench/html.py", "planning")
+"""Texts to measure with, style sheets, and what is about to go."""
+UNEDITED = ("architecture",)
+"""Pages that are not checked yet."""
+
+
+def rules() -> list[tuple[re.Pattern[str], str]]:
+    """What not to write, and what instead."""
+    rows = re.findall(
+        r"^\| `(.+?)` \| (.+?) \| .+? \|$", (ROOT / "dev/words.md").read_text("utf-8"), re.MULTILINE
+    )
+    return [(re.compile(rf"\b(?:{bad})".replace(r"\|", "|"), re.I), good) for bad, good in rows]
+
+
+RULES = rules()
+
+
+def complaints(text: str) -> list[str]:
+    text = " ".join(re.sub(r"`[^`]*`|\S+\.toml|LICENSE", "…", text).split())
+    return [
+        f"'{found.group()}', better: {good} (in: {text[max(0, found.start() - 40) :][:100]})"
+        for bad, good in RULES
+        for found in bad.finditer(text)
+    ]
+
+
+def prose(page: Path) -> str:
+    return re.sub(r"```.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def sentences(text: str) -> list[str]:
+    """Of paragraphs and items of lists; tables and headings have none."""
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", text))
+    blocks = re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )|\n(?=[#|])", text.replace("**", ""))
+    plain = [" ".join(block.split()) for block in blocks if block[:1] not in "#|"]
+    return [
+        part
+        for block in plain
+        for part in re.split(r"(?<=[.!?:])\s+(?=[A-Z0-9(])", block)
+        if len(part.split()) > 2
+    ]
+
+
+def strings(path: Path) -> Iterator[tuple[int, str]]:
+    """Strings of a file that look like sentences; docstrings are none of them."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    left: set[int] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            left.add(id(node.value))
+        if isinstance(node, ast.JoinedStr):
+            left.update(id(part) for part in node.values)
+    for node in ast.walk(tree):
+        if id(node) in left:
+            continue
+        text = ""
+        if isinstance(node, ast.JoinedStr):
+            text = "".join(
+                part.value if isinstance(part, ast.Constant) else "…" for part in node.values
+            )
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            text = node.value
+        if len(text.split()) > 2:
+            yield node.lineno, text  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_use_plain_words(page: Path) -> None:
+    if page.stem not in UNEDITED:
+        assert complaints(prose(page)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_pages_are_short_and_so_are_their_sentences(page: Path) -> None:
+    if page.stem in UNEDITED:
+        return
+    text = prose(page)
+    lengths = [len(sentence.split()) for sentence in sentences(text)]
+    assert len(text.split()) <= LENGTHS[page.stem]
+    assert sum(lengths) / len(lengths) <= LONGEST
+
+
+def test_readme_fits_its_frame() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 120
+    assert not re.search(r"\b[0-9a-f]{7}\b|\b20\d\d\b", text), "no commits and no dates"
+
+
+def test_development_pages_are_linked_from_contributing_alone() -> None:
+    for page in PAGES:
+        assert not re.search(r"\]\((\.\./)?dev/", page.read_text(encoding="utf-8")), page.name
+
+
+def commands(command: Any, name: str = "localspec") -> Iterator[tuple[str, Any]]:
+    yield name, command
+    for verb, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{name} {verb}")
+
+
+def test_help_texts_use_plain_words() -> None:
+    found = {
+        f"{name} {getattr(part, 'name', '')}": complaints(f"{part.help}")
+        for name, command in commands(typer.main.get_command(app))
+        for part in (command, *command.params)
+        if getattr(part, "help", None)
+    }
+    assert {where: what for where, what in found.items() if what} == {}
+
+
+def test_messages_use_plain_words() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {complaint}"
+        for path in sorted((ROOT / "localspec").rglob("*.py"))
+        if not any(sample in path.as_posix() for sample in SAMPLES)
+        for line, text in strings(path)
+        for complaint in complaints(text)
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "It measures anew.",
+        "of 12 tokens behind 300 of them",
+        "the draft model that promises most",
+        "The model says nothing.",
+        "colors",
+    ],
+)
+def test_the_check_sees_what_it_should(bad: str) -> None:
+    assert len(complaints(bad)) == 1
