@@ -91,7 +91,7 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
         text = ""
         if isinstance(node, ast.JoinedStr):
             text = "".join(
-                part.value if isinstance(part, ast.Constant) else "…" for part in node.values
+                str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values
             )
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value
