@@ -100,7 +100,7 @@ def test_nobody_else_may_read_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("content", [b"", b"GGUF" * 8, b"localspec-trace1\xff\xff\xff\xff{"])
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "t").write_bytes(content)
-    with pytest.raises(TraceError, match=r"no trace|damaged"):
+    with pytest.raises(TraceError, match=r"not a trace|damaged"):
         Trace(tmp_path / "t")
 
 

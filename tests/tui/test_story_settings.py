@@ -211,7 +211,7 @@ async def test_files_that_cannot_go_along(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"\n")
     expected = {
         "missing": "There is no file",
-        "binary": "is no text",
+        "binary": "is not text",
         "latin": "is not UTF-8",
         "huge": "is larger than 1 MiB",
         "empty": "is empty",
