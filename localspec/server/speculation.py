@@ -13,7 +13,7 @@ from localspec.chat.figures import Figures, Meter
 from localspec.chat.words import main_reason, named, rate
 from localspec.decoding.interfaces import TARGET
 
-_INTERVAL = 0.2
+_INTERVAL = 0.1
 """Seconds between two reports of figures while an answer is generated."""
 
 
