@@ -251,7 +251,7 @@ def test_markdown(opened: Open) -> None:
         "| a | b |\n|:--|--:|\n| 1 | snake_case_name |\n\n> quoted\n\n```sh\nls **x**"
     )
     answer = answered(opened(), text)
-    assert answer.locator("h4").inner_text() == "Title"
+    assert answer.locator("h3").inner_text() == "Title"
     assert answer.locator("em").inner_text() == "soft"
     assert answer.locator("strong").inner_text() == "hard"
     assert answer.locator("a").get_attribute("href") == "https://e.example/a_(b)"

@@ -123,7 +123,8 @@ class ChatReply:
         self._answers = answers
         self._messages = [AnswerMessage() for _ in answers.streams]
         self._said = said(answers, [turn.reader() for _ in answers.streams])
-        self._speculation = [Speculation(engine, one) for one in answers.streams]
+        followed = answers.streams if wanted.speculation else []
+        self._speculation = [Speculation(engine, stream) for stream in followed]
         self._head = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -171,7 +172,7 @@ class ChatReply:
         if part.reading is not None:
             progress = {"prompt_progress": part.reading.as_llama_cpp()}
             found.append(self._chunk(part.number, {}, more=progress))
-        speculation = self._speculation[part.number] if self._wanted.speculation else None
+        speculation = self._speculation[part.number] if self._speculation else None
         report: dict[str, Any] = {}
         if speculation is not None and part.chunk is not None:
             report = {"speculation": speculation.step(part.chunk)}
