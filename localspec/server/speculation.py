@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec import Chunk, Engine, Stream
 from localspec.chat.figures import Figures, Meter
-from localspec.chat.words import main_reason, named, rate
+from localspec.chat.words import NAMES, main_reason, named, rate
 from localspec.decoding.interfaces import TARGET
 
 _INTERVAL = 0.1
@@ -68,7 +68,7 @@ class Speculation:
                 "context_used": figures.context_used,
                 "context_length": figures.context_length,
                 "drafters": [
-                    {"source": source, "name": named(source), "accepted": kept, "tested": tested}
+                    {"source": source, "name": _named(source), "accepted": kept, "tested": tested}
                     for source, (kept, tested) in figures.by_drafter.items()
                 ],
                 "passes": figures.passes,
@@ -94,14 +94,19 @@ def summary(figures: Figures, draft: str | None) -> str:
     if figures.drafted and figures.speed_up is not None:
         parts.append(f"{figures.speed_up:.1f}× plain")
     used = [
-        f"draft {draft}" if draft and source.startswith("model") else named(source)
+        f"draft {draft}" if draft and source.startswith("model") else _named(source)
         for source, (accepted, _) in figures.by_drafter.items()
         if accepted and source != TARGET
     ]
     if used:
-        parts.append(" and ".join(name.removeprefix("the ") for name in used))
+        parts.append(" and ".join(used))
     elif figures.passes > 1:
         parts.append("no draft accepted" if figures.drafted else "not drafted")
     if not figures.lossless:
         parts.append(f"lossy ({figures.rule})")
     return " · ".join(parts)
+
+
+def _named(source: str) -> str:
+    """A source in a table: without an article."""
+    return named(source).removeprefix("the ") if source.partition(":")[0] in NAMES else source

@@ -292,7 +292,7 @@ def test_without_room_to_keep_anything(opened: Open, broken: str, words: str) ->
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        (429, {"code": "queue_full"}, "The server is busy. Other answers are waiting"),
+        (429, {"code": "queue_full"}, "The server is busy. It has as many answers to give"),
         (400, {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 1024},
          "9,000 tokens, and the context holds 1,024. Start a new conversation"),
         (503, {"message": "The server is stopping."}, "Start localspec serve again"),
@@ -364,6 +364,8 @@ def test_it_fits_a_narrow_screen(opened: Open, scheme: str) -> None:
         page, f"```\n{'x' * 300}\n```\n\n{'y' * 300}\n\n| a | b |\n|--|--|\n| {'z' * 99} | c |"
     )
     assert page.evaluate("document.scrollingElement.scrollWidth") == 360
+    log = "const log = document.getElementById('log');"
+    assert page.evaluate(f"{log} log.scrollWidth - log.clientWidth") == 0
     for name in ("Chats", "Figures"):
         page.get_by_role("button", name=name, exact=True).click()
         assert page.evaluate("document.scrollingElement.scrollWidth") == 360

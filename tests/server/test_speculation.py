@@ -68,6 +68,8 @@ FAST = Figures(
          "76 tokens · 420 tok/s · 2.6× plain · n-gram index"),
         ({"by_drafter": {"ngram": (9, 9), "model": (1, 9)}},
          "76 tokens · 420 tok/s · 2.6× plain · n-gram index and draft smollm2"),
+        ({"by_drafter": {"lookahead": (9, 9)}},
+         "76 tokens · 420 tok/s · 2.6× plain · lookahead"),
         ({"by_drafter": {"model": (0, 80)}, "plain_seconds": 0.19},
          "76 tokens · 420 tok/s · 0.9× plain · no draft accepted"),
         ({"by_drafter": {}, "drafted": 0}, "76 tokens · 420 tok/s · not drafted"),
