@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from localspec import Engine
+from localspec import Chunk, Engine
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.llama.pictures import marked
 from localspec.prompting.prompt import Tokens
@@ -122,6 +122,7 @@ class AnswerSaid:
         told: log-probabilities of the tokens, where they are asked for.
         complete: whether this is all of it.
         reading: how far its prompt is read, where that is told.
+        chunk: that it comes from; None where none of the engine's does.
     """
 
     number: int
@@ -129,6 +130,7 @@ class AnswerSaid:
     told: Sequence[TokenLogprob]
     complete: bool
     reading: Reading | None = None
+    chunk: Chunk | None = None
 
 
 async def said(answers: Answers, readers: Sequence[Reader]) -> AsyncGenerator[AnswerSaid, None]:
@@ -143,8 +145,7 @@ async def said(answers: Answers, readers: Sequence[Reader]) -> AsyncGenerator[An
             continue
         told = chunk.step.logprobs if chunk.step is not None else ()
         pieces = joined(reader.push(chunk.text))
-        if pieces or told:
-            yield AnswerSaid(number, pieces, told, complete=False)
+        yield AnswerSaid(number, pieces, told, complete=False, chunk=chunk)
 
 
 def joined(pieces: Sequence[Piece]) -> list[Piece]:

@@ -1,4 +1,7 @@
-"""`/`: a page that shows what the server does while it does it. It shows no text of anybody."""
+"""`/`: a chat in the browser, with what the server does beside it.
+
+The page holds no text of anybody: conversations stay in the browser, and `/events` tells figures.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
+from localspec import paths
 from localspec.server.events import Streamed, event
 from localspec.server.failures import ApiError
 from localspec.server.service import Service
@@ -30,7 +34,8 @@ async def page(service: Service, request: Request) -> Response:
     html = PAGE.read_text(encoding="utf-8").replace("NONCE", nonce)
     policy = (
         f"default-src 'none'; script-src 'nonce-{nonce}'; style-src 'nonce-{nonce}'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+        "frame-ancestors 'none'; trusted-types 'none'; require-trusted-types-for 'script'"
     )
     return HTMLResponse(
         html, headers={"Content-Security-Policy": policy, "Referrer-Policy": "no-referrer"}
@@ -84,6 +89,7 @@ def state(service: Service) -> dict[str, Any]:
         slots.append(slot)
     return {
         "model": service.host.name,
+        "demo": service.host.path == paths.embedded(paths.EMBEDDED_TARGET),
         "draft": None if engine is None or engine.draft is None else engine.draft.path.stem,
         "context": 0 if engine is None else engine.context_length,
         "threads": "" if engine is None else engine.threads,

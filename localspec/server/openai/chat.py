@@ -31,6 +31,7 @@ from localspec.server.openai.chat_wire import (
 )
 from localspec.server.pieces import CallArguments, CallBegins, Piece, Text, Thought
 from localspec.server.service import FINGERPRINT, Service
+from localspec.server.speculation import Speculation
 from localspec.server.tools import ToolChoice, chosen
 from localspec.server.wire import sampling_of, stops_of
 
@@ -122,6 +123,8 @@ class ChatReply:
         self._answers = answers
         self._messages = [AnswerMessage() for _ in answers.streams]
         self._said = said(answers, [turn.reader() for _ in answers.streams])
+        followed = answers.streams if wanted.speculation else []
+        self._speculation = [Speculation(engine, stream) for stream in followed]
         self._head = {
             "id": f"chatcmpl-{secrets.token_hex(12)}",
             "created": int(time.time()),
@@ -169,14 +172,21 @@ class ChatReply:
         if part.reading is not None:
             progress = {"prompt_progress": part.reading.as_llama_cpp()}
             found.append(self._chunk(part.number, {}, more=progress))
-        for piece in part.pieces or ([Text("")] if told else []):
+        speculation = self._speculation[part.number] if self._speculation else None
+        report: dict[str, Any] = {}
+        if speculation is not None and part.chunk is not None:
+            report = {"speculation": speculation.step(part.chunk)}
+        for piece in part.pieces or ([Text("")] if told or report else []):
             message.add(piece)
             delta = _delta(piece, message.calls)
-            found.append(self._chunk(part.number, delta, told=told, more=self._pace(part.number)))
-            told = []
+            more = {**self._pace(part.number), **report}
+            found.append(self._chunk(part.number, delta, told=told, more=more))
+            told, report = [], {}
         if part.complete:
             finish = self._finish(part.number)
             more = {"timings": timings(self._answers.streams[part.number].stats)}
+            if speculation is not None:
+                more["speculation"] = speculation.figures()
             found.append(self._chunk(part.number, {}, finish=finish, more=more))
         return found
 

@@ -133,6 +133,7 @@ class ChatRequest(AnswerFields):
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     verbose: bool | None = None
+    speculation: bool | None = None
 
 
 class CountRequest(Record):

@@ -1,0 +1,402 @@
+"""The page as a browser shows it: a chat by keyboard, and what it does with hostile text.
+
+Needs playwright (PyPI) and a Chromium: `LOCALSPEC_CHROMIUM`, or one on the path.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.server.conftest import KEY
+from tests.server.process import PATIENCE, Running, serving, wait_until
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
+FOUND = os.environ.get("LOCALSPEC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium; name one: LOCALSPEC_CHROMIUM")
+STORY = "Tell me a story about a fox."
+CHAT = "**/v1/chat/completions"
+HOSTILE = '<img src=x onerror="window.hit=1"><script>window.hit=2</script>'
+Page = Any
+Open = Callable[..., Page]
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Its answers can be as long as they like: the oldest of the text leaves a full context."""
+    arguments = ("-c", "1024", "-t", "1", "--drafter", "ngram", "--temp", "0", "--context-shift")
+    with serving(tmp_path_factory.mktemp("page"), *arguments, key=KEY) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as started:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        opened = started.chromium.launch(executable_path=FOUND, args=flags)
+        yield opened
+        opened.close()
+
+
+@pytest.fixture
+def opened(browser: Any, server: Running) -> Iterator[Open]:
+    """Opens the page, in a browser without anything kept; asserts that nothing went wrong in it."""
+    contexts, wrong = [], []
+
+    def open_page(*, script: str = "", key: str = KEY, width: int = 1280, **more: Any) -> Page:
+        size = {"width": width, "height": 800}
+        context = browser.new_context(viewport=size, reduced_motion="reduce", **more)
+        context.set_default_timeout(1000 * PATIENCE)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda told: wrong.append(told.text) if told.type == "error" else None)
+        page.add_init_script(f"sessionStorage.setItem('localspec.key', '{key}')" if key else "0")
+        page.add_init_script(script or "0")
+        page.goto(server.address)
+        if key == KEY:
+            status = page.locator("#status")
+            playwright.expect(status).to_have_text(re.compile("ready|answering"))
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    # What Chromium says of requests that fail, and of what a test forbids itself, is no fault.
+    fine = "Failed to load resource|'TrustedHTML'"
+    assert [text for text in wrong if not re.search(fine, text)] == []
+
+
+def expect(found: Any) -> Any:
+    return playwright.expect(found)
+
+
+def ask(page: Page, text: str = STORY, *, tokens: int = 24) -> None:
+    """Ask by keyboard for an answer of so many tokens, and wait for nothing."""
+    page.keyboard.press("Alt+s")
+    page.get_by_label("Most tokens").fill(str(tokens))
+    page.keyboard.press("Enter")
+    page.locator("#ask").fill(text)
+    page.keyboard.press("Enter")
+
+
+def ask_endlessly(page: Page) -> None:
+    """Ask for an answer that ends only when it is stopped, and wait until some of it is there."""
+
+    def changed(route: Any) -> None:
+        route.continue_(post_data={**route.request.post_data_json, "ignore_eos": True})
+
+    page.route(CHAT, changed)
+    ask(page, tokens=1_000_000)
+    expect(page.locator("article.assistant .foot")).to_contain_text("tok/s")
+
+
+def said(page: Page, content: str, *, status: int = 200, **headers: str) -> None:
+    """Have the server give this answer, or this error."""
+    size = max(5, len(content) // 40)
+    pieces = [content[at : at + size] for at in range(0, len(content), size)]
+    told: list[Any] = [
+        {"choices": [{"delta": {"content": piece}, "finish_reason": None}]} for piece in pieces
+    ]
+    told.append({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    stream = "".join(f"data: {json.dumps(one)}\n\n" for one in told) + "data: [DONE]\n\n"
+    body = stream if status == 200 else content
+    page.route(CHAT, lambda route: route.fulfill(status=status, body=body, headers=headers))
+
+
+def answered(page: Page, content: str) -> Any:
+    """The element with an answer of this text."""
+    said(page, content)
+    page.locator("#ask").fill("Go on.")
+    page.keyboard.press("Enter")
+    answer = page.locator("article.assistant").last
+    expect(answer.get_by_role("button", name="Regenerate")).to_be_visible()
+    return answer.locator(".text")
+
+
+def test_a_chat_by_keyboard_alone(opened: Open) -> None:
+    page = opened()
+    expect(page.locator("#ask")).to_be_focused()
+    ask(page)
+    answer = page.locator("article.assistant")
+    expect(answer.locator(".foot")).to_contain_text(re.compile(r"^24 tokens · [\d.,]+ tok/s"))
+    text = answer.locator(".text").inner_text()
+    page.keyboard.press("Alt+c")
+    tokens = answer.locator(".tokens")
+    assert " ".join(tokens.inner_text().split()) == " ".join(text.split())
+    expect(answer.locator(".legend")).to_contain_text(re.compile(r"itself \(plain\): \d+ tokens"))
+    page.keyboard.press("ArrowUp")  # edit the question
+    expect(page.get_by_label("Edit the question")).to_be_focused()
+    page.keyboard.press("Escape")
+    page.keyboard.press("Control+k")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("F2")
+    page.keyboard.type("Foxes\n")
+    expect(page.get_by_role("button", name="Foxes", exact=True)).to_be_focused()
+    page.reload()
+    expect(page.locator("article.assistant .text")).to_have_text(re.compile(re.escape(text[:20])))
+    page.keyboard.press("Control+k")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Delete")
+    expect(page.locator("article")).to_have_count(0)
+    page.get_by_role("button", name="Undo").press("Enter")
+    expect(page.locator("article")).to_have_count(2)
+
+
+def test_stop_ends_the_answer_in_the_server(opened: Open, server: Running) -> None:
+    page = opened()
+    before = server.states(1)[0]["totals"]["answers"].get("cancelled", 0)
+    ask_endlessly(page)
+    page.keyboard.press("Escape")
+    answer = page.locator("article.assistant")
+    expect(answer.locator(".foot")).to_contain_text("Stopped.")
+    expect(answer.locator(".foot")).to_contain_text(re.compile(r"^\d+ tokens · [\d.,]+ tok/s"))
+    server.wait_until_idle()
+    assert server.states(1)[0]["totals"]["answers"]["cancelled"] == before + 1
+    kept = answer.locator(".text").inner_text()
+    page.get_by_role("button", name="Continue").click()
+    expect(answer.locator(".text")).not_to_have_text(kept)
+    page.keyboard.press("Escape")
+    server.wait_until_idle()
+
+
+def test_an_answer_goes_on_while_another_conversation_is_shown(opened: Open) -> None:
+    page = opened()
+    ask(page, tokens=120)
+    page.keyboard.press("Alt+n")
+    expect(page.locator("article")).to_have_count(0)
+    expect(page.locator("#list")).not_to_contain_text("(answering)")
+    page.locator("#list .open").click()
+    expect(page.locator(".foot").last).to_contain_text(re.compile(r"^120 tokens"))
+
+
+def test_regenerate_and_edit_can_be_undone(opened: Open) -> None:
+    page = opened()
+    answered(page, "First.")
+    answered(page, "Second.")
+    said(page, "Third.")
+    page.keyboard.press("Alt+r")
+    expect(page.locator("article.assistant .text")).to_have_text(["First.", "Third."])
+    page.locator("article.user").first.get_by_role("button", name="Edit").click()
+    page.keyboard.press("Control+a")
+    page.keyboard.type("Else?")
+    page.keyboard.press("Enter")
+    expect(page.locator("article .text")).to_have_text(["Else?", "Third."])
+    page.get_by_role("button", name="Undo").click()
+    expect(page.locator("article .text")).to_have_text(["Go on.", "First.", "Go on.", "Third."])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        HOSTILE,
+        f"**{HOSTILE}**\n\n- {HOSTILE}\n\n| a |b|\n|---|---|\n| {HOSTILE} | x |",
+        "[x](javascript:window.hit=3) [y](data:text/html,z) ![p](https://evil.example/p.png)",
+        "<https://e.example/\"onmouseover=\"window.hit=4> <a href='javascript:0'>z</a>",
+        f"```<img onerror=1>\n{HOSTILE}\n```\n# {HOSTILE}\n> {HOSTILE}",
+    ],
+)
+def test_hostile_text_is_text(opened: Open, text: str) -> None:
+    page = opened()
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    answer = answered(page, text)
+    assert answer.locator("img, script, iframe, object, [onerror], [onmouseover]").count() == 0
+    for link in answer.locator("a").all():
+        assert re.match(r"https?://", link.get_attribute("href"))
+    assert page.evaluate("window.hit") is None
+    assert not [url for url in asked if "evil" in url]
+
+
+def test_hostile_names_of_conversations(opened: Open) -> None:
+    stored = {"id": "a", "name": f"{HOSTILE}\u202egpj", "messages": [{"role": "user"}, 3, None]}
+    more = {"id": "b", "name": 7, "messages": [], "settings": "x"}
+    script = "".join(
+        f"localStorage.setItem('localspec.chat.' + {n}, {json.dumps(json.dumps(one))});"
+        for n, one in enumerate([stored, more, {"id": "../", "messages": []}, 5])
+    )
+    page = opened(script=script + "localStorage.setItem('localspec.chat.9', '{broken');")
+    names = page.locator("#list .open").all_inner_texts()
+    assert sorted(names) == sorted([f"{HOSTILE} gpj"[:80], "Untitled"])
+    assert page.locator("#list img, #list script").count() == 0
+    assert page.evaluate("window.hit") is None
+
+
+def test_long_hostile_markup_does_not_hang_the_page(opened: Open) -> None:
+    page = opened()
+    for text in (
+        "[" * 20_000,
+        "*a " * 20_000,
+        "`" * 5 + "``` " * 9_000,
+        "> " * 9_000,
+        "| " * 9_000,
+    ):
+        answered(page, text)
+    assert page.locator("article.assistant").count() == 5
+
+
+def test_markdown(opened: Open) -> None:
+    text = (
+        "# Title\n\nSome *soft* and **hard** `code` of\na [page](https://e.example/a_(b)).\n\n"
+        "1. one\n   - inner\n   - other\n2. two\n\n   ```python\n   print(1)\n   ```\n\n"
+        "| a | b |\n|:--|--:|\n| 1 | snake_case_name |\n\n> quoted\n\n```sh\nls **x**"
+    )
+    answer = answered(opened(), text)
+    assert answer.locator("h3").inner_text() == "Title"
+    assert answer.locator("em").inner_text() == "soft"
+    assert answer.locator("strong").inner_text() == "hard"
+    assert answer.locator("a").get_attribute("href") == "https://e.example/a_(b)"
+    assert answer.locator("> ol > li").count() == 2
+    assert answer.locator("ol ul > li").all_inner_texts() == ["inner", "other"]
+    assert answer.locator("pre").all_inner_texts() == ["print(1)", "ls **x**"]
+    assert answer.locator("td").all_inner_texts() == ["1", "snake_case_name"]
+    assert answer.locator("blockquote").inner_text() == "quoted"
+
+
+def test_sentences_are_announced_once_they_are_finished(opened: Open) -> None:
+    page = opened()
+    answered(page, "One sentence. **Another** one")
+    heard = page.locator("#say p").all_inner_texts()
+    assert [text.strip() for text in heard] == [
+        "One sentence.",
+        "Another one",
+        "End of the answer.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("broken", "words"),
+    [
+        ("Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError') }",
+         "storage is full"),
+        ("Object.defineProperty(window, 'localStorage', { get() { throw new Error('no') } })",
+         "keep nothing"),
+    ],
+)  # fmt: skip
+def test_without_room_to_keep_anything(opened: Open, broken: str, words: str) -> None:
+    page = opened(script=broken)
+    answered(page, "It goes on.")
+    expect(page.locator("#kept")).to_contain_text(words)
+    expect(page.locator("#toast")).to_contain_text(words)
+
+
+@pytest.mark.parametrize(
+    ("status", "error", "words"),
+    [
+        (429, {"code": "queue_full"}, "The server is busy. It has as many answers to give"),
+        (400, {"type": "exceed_context_size_error", "n_prompt_tokens": 9000, "n_ctx": 1024},
+         "9,000 tokens, and the context holds 1,024. Start a new conversation"),
+        (503, {"message": "The server is stopping."}, "Start localspec serve again"),
+        (500, {"message": "Broken."}, "Broken. Try again"),
+    ],
+)  # fmt: skip
+def test_errors_in_words(opened: Open, status: int, error: dict[str, Any], words: str) -> None:
+    page = opened()
+    said(page, json.dumps({"error": error}), status=status)
+    page.locator("#ask").fill("Hello")
+    page.keyboard.press("Enter")
+    expect(page.locator(".problem")).to_contain_text(words)
+    assert words in page.locator("#alarm").inner_text()
+    page.unroute(CHAT)
+    said(page, "Now.")
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator("article.assistant .text")).to_have_text("Now.")
+    expect(page.locator(".problem")).to_have_count(0)
+
+
+def test_a_server_that_goes_away(opened: Open) -> None:
+    page = opened()
+    page.route("**/events", lambda route: route.abort())
+    page.route(CHAT, lambda route: route.abort())
+    page.reload()
+    expect(page.locator("#status")).to_have_text("no connection, trying again")
+    page.locator("#ask").fill("Hello")
+    page.keyboard.press("Enter")
+    expect(page.locator(".problem")).to_contain_text("The server does not answer. Check that")
+    page.unroute("**/events")
+    expect(page.locator("#status")).to_have_text("ready")
+
+
+def test_the_key_is_asked_for(opened: Open) -> None:
+    page = opened(key="wrong")
+    expect(page.locator("#key-text")).to_contain_text("That key is wrong")
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Enter the key").click()
+    page.get_by_label("Key", exact=True).fill(KEY)
+    page.keyboard.press("Enter")
+    expect(page.locator("#status")).to_have_text("ready")
+    assert KEY not in page.evaluate("JSON.stringify(localStorage)")
+
+
+def test_export_and_import(opened: Open, tmp_path: Path) -> None:
+    page = opened()
+    answered(page, "Kept: **this**.")
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Export", exact=True).click()
+    text = Path(waiting.value.path()).read_text()
+    assert "# Go on." in text
+    assert "Kept: **this**." in text
+    with page.expect_download() as waiting:
+        page.get_by_role("button", name="Export all").click()
+    file = tmp_path / "all.json"
+    waiting.value.save_as(file)
+    other = opened()
+    other.locator("#file").set_input_files(file)
+    other.locator("#list .open").click()
+    expect(other.locator("article.assistant .text")).to_have_text("Kept: this.")
+    other.locator("#file").set_input_files({"name": "x.json", "mimeType": "", "buffer": b"{"})
+    expect(other.locator("#toast")).to_contain_text("no conversations in that file")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_it_fits_a_narrow_screen(opened: Open, scheme: str) -> None:
+    page = opened(width=360, color_scheme=scheme)
+    answered(
+        page, f"```\n{'x' * 300}\n```\n\n{'y' * 300}\n\n| a | b |\n|--|--|\n| {'z' * 99} | c |"
+    )
+    assert page.evaluate("document.scrollingElement.scrollWidth") == 360
+    log = "const log = document.getElementById('log');"
+    assert page.evaluate(f"{log} log.scrollWidth - log.clientWidth") == 0
+    for name in ("Chats", "Figures"):
+        page.get_by_role("button", name=name, exact=True).click()
+        assert page.evaluate("document.scrollingElement.scrollWidth") == 360
+        page.keyboard.press("Escape")
+        expect(page.get_by_role("button", name=name, exact=True)).to_be_focused()
+    background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (background == "rgb(255, 255, 255)") == (scheme == "light")
+
+
+def test_the_policy_forbids_to_make_elements_of_text(opened: Open) -> None:
+    page = opened()
+    tried = "try { document.body.innerHTML = '<b>x</b>'; 'made' } catch (error) { error.name }"
+    assert page.evaluate(tried) == "TypeError"
+
+
+def test_everything_has_a_name(opened: Open) -> None:
+    page = opened()
+    answered(page, "Here.\n\n```\ncode\n```")
+    unnamed = """[...document.querySelectorAll('button, input, textarea, select')].filter(one =>
+        !one.hidden && !(one.ariaLabel || one.textContent.trim() || one.labels?.length))"""
+    assert page.evaluate(f"{unnamed}.map(one => one.outerHTML)") == []
+    assert page.locator("#say").get_attribute("aria-live") == "polite"
+
+
+def test_what_waits_is_stopped_as_well(opened: Open, server: Running) -> None:
+    """Beside an answer that takes the only slot, the next one waits, and leaves the queue."""
+    page, other = opened(), opened()
+    ask_endlessly(page)
+    ask(other)
+    expect(other.locator(".busy")).to_be_visible()
+    other.keyboard.press("Escape")
+    wait_until(lambda: server.states(1)[0]["waiting"] == 0, "nobody waits")
+    page.keyboard.press("Escape")
+    server.wait_until_idle()
