@@ -23,9 +23,9 @@ ANSWER = {
     "grammar": _answer(
         str,
         "--grammar",
-        metavar="GBNF|@FILE",
-        help="Grammar that the answer has to match. A value without '::=' is the path of a file, "
-        "with or without the @.",
+        metavar="TEXT|@FILE",
+        help="Grammar that the answer has to match, in GBNF or Lark. A value without a rule in it "
+        "is the path of a file, with or without the @.",
     ),
     "json_schema": _answer(
         str,
@@ -33,6 +33,12 @@ ANSWER = {
         metavar="JSON|@FILE",
         help="JSON schema that the answer has to match. A value that does not begin with '{' is "
         "the path of a file, with or without the @.",
+    ),
+    "regex": _answer(
+        str,
+        "--regex",
+        metavar="REGEX",
+        help="Regular expression that the whole answer has to match.",
     ),
     "raw": _answer(bool, "--raw", help="Continue the prompt as it is, without the chat template."),
 }

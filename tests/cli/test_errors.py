@@ -210,7 +210,7 @@ def test_a_prompt_longer_than_the_context(cli: Cli) -> None:
         (("--grammar", "@missing.gbnf"), "--grammar names no file: missing.gbnf"),
         (("--grammar", "."), "--grammar cannot be read"),
         (("--json-schema", "{]"), "The JSON schema is not JSON"),
-        (("--json-schema", '{"type": "nonsense"}'), "The JSON schema cannot be turned"),
+        (("--json-schema", '{"type": "nonsense"}'), "Invalid type: nonsense"),
         (("--json-schema", "@missing.json"), "--json-schema names no file: missing.json"),
         (("--json-schema", "{}", "--grammar", 'root ::= "a"'), "exclude each other"),
         (("--json", "--jsonl"), "--json and --jsonl exclude each other"),
