@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
+from collections.abc import Mapping
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -22,6 +24,8 @@ _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LONGEST = 1_000_000
 """Characters of a grammar or regular expression."""
+_FUEL = 1_000_000
+"""Of llguidance's lexer for one mask, some 70 ms; its default ends at "multipleOf" of 3 digits."""
 _DEAD_END = "NoExtensionBias"
 """What llguidance calls a place where nothing may follow."""
 _PENALTIES = np.where(
@@ -55,13 +59,18 @@ class Grammar:
 
     @classmethod
     def from_json_schema(cls, vocabulary: Vocabulary, schema: str) -> Grammar:
-        """A grammar of the JSON texts that a JSON schema describes.
+        """A grammar of the JSON texts that a JSON schema means, see `json_schema.intended`.
 
         Raises:
             UsageError: not JSON, or a schema that nothing can hold an answer to.
         """
+        return cls.of_schema(vocabulary, json_schema.parsed(schema))
+
+    @classmethod
+    def of_schema(cls, vocabulary: Vocabulary, schema: Mapping[str, Any]) -> Grammar:
+        """The same of all JSON texts that a schema allows as it stands."""
         made = cls.__new__(cls)
-        grammar = json_schema.grammar_of(json_schema.parsed(schema))
+        grammar = json_schema.grammar_of(schema)
         made._begin(vocabulary, grammar, "The JSON schema cannot be followed")
         return made
 
@@ -82,7 +91,7 @@ class Grammar:
 
     def _begin(self, vocabulary: Vocabulary, grammar: str, complaint: str) -> None:
         tokenizer, self._ends = _tokenizer_of(vocabulary)
-        limits = LLParserLimits(verbose_errors=False)
+        limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
         # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.
         grammar = f'%llguidance {{"no_forcing": true}}\n{grammar}'
         self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits)

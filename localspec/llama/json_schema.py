@@ -36,6 +36,19 @@ _UNENFORCED_FORMATS = frozenset(
         "json-pointer", "relative-json-pointer", "regex"
     )
 )  # fmt: skip
+_IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
+    "if": (("then", "else"), ()),
+    "then": (("if",), ()),
+    "else": (("if",), ()),
+    "minContains": (("contains",), ()),
+    "maxContains": (("contains",), ()),
+    "uniqueItems": ((), (False,)),
+    "propertyNames": ((), (True,)),
+    "unevaluatedItems": ((), (True,)),
+    "unevaluatedProperties": ((), (True,)),
+    "$dynamicAnchor": (("$dynamicRef",), ()),
+}
+"""Keywords that ask for nothing where none of these stands beside them, or with such a value."""
 _MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
 _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
@@ -207,13 +220,19 @@ def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> 
 
 
 def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
-    """Without `uniqueItems: false`, and the formats that no standard knows, which are remarks."""
-    form = part.get("format")
-    if isinstance(form, str) and form not in _ENFORCED_FORMATS | _UNENFORCED_FORMATS:
-        part.pop("format")
-    if part.get("uniqueItems") is False:
-        part.pop("uniqueItems")
-    return part
+    """Without keywords that ask for nothing as they stand, and formats that no standard knows; and
+    with 2 for a count of 2.0."""
+    found = {}
+    for key, value in part.items():
+        beside, anything = _IDLE.get(key, ((), ()))
+        if (beside and not part.keys() & set(beside)) or any(value is one for one in anything):
+            continue
+        known = value in _ENFORCED_FORMATS | _UNENFORCED_FORMATS if key == "format" else True
+        if isinstance(value, str) and not known:
+            continue
+        counts = key.startswith(("min", "max")) and isinstance(value, float)
+        found[key] = int(value) if counts and value.is_integer() else value
+    return found
 
 
 def _is_uncounted(part: Any) -> bool:
