@@ -22,8 +22,8 @@ from localspec.llama.vocabulary import Vocabulary
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:(?!:=))")
 _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
-_LONGEST = 1_000_000
-"""Characters of a grammar or regular expression."""
+_LONGEST = 50_000
+"""Characters of a grammar."""
 _FUEL = 1_000_000
 """Of llguidance's lexer for one mask, some 70 ms; its default ends at "multipleOf" of 3 digits."""
 _DEAD_END = "NoExtensionBias"
@@ -49,10 +49,14 @@ class Grammar:
         """
         if "\0" in text or not text.strip():
             raise UsageError("The grammar is empty or has a NUL in it. Give GBNF text.")
-        _require_short(text, "grammar")
+        _require_short(text, "grammar", _LONGEST)
         if _LARK.search(text):
             if len(_LARK_RULE.findall(text)) > MOST_RULES:
                 raise UsageError(f"The grammar has more than {MOST_RULES} rules. Simplify it.")
+            if text.count('"$ref"') > json_schema.MOST_REFERENCES:
+                raise UsageError(
+                    "The schemas in the grammar have too many references. Simplify it."
+                )
             self._begin(vocabulary, _OPTIONS.sub("", text), "The grammar is not valid Lark")
         else:
             self._begin(vocabulary, lark_of(text), "The grammar cannot be followed")
@@ -83,7 +87,7 @@ class Grammar:
         """
         if not pattern:
             raise UsageError("The regular expression is empty. Leave it out, or give one.")
-        _require_short(pattern, "regular expression")
+        _require_short(pattern, "regular expression", json_schema.LONGEST_PATTERN)
         made = cls.__new__(cls)
         inside = re.sub(r"\\.|/|\n", _in_lark, _without_anchors(pattern), flags=re.DOTALL)
         made._begin(vocabulary, f"start: /{inside}/", "The regular expression is not valid")
@@ -168,9 +172,9 @@ def _cause(message: str) -> str:
     return re.sub(r"^(?:at )?\d+\(\d+\): |^(?:parser|lexer|Parser) [Ee]rror: ", "", first)[:300]
 
 
-def _require_short(text: str, what: str) -> None:
-    if len(text) > _LONGEST:
-        raise UsageError(f"The {what} is longer than {_LONGEST:,} characters. Shorten it.")
+def _require_short(text: str, what: str, most: int) -> None:
+    if len(text) > most:
+        raise UsageError(f"The {what} is longer than {most:,} characters. Shorten it.")
 
 
 class _Spelling:

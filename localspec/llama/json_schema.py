@@ -11,8 +11,10 @@ from localspec.errors import UsageError
 
 WHITESPACE = "\\x20"
 """At most one, between any two parts of an answer: small models get lost in line feeds."""
+LONGEST_PATTERN = 10_000
+"""Characters of a regular expression; twice as many optional ones take seconds."""
 _MOST_PARTS = 20_000
-_MOST_REFERENCES = 300
+MOST_REFERENCES = 300
 """llguidance calls itself for every reference in a chain of them; a thousand overflow its stack."""
 _MOST_PATTERNS = 50
 """Of property names in one object: each is compared with every other."""
@@ -180,11 +182,13 @@ def _bounded(schema: Mapping[str, Any]) -> Mapping[str, Any]:
             if isinstance(part, dict):
                 if isinstance(part.get("$ref"), str):
                     references.add(part["$ref"])
+                if len(str(part.get("pattern", ""))) > LONGEST_PATTERN:
+                    raise _too_large(f"a pattern is longer than {LONGEST_PATTERN:,} characters")
                 patterns = part.get("patternProperties")
                 if isinstance(patterns, dict) and len(patterns) > _MOST_PATTERNS:
                     raise _too_large(f"an object has more than {_MOST_PATTERNS} patternProperties")
-        if len(references) > _MOST_REFERENCES:
-            raise _too_large(f"it has references to more than {_MOST_REFERENCES} places")
+        if len(references) > MOST_REFERENCES:
+            raise _too_large(f"it has references to more than {MOST_REFERENCES} places")
         found = _mapped(schema, _without_idle)
     except RecursionError:
         raise _too_large("it is nested too deeply") from None
