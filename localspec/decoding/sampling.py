@@ -51,6 +51,11 @@ class Constraint(Protocol):
         """An independent copy at the same place."""
         ...
 
+    def forced(self) -> Sequence[int]:
+        """Tokens of the text that has to follow, where there is no choice; others may spell it too.
+        Cheap while it is asked of places that follow one another."""
+        ...
+
 
 class Sampler:
     """Applies `SamplingParams` to rows of logits of one vocabulary."""

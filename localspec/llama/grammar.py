@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -34,12 +35,15 @@ _PENALTIES = np.where(
     np.float32(NEVER),
 )
 """What a byte of a mask adds to the logits of eight tokens, float32 [256, 8]."""
+_WORD = np.arange(32)
+_FEW = 200
+"""Words of a mask, other than 0, up to which the tokens in them are copied one by one."""
 
 
 class Grammar:
     """llguidance's matcher at one place in the text; a `decoding.sampling.Constraint`."""
 
-    __slots__ = ("_bits", "_ends", "_matcher")
+    __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_said")
 
     def __init__(self, vocabulary: Vocabulary, text: str) -> None:
         """A grammar in GBNF, llama.cpp's notation, or in Lark's, as llguidance reads it.
@@ -97,8 +101,11 @@ class Grammar:
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
         # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.
-        grammar = f'%llguidance {{"no_forcing": true}}\n{grammar}'
-        self._matcher = LLMatcher(tokenizer, grammar, log_level=0, limits=limits)
+        every = f'%llguidance {{"no_forcing": true}}\n{grammar}'
+        self._matcher = LLMatcher(tokenizer, every, log_level=0, limits=limits)
+        forcing = partial(LLMatcher, tokenizer, grammar, log_level=0, limits=limits)
+        self._forcing = _Forcing(vocabulary, forcing)
+        self._said: _Said = ()
         self._bits: npt.NDArray[np.uint8] | None = None
         if not self._matcher.is_error():
             self._mask()
@@ -115,23 +122,37 @@ class Grammar:
         return self._matcher.is_stopped() and token in self._ends
 
     def masked(self, row: Row) -> Row:
-        penalties = _PENALTIES.take(self._mask(), axis=0).ravel()[: len(row)]
+        bits = self._mask()
         self._require_sound()
-        return np.add(row, penalties, out=penalties)
+        words = bits.view(np.uint32)
+        some = words.nonzero()[0]
+        if len(some) > _FEW:
+            penalties = _PENALTIES.take(bits, axis=0).ravel()[: len(row)]
+            return np.add(row, penalties, out=penalties)
+        allowed = np.unpackbits(words[some].view(np.uint8), bitorder="little").reshape(-1, 32)
+        ids = (32 * some[:, None] + _WORD)[allowed.view(np.bool_)]
+        ids = ids[: ids.searchsorted(len(row))]
+        found = np.full(len(row), NEVER, np.float32)
+        found[ids] = row[ids]
+        return found
 
     def advance(self, token: int) -> None:
         # llguidance's matcher is of no use any more behind a token that it does not allow.
         if not self.allows(token):
             raise ValueError(f"token {token} is not allowed here")
         self._matcher.consume_token(token)
+        self._said = self._said, token
         self._bits = None
         self._require_sound()
 
     def fork(self) -> Grammar:
         copy = Grammar.__new__(Grammar)
         copy._matcher, copy._bits = self._matcher.deep_copy(), self._bits
-        copy._ends = self._ends
+        copy._ends, copy._forcing, copy._said = self._ends, self._forcing, self._said
         return copy
+
+    def forced(self) -> Sequence[int]:
+        return self._forcing.behind(self._said)
 
     def _mask(self) -> npt.NDArray[np.uint8]:
         """A bit for every token, the lowest first; uint8 [at least vocabulary / 8]."""
@@ -149,6 +170,38 @@ class Grammar:
             f"The grammar leaves too many ways to derive the answer: {cause}. "
             "Make it less ambiguous."
         )
+
+
+_Said: TypeAlias = tuple[Any, ...]
+"""The tokens of an answer so far: none, or those before the last one and that."""
+
+
+class _Forcing:
+    """What has to follow, by a matcher of its own: one that forces allows a single spelling."""
+
+    def __init__(self, vocabulary: Vocabulary, begin: Callable[[], LLMatcher]) -> None:
+        self._vocabulary, self._begin = vocabulary, begin
+        self._matcher: LLMatcher | None = None
+        self._said: _Said = ()
+
+    def behind(self, said: _Said) -> Sequence[int]:
+        """Tokens that have to follow, behind those that were said."""
+        if self._matcher is None:
+            self._matcher = self._begin()
+        new, known = list[int](), said
+        while known is not self._said and known:
+            known, token = known
+            new.append(token)
+        if known is not self._said:
+            self._matcher.reset()
+        self._said = said
+        if new and not self._matcher.consume_tokens(new[::-1]):
+            return ()
+        text = self._matcher.compute_ff_bytes()
+        if not text:
+            return ()
+        tokens, piece = self._vocabulary.tokenize_bytes(text), self._vocabulary.piece
+        return tokens if b"".join(map(piece, tokens)) == text else ()
 
 
 def _without_anchors(pattern: str) -> str:
@@ -190,8 +243,8 @@ class _Spelling:
         self.special_token_ids = sorted(spelled.controls | set(ends))
 
     def __call__(self, text: str) -> list[int]:
-        """Tokens of a text that a grammar forces; no grammar here asks for them."""
-        raise NotImplementedError
+        """Tokens of a text that a grammar forces; only its bytes are asked for here."""
+        return []
 
 
 _tokenizers: WeakKeyDictionary[Vocabulary, tuple[LLTokenizer, frozenset[int]]] = WeakKeyDictionary()

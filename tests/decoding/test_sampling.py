@@ -50,6 +50,9 @@ class Only:
     def fork(self) -> Constraint:
         return Only(self.tokens)
 
+    def forced(self) -> Sequence[int]:
+        return ()
+
 
 def recent_of(sampler: Sampler, text: Sequence[int], path: Sequence[int] = ()) -> Occurrences:
     """What a session would show the sampler behind a text and a path."""

@@ -412,6 +412,9 @@ class Forbids:
     def fork(self) -> Constraint:
         return Forbids(self.pairs, self.last)
 
+    def forced(self) -> Sequence[int]:
+        return ()
+
 
 class EnumeratingSource:
     """Follows a script of outcomes, and takes the first possible one after its end.

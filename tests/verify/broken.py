@@ -146,6 +146,9 @@ class Anything:
     def fork(self) -> Anything:
         return self
 
+    def forced(self) -> Sequence[int]:
+        return ()
+
 
 def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:
     """Have the grammar hold behind the committed text alone."""
