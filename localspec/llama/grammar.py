@@ -198,10 +198,12 @@ class _Forcing:
         if new and not self._matcher.consume_tokens(new[::-1]):
             return ()
         text = self._matcher.compute_ff_bytes()
-        if not text:
-            return ()
-        tokens, piece = self._vocabulary.tokenize_bytes(text), self._vocabulary.piece
-        return tokens if b"".join(map(piece, tokens)) == text else ()
+        for before in (b"", b"\1") if text else ():  # some vocabularies begin a text with a space
+            skipped = self._vocabulary.tokenize_bytes(before) if before else []
+            tokens = self._vocabulary.tokenize_bytes(before + text)[len(skipped) :]
+            if b"".join(map(self._vocabulary.piece, tokens)) == text:
+                return tokens
+        return ()
 
 
 def _without_anchors(pattern: str) -> str:

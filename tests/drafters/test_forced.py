@@ -12,6 +12,7 @@ from localspec.drafters.forced import ForcedSource
 from localspec.llama.grammar import Grammar
 from localspec.llama.model import Model
 from localspec.llama.vocabulary import Vocabulary
+from tests.support.retokenised import sentencepiece
 from tests.support.toys import session_of
 
 SCHEMA = (
@@ -43,6 +44,12 @@ def test_the_text_that_has_to_follow(vocabulary: Vocabulary) -> None:
     assert 'a long name"' in told
     assert told[-1] in ("", "}", 'of a fox"}')
     assert grammar.forced() == ()
+
+
+def test_a_vocabulary_that_begins_texts_with_a_space(draft_path: Path, tmp_path: Path) -> None:
+    with Model(sentencepiece(tmp_path / "spm.gguf", draft_path), ModelOptions()) as model:
+        grammar = Grammar.from_regex(model.vocabulary, "the old fox sleeps")
+        assert texts(model.vocabulary, grammar.forced()) == "the old fox sleeps"
 
 
 def test_places(vocabulary: Vocabulary) -> None:
