@@ -96,7 +96,8 @@ class Sampler:
         best = int(row.argmax())
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
             return best
-        return int(_possible(masked := constraint.masked(row), top_ids(masked, 1))[0])
+        masked = constraint.masked(row)
+        return int(_possible(masked, masked.argmax(keepdims=True).astype(np.int32))[0])
 
     def top(
         self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None

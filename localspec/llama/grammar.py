@@ -137,10 +137,8 @@ class Grammar:
         return found
 
     def advance(self, token: int) -> None:
-        # llguidance's matcher is of no use any more behind a token that it does not allow.
-        if not self.allows(token):
+        if self._matcher.try_consume_tokens([token]) != 1 and not self.allows(token):
             raise ValueError(f"token {token} is not allowed here")
-        self._matcher.consume_token(token)
         self._said = self._said, token
         self._bits = None
         self._require_sound()
