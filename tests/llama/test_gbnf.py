@@ -48,7 +48,7 @@ def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
             ["1", "2", "3", "4"],
             ["5"],
         ),
-        ('root ::= ("a" | "ab") ("bc" | "c") | "(" root ")"', ["abc", "(abbc)"], ["ab", "(abc"]),
+        ('root ::= ("a" | "ab") "bc" | "(" root ")"', ["abc", "(abbc)"], ["ab", "(abc"]),
         ('root ::= "x" | "(" root ")"', ["x", "((x))"], ["(x", "()"]),
         ('root ::= root "+" n | n\nn ::= [0-9]+', ["1", "12+3+4"], ["+", "1+"]),
         ('root ::= (\n  "a"\n  | "b"\n)', ["a", "b"], ["ab"]),
