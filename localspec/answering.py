@@ -112,6 +112,7 @@ class Answering(ABC):
         sampling: SamplingParams | None = None,
         grammar: str | None = None,
         json_schema: str | None = None,
+        regex: str | None = None,
         drafting: Drafting | None = None,
         overflow: str = "error",
         logprobs: int | None = None,
@@ -130,8 +131,9 @@ class Answering(ABC):
             max_tokens: longest answer; None goes on to the end of the context.
             stop: one or more strings that end the answer.
             sampling: how tokens are picked.
-            grammar: GBNF text that the answer has to match.
+            grammar: a grammar that the answer has to match, in GBNF or Lark.
             json_schema: a JSON schema that the answer has to match.
+            regex: a regular expression that the whole answer has to match.
             drafting: how to draft, instead of what the engine was loaded with.
             overflow: what to do with messages longer than the context: "error", or "drop_oldest"
                 to leave out the oldest turns (never a leading system message, never the last),
@@ -174,7 +176,7 @@ class Answering(ABC):
             SeededRandom(seed),
             limit=len(tokens) + (max_tokens or self.context_length),
             ends=self.model.vocabulary.ends,
-            constraint=_constraint_of(self.model.vocabulary, grammar, json_schema),
+            constraint=_constraint_of(self.model.vocabulary, grammar, json_schema, regex),
             logprobs=logprobs,
             as_sampled=as_sampled,
             shift=self._shift_of(shift, tokens),
@@ -226,24 +228,28 @@ class Answering(ABC):
 
 
 def _constraint_of(
-    vocabulary: Vocabulary, grammar: str | None, json_schema: str | None
+    vocabulary: Vocabulary, grammar: str | None, json_schema: str | None, regex: str | None
 ) -> Constraint | None:
     """What an answer has to match, None where it may be anything.
 
-    Args:
-        grammar: GBNF text.
-        json_schema: a JSON schema.
-
     Raises:
-        UsageError: both are given, or the one given is invalid.
+        UsageError: several are given, or the one given is invalid.
     """
-    from localspec.llama.grammar import Grammar
+    given = [one for one in (grammar, json_schema, regex) if one is not None]
+    if not given:
+        return None
+    if len(given) > 1:
+        raise UsageError(
+            "A grammar, a JSON schema and a regular expression exclude each other. Give one of "
+            "them."
+        )
+    from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
 
-    if grammar is not None and json_schema is not None:
-        raise UsageError("A grammar and a JSON schema exclude each other. Give one of them.")
     if json_schema is not None:
         return Grammar.from_json_schema(vocabulary, json_schema)
-    return None if grammar is None else Grammar(vocabulary, grammar)
+    if regex is not None:
+        return Grammar.from_regex(vocabulary, regex)
+    return Grammar(vocabulary, given[0])
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:

@@ -98,6 +98,7 @@ class AnswerKeywords(TypedDict, total=False):
     sampling: SamplingParams | None
     grammar: str | None
     json_schema: str | None
+    regex: str | None
     drafting: Drafting | None
     overflow: str
     logprobs: int | None

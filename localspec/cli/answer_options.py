@@ -27,9 +27,9 @@ ANSWER = {
     "grammar": _answer(
         str,
         "--grammar",
-        metavar="GBNF|@FILE",
-        help="Make the answer match a grammar. A value without '::=' is a file, with or without "
-        "the @.",
+        metavar="TEXT|@FILE",
+        help="Make the answer match a grammar, in GBNF or Lark. A value without a rule in it is a "
+        "file, with or without the @.",
         advanced=True,
     ),
     "json_schema": _answer(
@@ -38,6 +38,13 @@ ANSWER = {
         metavar="JSON|@FILE",
         help="Make the answer match a JSON schema. A value that does not start with '{' is a file, "
         "with or without the @.",
+    ),
+    "regex": _answer(
+        str,
+        "--regex",
+        metavar="REGEX",
+        help="Make the answer match a regular expression.",
+        advanced=True,
     ),
     "raw": _answer(bool, "--raw", help="Continue the prompt as it is, without a chat template."),
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from pathlib import Path
 from typing import TextIO
@@ -82,8 +83,11 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
 
 
 def read_grammar(value: str | None) -> str | None:
-    """`--grammar`: every GBNF grammar has `::=` in it, and what has not is a path."""
-    return None if value is None else text_or_file(value, "--grammar", inline="::=" in value)
+    """`--grammar`: GBNF has `::=` in it, Lark `start:`; what has neither is a path."""
+    if value is None:
+        return None
+    inline = "::=" in value or re.search(r"(?m)^\s*start\s*:", value) is not None
+    return text_or_file(value, "--grammar", inline=inline)
 
 
 def read_json_schema(value: str | None) -> str | None:

@@ -132,7 +132,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
     def _by_logits(self) -> bool:
         """Whether the greatest logit is what is said."""
         request = self._request
-        free = request.grammar is None and request.json_schema is None
+        free = request.grammar is request.json_schema is request.regex is None
         return free and decided_by_logits(request.opening.sampling)
 
     def _proofs(

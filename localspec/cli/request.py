@@ -87,6 +87,7 @@ class AnswerRequest:
     stop: tuple[str, ...]
     grammar: str | None
     json_schema: str | None
+    regex: str | None
     session: Path | None = None
     images: tuple[bytes, ...] = ()
 
@@ -104,8 +105,8 @@ def read_request(said: Mapping[str, Any]) -> AnswerRequest:
     opening = read_opening(said)
     if said["raw"] and said["system"] is not None:
         raise UsageError("--raw leaves no place for --system. Leave out one of them.")
-    if said["grammar"] is not None and said["json_schema"] is not None:
-        raise UsageError("--grammar and --json-schema exclude each other. Leave out one of them.")
+    if sum(said[name] is not None for name in ("grammar", "json_schema", "regex")) > 1:
+        raise UsageError("--grammar, --json-schema and --regex exclude each other. Leave one.")
     return AnswerRequest(
         opening=opening,
         system=read_system(said),
@@ -113,6 +114,7 @@ def read_request(said: Mapping[str, Any]) -> AnswerRequest:
         stop=prompt.require_texts(said["stop"], "--stop"),
         grammar=prompt.read_grammar(said["grammar"]),
         json_schema=prompt.read_json_schema(said["json_schema"]),
+        regex=None if said["regex"] is None else prompt.require_utf8(said["regex"], "--regex"),
         session=said.get("session"),
         images=_images(said),
         # Last, so that whatever else is wrong is told before standard input is waited for.

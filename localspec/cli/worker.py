@@ -170,6 +170,7 @@ class EngineJob(ABC, Generic[Own]):
             sampling=request.opening.sampling,
             grammar=request.grammar,
             json_schema=request.json_schema,
+            regex=request.regex,
             progress=progress,
         )
 

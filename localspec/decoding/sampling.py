@@ -35,8 +35,12 @@ GROUPS = 1024
 class Constraint(Protocol):
     """What may follow: a grammar, at one place in the text."""
 
-    def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        """Which of the tokens may come next, bool [len(ids)]."""
+    def allows(self, token: int) -> bool:
+        """Whether a token may come next; far cheaper than `masked`."""
+        ...
+
+    def masked(self, row: Row) -> Row:
+        """A copy of a row with minus infinity for all tokens that may not come next."""
         ...
 
     def advance(self, token: int) -> None:
@@ -45,6 +49,11 @@ class Constraint(Protocol):
 
     def fork(self) -> Constraint:
         """An independent copy at the same place."""
+        ...
+
+    def forced(self) -> Sequence[int]:
+        """Tokens of the text that has to follow, where there is no choice; others may spell it too.
+        Cheap while it is asked of places that follow one another."""
         ...
 
 
@@ -84,16 +93,19 @@ class Sampler:
     ) -> int:
         """The token greedy decoding picks, lowest id on ties. `recent`: what penalties look at."""
         row = self._adjusted(row, recent) if self.adjusts else row
-        if constraint is None:
-            return int(row.argmax())
-        return int(self._top(row, 1, constraint)[0])
+        best = int(row.argmax())
+        if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
+            return best
+        masked = constraint.masked(row)
+        return int(_possible(masked, masked.argmax(keepdims=True).astype(np.int32))[0])
 
     def top(
         self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None
     ) -> list[int]:
         """The k most probable tokens (fewer if fewer are allowed), best first."""
         row = self._adjusted(row, recent) if self.adjusts else row
-        top: list[int] = self._top(row, k, constraint).tolist()
+        row = row if constraint is None else constraint.masked(row)
+        top: list[int] = _possible(row, top_ids(row, k)).tolist()
         return top
 
     def distribution(
@@ -108,12 +120,10 @@ class Sampler:
         if params.temperature == 0.0:
             return Distribution.certain(self.best(row, recent, constraint))
         row = self._adjusted(row, recent) if self.adjusts else row
-        truncates_to_k = 0 < params.top_k < len(row)
-        if constraint is not None and not truncates_to_k:
-            everything = np.arange(len(row), dtype=np.int32)
-            row = np.where(constraint.allowed(everything), row, np.float32(-np.inf))
-        if truncates_to_k:
-            ids = self._top(row, params.top_k, constraint)
+        if constraint is not None:
+            row = constraint.masked(row)
+        if 0 < params.top_k < len(row):
+            ids = _possible(row, top_ids(row, params.top_k))
             total = None
         elif params.top_p < 1.0:
             ids, total = _nucleus(row, params.top_p)
@@ -151,22 +161,6 @@ class Sampler:
             logits -= counts * self.params.frequency_penalty + self.params.presence_penalty
             row[ids] = logits
         return row
-
-    def _top(self, row: Row, k: int, constraint: Constraint | None) -> Ids:
-        """The k allowed tokens with the highest logits (fewer if fewer are allowed), best first.
-
-        A grammar is asked about few candidates at a time: asking llama.cpp's about a whole
-        vocabulary costs tens of milliseconds, and the best tokens are nearly always allowed.
-        """
-        if constraint is None:
-            return _possible(row, top_ids(row, k))
-        asked = max(2 * k, 16)
-        while True:
-            ids = top_ids(row, asked)
-            allowed = ids[constraint.allowed(ids)]
-            if len(allowed) >= k or asked >= len(row):
-                return _possible(row, allowed[:k])
-            asked *= 16
 
 
 def _nucleus(row: Row, top_p: float) -> tuple[Ids, float]:

@@ -111,6 +111,12 @@ def _ngram(parts: Parts) -> Source:
     return NgramSource(parts.index)
 
 
+def _forced(parts: Parts) -> Source:
+    from localspec.drafters.forced import ForcedSource
+
+    return ForcedSource()
+
+
 def _retrieval(parts: Parts) -> Source:
     from localspec.drafters.retrieval import RetrievalSource
 
@@ -169,6 +175,7 @@ def _ngram_then_model(parts: Parts) -> Source:
 REGISTRY: dict[str, Registration] = {
     # It costs nothing to ask, and copies long stretches.
     "ngram": Registration(_ngram, "copies what followed the same words before", depth=8),
+    "grammar": Registration(_forced, "writes what a grammar leaves no choice about", depth=8),
     "retrieval": Registration(
         _retrieval,
         "copies the text that followed the same words in learned texts",

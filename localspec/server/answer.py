@@ -32,6 +32,7 @@ class Ask:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     grammar: str | None = None
     json_schema: str | None = None
+    regex: str | None = None
     logprobs: int | None = None
     as_sampled: bool = False
     prediction: str = ""
@@ -60,6 +61,7 @@ async def prepared(engine: Engine, ask: Ask, reports: ReadingReports | None = No
         sampling=ask.sampling,
         grammar=ask.grammar,
         json_schema=ask.json_schema,
+        regex=ask.regex,
         logprobs=ask.logprobs,
         as_sampled=ask.as_sampled,
         prediction=ask.prediction,

@@ -91,9 +91,10 @@ async def turn_of(
 
     text, prompt = await asyncio.to_thread(tokens)
     ask = replace(ask, prompt=prompt, messages=messages)
-    if tools.tools and (forced or not knows) and ask.grammar is None and ask.json_schema is None:
-        ask = replace(ask, json_schema=json.dumps(schema_of_calls(tools)))
-    constrained = ask.grammar is not None or ask.json_schema is not None
+    constrained = not ask.grammar is ask.json_schema is ask.regex is None
+    if tools.tools and (forced or not knows) and not constrained:
+        schema = await asyncio.to_thread(schema_of_calls, tools)
+        ask, constrained = replace(ask, json_schema=json.dumps(schema)), True
     return Turn(
         ask,
         tools,

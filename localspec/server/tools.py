@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from localspec.server.failures import ApiError
+from localspec.llama.json_schema import enforceable
+from localspec.server.failures import ApiError, logger
 from localspec.server.pieces import Plain, Reader
-from localspec.server.schemas import hoisted, loosened
 from localspec.server.tool_readers import Bare, CallOrResponse, Tagged
 
 MOST_TOOLS = 128
@@ -94,14 +94,15 @@ def chosen(
 
 
 def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:
-    """JSON schema that an answer has to match: calls, or where none is a must, a response."""
-    definitions: dict[str, Any] = {}
+    """JSON schema that an answer has to match: calls, or where none is a must, a response. What it
+    cannot hold arguments to is left out, and said in the log: clients check them."""
     calls = [
         {
             "type": "object",
             "properties": {
                 "name": {"const": tool.name},
-                "arguments": hoisted(loosened(tool.parameters), f"tool{number}", definitions),
+                # With a name of its own, a reference in it means what it meant by itself.
+                "arguments": {"$id": f"urn:tool:{number}", **_parameters_of(tool)},
             },
             "required": ["name", "arguments"],
         }
@@ -114,8 +115,16 @@ def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:
     if not choice.must:
         text = {"type": "object", "properties": {"response": {"type": "string"}}}
         options = [*options, {**text, "required": ["response"]}]
-    schema = options[0] if len(options) == 1 else {"anyOf": options}
-    return {**schema, "$defs": definitions} if definitions else schema
+    return options[0] if len(options) == 1 else {"anyOf": options}
+
+
+def _parameters_of(tool: Tool) -> dict[str, Any]:
+    found, left_out = enforceable(tool.parameters)
+    if left_out:
+        logger.warning(
+            "arguments of the tool %r are not held to: %s", tool.name[:80], ", ".join(left_out)
+        )
+    return found
 
 
 def explained(choice: ToolChoice) -> str:

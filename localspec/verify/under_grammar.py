@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-import numpy as np
-
 from localspec.decoding.params import SamplingParams
 from localspec.llama.grammar import Grammar
 from localspec.llama.target import shared_prefix
@@ -103,7 +101,7 @@ def _broken_at(subject: Subject, tokens: Sequence[int]) -> int | None:
     token after the other, with nothing of the loop."""
     constraint = Grammar(subject.engine.model.vocabulary, GRAMMAR)
     for at, token in enumerate(tokens):
-        if not constraint.allowed(np.array([token], np.int32))[0]:
+        if not constraint.allows(token):
             return at
         constraint.advance(token)
     return None

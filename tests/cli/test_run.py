@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -220,7 +221,7 @@ def test_the_answer_fits_the_grammar(cli: Cli, tmp_path: Path) -> None:
     grammar = 'root ::= "yes" | "no"'
     file = tmp_path / "answer.gbnf"
     file.write_text(grammar)
-    for value in (grammar, f"@{file}", str(file)):
+    for value in (grammar, f"@{file}", str(file), 'start: "yes" | "no"'):
         assert cli("run", "-q", "--grammar", value, STORY).out in ("yes\n", "no\n")
 
 
@@ -231,6 +232,12 @@ def test_the_answer_fits_the_schema(cli: Cli, tmp_path: Path) -> None:
     for value in (schema, f"@{file}", str(file)):
         result = cli("run", "-q", "-n", "40", "--json-schema", value, STORY)
         assert result.json == {"a": 1}
+
+
+def test_the_answer_matches_the_regular_expression(cli: Cli) -> None:
+    for pattern in ("^(yes|no)$", r"a/\d{2}\."):
+        said = cli("run", "-q", "--regex", pattern, STORY).out
+        assert re.fullmatch(pattern, said.removesuffix("\n"))
 
 
 def test_a_model_without_template_gets_the_prompt_as_it_is(cli: Cli, plain_model: Path) -> None:

@@ -46,7 +46,8 @@ PROMPT = [0, 1, 2, 0, 1]
 DRAWS = {"model", "cascade", "eagle", "medusa", "mtp", "dflash", "dspark"}
 """Whose tokens are drawn from the distribution of a draft model, or of a trained head."""
 
-for_all = pytest.mark.parametrize("name", REGISTRY)
+for_all = pytest.mark.parametrize("name", [name for name in REGISTRY if name != "grammar"])
+"""That one drafts under a grammar alone, see `test_forced.py`."""
 
 
 def parts_for(name: str, model: ToyModel = CYCLE) -> Parts:
@@ -186,9 +187,9 @@ def test_source_that_is_registered_works_by_name(monkeypatch: pytest.MonkeyPatch
 
 def test_only_what_can_be_asked_in_detail_takes_part_in_auto() -> None:
     lookups, models = sources(Parts())
-    assert ([source.name for source in lookups], models) == (["ngram"], [])
+    assert ([source.name for source in lookups], models) == (["ngram", "grammar"], [])
     lookups, models = sources(parts_for("model"))
-    assert [source.name for source in lookups] == ["ngram"]
+    assert [source.name for source in lookups] == ["ngram", "grammar"]
     assert [source.name for source in models] == ["model"]
 
 
@@ -239,6 +240,7 @@ def test_lookup_source_that_is_registered_takes_part_in_auto(
     assert isinstance(recital, LookupSource)
     monkeypatch.setitem(REGISTRY, "recital", Registration(lambda parts: recital, "by heart"))
     monkeypatch.delitem(REGISTRY, "ngram")
+    monkeypatch.delitem(REGISTRY, "grammar")
     assert sources(Parts())[0] == [recital]
     profile, target = profile_of(SHAPES["flat"], None), ToyTarget(CYCLE)
     planner, drafter = compose(

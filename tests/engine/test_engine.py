@@ -404,7 +404,7 @@ def test_loading_reports_progress_and_stops_on_an_exception() -> None:
         (FOX, {"grammar": "root ::= nothing"}, "nothing"),
         (FOX, {"grammar": 'root ::= "a"', "json_schema": "{}"}, "exclude each other"),
         (FOX, {"json_schema": "{"}, "not JSON"),
-        (FOX, {"json_schema": '{"type": "integer", "minimum": 3}'}, "'minimum'"),
+        (FOX, {"json_schema": '{"type": "array", "uniqueItems": true}'}, "'uniqueItems'"),
         (FOX, {"overflow": "forget"}, "error, drop_oldest"),
         ([], {}, "no messages"),
         ([{"content": "hi"}], {}, "no role"),

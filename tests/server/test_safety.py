@@ -253,21 +253,24 @@ HOSTILE |= {
     "a circle of references": schema(
         {"$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/b"}, "b": {"$ref": "#/$defs/a"}}}
     ),
-    "a billion items": schema({"type": "array", "items": {}, "maxItems": 10**9}),
-    "a billion characters": schema({"type": "string", "minLength": 10**9}),
-    "counts that multiply": schema({"type": "string", "pattern": "^((a{99}){99}){99}$"}),
-    "a pattern without end": schema({"type": "string", "pattern": "^a}$"}),
     "a pattern that is a number": schema({"type": "string", "pattern": 3}),
     "a long pattern": schema({"type": "string", "pattern": "^" + "(a|b)" * 10_000 + "$"}),
     "parts beyond counting": schema({"anyOf": [{"const": i} for i in range(20_000)]}),
-    "properties that are long": schema({"properties": {"x" * 5_000: {}}}),
     "a grammar that is none": wrong(grammar="root ::= ((("),
     "a grammar of itself": wrong(grammar='root ::= root "a"'),
-    "a deep grammar": wrong(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
-    "a grammar that doubles": wrong(
-        grammar="\n".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}" for i in range(20))
-        + '\nr20 ::= "a"?\nroot ::= r0'
+    "a grammar that is long": wrong(grammar="root ::= " + '"a"? ' * 20_000),
+    "a grammar of many rules": wrong(
+        grammar="start: r0\n" + "\n".join(f"r{i}: r{i + 1} | start" for i in range(3_000))
     ),
+    "a grammar that refers on and on": wrong(
+        grammar="start: %json "
+        + json.dumps(
+            {"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(999)}}
+        )
+    ),
+    "a regular expression that is none": wrong(regex="("),
+    "a regular expression that is long": wrong(regex="a?" * 20_000),
+    "a deep grammar": wrong(grammar="root ::= " + "(" * 10_000 + '"a"' + ")" * 10_000),
     "a prediction that is none": wrong(prediction={"type": "content", "content": 3}),
     "mirostat": wrong(mirostat=2),
 }
@@ -282,6 +285,28 @@ def test_hostile_bodies_are_refused_at_once(server: Running, kind: str) -> None:
     assert len(reply.body) < 2_000
     assert server.processor_seconds - before < 10
     assert server.process.poll() is None
+
+
+LARGE = {
+    "a grammar that doubles": wrong(
+        grammar="\n".join(f"r{i} ::= r{i + 1} r{i + 1} | r{i + 1}" for i in range(20))
+        + '\nr20 ::= "a"?\nroot ::= r0'
+    ),
+    "a billion items": schema({"type": "array", "items": {}, "maxItems": 10**9}),
+    "a billion characters": schema({"type": "string", "minLength": 10**9}),
+    "counts that multiply": schema({"type": "string", "pattern": "^((a{99}){99}){99}$"}),
+    "a pattern without end": schema({"type": "string", "pattern": "^a}$"}),
+    "properties that are long": schema({"properties": {"x" * 5_000: {}}}),
+}
+
+
+@pytest.mark.parametrize("kind", LARGE)
+def test_schemas_of_few_bytes_and_much_meaning_are_answered_at_once(
+    server: Running, kind: str
+) -> None:
+    before = server.processor_seconds
+    assert server.request("POST", CHAT, raw=LARGE[kind]).status == 200
+    assert server.processor_seconds - before < 10
 
 
 def test_patterns_that_backtracking_would_not_end_on(server: Running) -> None:

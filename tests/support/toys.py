@@ -17,10 +17,10 @@ import numpy.typing as npt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from localspec.decoding.distribution import Distribution, Ids, Probabilities
+from localspec.decoding.distribution import Distribution, Probabilities
 from localspec.decoding.interfaces import Limits, PassRequest, PassResult, Plan
 from localspec.decoding.random_source import RandomSource, SeededRandom
-from localspec.decoding.sampling import Constraint, Rows, Sampler, SamplingParams
+from localspec.decoding.sampling import NEVER, Constraint, Row, Rows, Sampler, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -396,12 +396,13 @@ class Forbids:
     def __init__(self, pairs: set[tuple[int, int]], last: int) -> None:
         self.pairs = pairs
         self.last = last
-        self.asked = 0
 
-    def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        assert ids.dtype == np.int32
-        self.asked += len(ids)
-        return np.array([(self.last, int(token)) not in self.pairs for token in ids], np.bool_)
+    def allows(self, token: int) -> bool:
+        return (self.last, token) not in self.pairs
+
+    def masked(self, row: Row) -> Row:
+        found = [x if self.allows(token) else NEVER for token, x in enumerate(row.tolist())]
+        return np.array(found, np.float32)
 
     def advance(self, token: int) -> None:
         if (self.last, token) in self.pairs:
@@ -410,6 +411,9 @@ class Forbids:
 
     def fork(self) -> Constraint:
         return Forbids(self.pairs, self.last)
+
+    def forced(self) -> Sequence[int]:
+        return ()
 
 
 class EnumeratingSource:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from localspec import Engine
 from localspec.decoding import rules
 from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification, walk
-from localspec.decoding.distribution import Distribution, Ids
+from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import Constraint
+from localspec.decoding.sampling import Constraint, Row
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.target import LlamaTarget
 
@@ -135,14 +134,20 @@ def with_target(patch: pytest.MonkeyPatch, engine: Engine, kind: type[LlamaTarge
 class Anything:
     """A grammar that allows whatever comes."""
 
-    def allowed(self, ids: Ids) -> npt.NDArray[np.bool_]:
-        return np.ones(len(ids), np.bool_)
+    def allows(self, token: int) -> bool:
+        return True
+
+    def masked(self, row: Row) -> Row:
+        return row.copy()
 
     def advance(self, token: int) -> None:
         pass
 
     def fork(self) -> Anything:
         return self
+
+    def forced(self) -> Sequence[int]:
+        return ()
 
 
 def without_grammar_on_drafts(patch: pytest.MonkeyPatch) -> None:

@@ -17,7 +17,6 @@ from localspec.server.openai.chat_wire import (
     Message,
     ToolCall,
 )
-from localspec.server.schemas import require_bounded
 from localspec.server.tools import Tool, ToolChoice, chosen
 from localspec.server.wire import Probability, Record
 
@@ -104,7 +103,6 @@ def schema_in(wanted: MessagesRequest) -> str | None:
     form = form or wanted.output_format
     if form is None:
         return None
-    require_bounded(form.schema_)
     return json.dumps(form.schema_)
 
 
@@ -186,7 +184,6 @@ def tools_in(wanted: Conversation) -> ToolChoice:
     for tool in wanted.tools or ():
         if tool.input_schema is None:
             raise ApiError(400, f"The tool '{tool.name[:40]}' has no input_schema.", param="tools")
-        require_bounded(tool.input_schema)
         tools.append(Tool(tool.name, tool.description or "", tool.input_schema))
     choice = wanted.tool_choice
     if choice is None:

@@ -74,6 +74,7 @@ async def written(
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
             grammar=grammar_of(wanted),
             json_schema=schema,
+            regex=wanted.regex or None,
             logprobs=wanted.n_probs or None,
             as_sampled=bool(wanted.post_sampling_probs),
             reuse=wanted.cache_prompt is not False,

@@ -13,7 +13,6 @@ from localspec.server.answer import Ask
 from localspec.server.failures import ApiError
 from localspec.server.images import data_url
 from localspec.server.openai.chat_wire import Content, ContentPart, FunctionTool, Message, ToolCall
-from localspec.server.schemas import require_bounded
 from localspec.server.service import Service
 from localspec.server.wire import (
     Finite,
@@ -105,7 +104,6 @@ def _schema(form: str | dict[str, Any] | None) -> str | None:
         if form != "json":
             raise ApiError(400, "format is neither json nor a JSON schema.")
         return '{"type": "object"}'
-    require_bounded(form)
     return json.dumps(form)
 
 

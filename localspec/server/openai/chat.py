@@ -61,7 +61,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         tools_of(wanted.tools), wanted.tool_choice, several=bool(wanted.parallel_tool_calls)
     )
     schema = schema_of(wanted)
-    if tools.tools and (schema is not None or wanted.grammar is not None):
+    if tools.tools and (schema or wanted.grammar or wanted.regex):
         if tools.must:
             raise ApiError(400, "response_format and a required call of a tool exclude each other.")
         tools = ToolChoice()  # the format leaves no room for a call
@@ -74,6 +74,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         sampling=service.defaults,
         grammar=grammar_of(wanted),
         json_schema=schema,
+        regex=wanted.regex or None,
         logprobs=(wanted.top_logprobs or 0) if wanted.logprobs else None,
         prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
         reuse=wanted.cache_prompt is not False,

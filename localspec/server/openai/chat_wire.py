@@ -8,16 +8,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from localspec.llama.grammar_limits import require_bounded as require_bounded_grammar
 from localspec.server.failures import ApiError
 from localspec.server.images import IMAGES, image_in
-from localspec.server.schemas import require_bounded
 from localspec.server.tools import Tool
 from localspec.server.wire import MOST_CHOICES, Record, SamplingFields
 
-_LONGEST_GRAMMAR = 32_000
-_MOST_STARTS = 128
-"""Ways in which a rule of a grammar may begin: a stranger's may not be as ambiguous as our own."""
 TEXTS = ("text", "input_text", "output_text", "refusal")
 """Kinds of content parts that are text."""
 
@@ -101,6 +96,7 @@ class AnswerFields(SamplingFields):
     n_predict: int | None = None
     grammar: str | None = None
     json_schema: dict[str, Any] | None = None
+    regex: str | None = None
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = None
     timings_per_token: bool | None = None
@@ -251,32 +247,20 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
         if tool.type != "function":
             raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
         parameters = tool.function.parameters or {"type": "object"}
-        require_bounded(parameters)
         found.append(Tool(tool.function.name, tool.function.description or "", parameters))
     return found
 
 
 def grammar_of(request: AnswerFields) -> str | None:
-    """The GBNF that the answer has to match.
-
-    Raises:
-        ApiError, UsageError: it is too large.
-    """
-    if request.grammar is None or not request.grammar.strip():
-        return None
-    if len(request.grammar) > _LONGEST_GRAMMAR:
-        raise ApiError(
-            400, f"The grammar is longer than {_LONGEST_GRAMMAR} characters.", param="grammar"
-        )
-    require_bounded_grammar(request.grammar, most_starts=_MOST_STARTS)
-    return request.grammar
+    """The grammar that the answer has to match; llama.cpp's page sends "" for none."""
+    return request.grammar if request.grammar and request.grammar.strip() else None
 
 
 def schema_of(request: AnswerFields) -> str | None:
     """The JSON schema that the answer has to match, as text.
 
     Raises:
-        ApiError: one that is missing or too large.
+        ApiError: one that is missing.
     """
     form = request.response_format
     schema: dict[str, Any] | None = request.json_schema
@@ -288,7 +272,4 @@ def schema_of(request: AnswerFields) -> str | None:
             raise ApiError(
                 400, "response_format lacks json_schema.schema.", param="response_format"
             )
-    if schema is None:
-        return None
-    require_bounded(schema)
-    return json.dumps(schema)
+    return None if schema is None else json.dumps(schema)

@@ -54,6 +54,7 @@ async def completions(service: Service, request: Request) -> ASGIApp:
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
             grammar=grammar_of(wanted),
             json_schema=schema,
+            regex=wanted.regex or None,
             logprobs=wanted.logprobs,
             prediction=text_of(wanted.prediction.content) if wanted.prediction else "",
             reuse=wanted.cache_prompt is not False,

@@ -15,7 +15,6 @@ from localspec.server.openai.chat_wire import (
     Message,
     ToolCall,
 )
-from localspec.server.schemas import require_bounded
 from localspec.server.tools import Tool
 from localspec.server.wire import Probability, Record
 
@@ -105,7 +104,6 @@ def tools_in(wanted: ResponsesRequest) -> list[Tool]:
         if tool.type != "function" or not tool.name:
             raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
         parameters = tool.parameters or {"type": "object"}
-        require_bounded(parameters)
         found.append(Tool(tool.name, tool.description or "", parameters))
     return found
 

@@ -1,0 +1,329 @@
+"""JSON schemas as grammars of llguidance: what it cannot enforce is refused by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from localspec.errors import UsageError
+
+WHITESPACE = "\\x20"
+"""At most one, between any two parts of an answer: small models get lost in line feeds."""
+LONGEST_PATTERN = 10_000
+"""Characters of a regular expression; twice as many optional ones take seconds."""
+_MOST_PARTS = 20_000
+MOST_REFERENCES = 300
+"""llguidance calls itself for every reference in a chain of them; a thousand overflow its stack."""
+_MOST_PATTERNS = 50
+"""Of property names in one object: each is compared with every other."""
+
+_UNENFORCED = frozenset(
+    (
+        "not", "if", "then", "else", "uniqueItems", "contains", "minContains", "maxContains",
+        "propertyNames", "dependencies", "dependentRequired", "dependentSchemas",
+        "unevaluatedItems", "unevaluatedProperties", "$dynamicRef", "$recursiveRef"
+    )
+)  # fmt: skip
+_ENFORCED_FORMATS = frozenset(
+    (
+        "date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid",
+        "uri", "unknown"
+    )
+)  # fmt: skip
+_UNENFORCED_FORMATS = frozenset(
+    (
+        "idn-email", "idn-hostname", "iri", "iri-reference", "uri-reference", "uri-template",
+        "json-pointer", "relative-json-pointer", "regex"
+    )
+)  # fmt: skip
+_IDLE: dict[str, tuple[tuple[str, ...], tuple[bool, ...]]] = {
+    "if": (("then", "else"), ()),
+    "then": (("if",), ()),
+    "else": (("if",), ()),
+    "minContains": (("contains",), ()),
+    "maxContains": (("contains",), ()),
+    "uniqueItems": ((), (False,)),
+    "propertyNames": ((), (True,)),
+    "unevaluatedItems": ((), (True,)),
+    "unevaluatedProperties": ((), (True,)),
+    "$dynamicAnchor": (("$dynamicRef",), ()),
+}
+"""Keywords that ask for nothing where none of these stands beside them, or with such a value."""
+_MAPS = frozenset(["properties", "patternProperties", "$defs", "definitions", "dependentSchemas"])
+_DATA = frozenset(["const", "enum", "default", "examples", "required"])
+_OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
+_OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
+_BARE = frozenset(["type", "properties", "title", "description", "$schema"])
+_CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
+_DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
+
+
+def parsed(text: str) -> dict[str, Any]:
+    """A schema from its text, read as `intended`.
+
+    Raises:
+        UsageError: it is no JSON, or no schema that could have an answer.
+    """
+    try:
+        schema = json.loads(text)
+        if isinstance(schema, dict):
+            return intended(schema)
+    except RecursionError:
+        raise _too_large("it is nested too deeply") from None
+    except ValueError as error:
+        raise UsageError(
+            f"The JSON schema is not JSON: {error}. Pass a file or an object."
+        ) from None
+    if isinstance(schema, bool):
+        return {} if schema else {"enum": []}
+    raise UsageError("A JSON schema is an object. Wrap it in { }.")
+
+
+def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str, Any]:
+    """The narrower schema that whoever wrote it means, as with OpenAI, ollama and llama.cpp: an
+    object has the properties that are named, and where properties are, there is an object.
+
+    Args:
+        of_objects: whether there is one in any case, as a function has arguments: those it names.
+    """
+    found = dict(schema)
+    if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
+        return {"type": "object", "additionalProperties": False}
+    if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
+        found = {"type": "object", **found}
+    return found if any(map(_is_composed, _parts(found))) else _mapped(found, _closed)
+
+
+def _is_composed(part: Any) -> bool:
+    """Whether several schemas hold for one object, whose properties may then be in any of them."""
+    return isinstance(part, dict) and (
+        "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
+    )
+
+
+def _closed(part: dict[str, Any]) -> dict[str, Any]:
+    properties, required = part.get("properties"), part.get("required", [])
+    named = isinstance(properties, dict) and isinstance(required, list)
+    if named and properties and not part.keys() & _OPEN and {*map(str, required)} <= {*properties}:
+        part["additionalProperties"] = False
+    return part
+
+
+def grammar_of(schema: Mapping[str, Any]) -> str:
+    """llguidance's grammar of the JSON texts that a schema describes.
+
+    Raises:
+        UsageError: nothing could enforce it, or it is too large; the message names the keyword.
+    """
+    bounded = _bounded(schema)
+    for part in _parts(bounded):
+        if isinstance(part, dict) and _is_uncounted(part):
+            raise UsageError(
+                "The JSON schema uses 'minProperties', which cannot be enforced beyond the "
+                "properties that are required and one more. Name them in 'required'."
+            )
+    grammar, cause = _compiled(bounded)
+    if cause is not None:
+        raise cause
+    return grammar
+
+
+def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A tool's schema, as `intended`, without what cannot be enforced: clients check arguments.
+
+    Returns:
+        The schema, and what was left out: names of keywords, or the sentence that says why all was.
+    """
+    left_out: set[str] = set()
+    try:
+        bounded = _bounded(intended(schema, of_objects=True))
+        cause = _compiled(bounded)[1]
+        if cause is not None or any(map(_is_uncounted, _parts(bounded))):
+            bounded = _mapped(bounded, lambda part: _loosened(part, left_out))
+            cause = _compiled(bounded)[1]
+    except RecursionError:
+        cause = _too_large("it is nested too deeply")
+    except UsageError as error:
+        cause = error
+    if cause is not None:
+        return {"type": "object"}, [str(cause)]
+    return dict(bounded), sorted(left_out)
+
+
+def _compiled(schema: Mapping[str, Any]) -> tuple[str, UsageError | None]:
+    """A grammar, and why there is none."""
+    from llguidance import LLMatcher
+
+    options = {"whitespace_pattern": WHITESPACE}
+    text = json.dumps({**schema, "x-guidance": options})
+    try:
+        grammar = f"start: %json {text}"
+        failed, messages = LLMatcher.validate_grammar_with_warnings(grammar)
+    except ValueError as error:
+        return "", in_words(str(error))
+    return grammar, in_words(messages[0]) if failed else None
+
+
+def _bounded(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema without what asks for nothing.
+
+    Raises:
+        UsageError: it is too large, or asks for a number of properties that nothing counts.
+    """
+    references: set[str] = set()
+    parts = 0
+    try:
+        for part in _parts(schema):
+            parts += 1
+            if parts > _MOST_PARTS:
+                raise _too_large(f"it has more than {_MOST_PARTS:,} parts")
+            if isinstance(part, dict):
+                if isinstance(part.get("$ref"), str):
+                    references.add(part["$ref"])
+                if len(str(part.get("pattern", ""))) > LONGEST_PATTERN:
+                    raise _too_large(f"a pattern is longer than {LONGEST_PATTERN:,} characters")
+                patterns = part.get("patternProperties")
+                if isinstance(patterns, dict) and len(patterns) > _MOST_PATTERNS:
+                    raise _too_large(f"an object has more than {_MOST_PATTERNS} patternProperties")
+        if len(references) > MOST_REFERENCES:
+            raise _too_large(f"it has references to more than {MOST_REFERENCES} places")
+        found = _mapped(schema, _without_idle)
+    except RecursionError:
+        raise _too_large("it is nested too deeply") from None
+    return {key: value for key, value in found.items() if key != "x-guidance"}
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        yield one
+        if isinstance(one, dict):
+            waiting.extend(one.values())
+        elif isinstance(one, list):
+            waiting.extend(one)
+
+
+def _mapped(schema: Any, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Any:
+    """The schema with every schema in it changed, from the inside out."""
+    if isinstance(schema, list):
+        return [_mapped(part, change) for part in schema]
+    if not isinstance(schema, Mapping):
+        return schema
+    found: dict[str, Any] = {}
+    for key, value in schema.items():
+        if key in _DATA:
+            found[key] = value
+        elif key in _MAPS and isinstance(value, dict):
+            found[key] = {name: _mapped(part, change) for name, part in value.items()}
+        else:
+            found[key] = _mapped(value, change)
+    return change(found)
+
+
+def _without_idle(part: dict[str, Any]) -> dict[str, Any]:
+    """Without keywords that ask for nothing as they stand, and formats that no standard knows; and
+    with 2 for a count of 2.0."""
+    found = {}
+    for key, value in part.items():
+        beside, anything = _IDLE.get(key, ((), ()))
+        if (beside and not part.keys() & set(beside)) or any(value is one for one in anything):
+            continue
+        known = value in _ENFORCED_FORMATS | _UNENFORCED_FORMATS if key == "format" else True
+        if isinstance(value, str) and not known:
+            continue
+        counts = key.startswith(("min", "max")) and isinstance(value, float)
+        found[key] = int(value) if counts and value.is_integer() else value
+    return found
+
+
+def _is_uncounted(part: Any) -> bool:
+    """Whether it asks for several properties that it does not name: llguidance lets an unnamed one
+    come twice, and JSON counts that once."""
+    if not isinstance(part, dict):
+        return False
+    least, required = part.get("minProperties"), part.get("required")
+    named = len(set(map(str, required))) if isinstance(required, list) else 0
+    return isinstance(least, int) and least > named + 1
+
+
+def _loosened(part: dict[str, Any], left_out: set[str]) -> dict[str, Any]:
+    """Without what cannot be enforced, whose names are added to `left_out`."""
+    gone = part.keys() & _UNENFORCED
+    if _is_uncounted(part):
+        gone |= {"minProperties"}
+    if part.get("format") in _UNENFORCED_FORMATS:
+        gone |= {"format"}
+    for name in ("minProperties", "maxProperties", "pattern", "patternProperties", "multipleOf"):
+        if name in part and _compiled({name: part[name], **_beside(name, part)})[1] is not None:
+            gone |= {name}
+    if "oneOf" in part and "anyOf" not in part and _compiled({"oneOf": part["oneOf"]})[1]:
+        left_out.add("oneOf")
+        part["anyOf"] = part.pop("oneOf")
+    left_out |= gone
+    return {key: value for key, value in part.items() if key not in gone}
+
+
+def _beside(name: str, part: Mapping[str, Any]) -> dict[str, Any]:
+    """What decides, next to a keyword, whether it can be enforced."""
+    if not name.endswith("Properties") or name == "patternProperties":
+        return {}
+    properties = part.get("properties")
+    named = dict.fromkeys(properties, True) if isinstance(properties, dict) else {}
+    return {"properties": named, "required": part.get("required", [])}
+
+
+def _too_large(why: str) -> UsageError:
+    return UsageError(f"The JSON schema is too large: {why}. Simplify it.")
+
+
+def in_words(message: str) -> UsageError:
+    """What llguidance says of a schema, as one sentence with the next step."""
+    keys = re.search(r"Unimplemented keys: \[(.*?)\]", message)
+    form = re.search(r"Unknown format: ([^\n]*)", message)
+    if keys or form:
+        name = keys[1].replace('"', "'") if keys else f"'format' \"{form[1]}\"" if form else ""
+        return UsageError(
+            f"The JSON schema uses {name}, which cannot be enforced while an answer is written. "
+            "Leave it out, and check the answer for it."
+        )
+    if "oneOf constraints" in message:
+        return UsageError(
+            "The JSON schema uses 'oneOf' with alternatives that may hold at once, which cannot "
+            "be enforced while an answer is written. Use 'anyOf', or tell them apart by a 'const'."
+        )
+    if "min/maxProperties" in message:
+        return UsageError(
+            "The JSON schema uses 'minProperties' or 'maxProperties' beside properties that are "
+            "not required, which cannot be enforced. Leave it out, and check the answer for it."
+        )
+    unsatisfiable = re.search(r"Unsatisfiable schema: ([^\n]*)", message)
+    if unsatisfiable:
+        return UsageError(f"No answer can match the JSON schema: {unsatisfiable[1]}. Loosen it.")
+    away = re.search(
+        r"(?:Resource|Pointer|Anchor) '(.*?)' (?:is not present|does not exist)", message
+    )
+    if away:
+        return UsageError(
+            f"The JSON schema has a '$ref' to {away[1]!r}, which is not in it. Put it into '$defs'."
+        )
+    if "not disjoint" in message or "are disjoint" in message:
+        return UsageError(
+            "The JSON schema uses 'patternProperties' that may match the same name, which cannot "
+            "be enforced. Write patterns that exclude each other."
+        )
+    if "recursion limit" in message:
+        return _too_large("it is nested too deeply")
+    if "too large" in message or "too big" in message or "fuel" in message:
+        return _too_large("what it allows cannot be worked out within bounds")
+    pattern = re.search(r"(?:error: |lookarounds not supported yet; )([^\n]*)", message)
+    if pattern:
+        return UsageError(
+            f"The JSON schema uses a 'pattern' that cannot be enforced: {pattern[1]}. "
+            "Write it without, or check the answer for it."
+        )
+    message = re.sub(r"^at \d+\(\d+\): |failed to [^:]*: ", "", message)
+    first = next((line.strip() for line in message.splitlines() if line.strip()), "no cause given")
+    return UsageError(f"The JSON schema cannot be enforced: {first[:300]}. Change what it names.")

@@ -1,0 +1,84 @@
+"""What a grammar leaves no choice about is drafted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from localspec import Drafting, Engine, ModelOptions, SamplingParams
+from localspec.drafters.forced import ForcedSource
+from localspec.llama.grammar import Grammar
+from localspec.llama.model import Model
+from localspec.llama.vocabulary import Vocabulary
+from tests.support.retokenised import sentencepiece
+from tests.support.toys import session_of
+
+SCHEMA = (
+    '{"type": "object", "properties": {"a long name": {"enum": ["of a fox"]}}, '
+    '"required": ["a long name"]}'
+)
+
+
+@pytest.fixture(scope="module")
+def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
+    with Model(draft_path, ModelOptions()) as model:
+        yield model.vocabulary
+
+
+def texts(vocabulary: Vocabulary, tokens: object) -> str:
+    assert isinstance(tokens, (list, tuple))
+    return b"".join(map(vocabulary.piece, tokens)).decode()
+
+
+def test_the_text_that_has_to_follow(vocabulary: Vocabulary) -> None:
+    grammar = Grammar.from_json_schema(vocabulary, SCHEMA)
+    told = []
+    for token in vocabulary.tokenize_bytes(b'{"a long name":"of a fox"}'):
+        told.append(texts(vocabulary, grammar.forced()))
+        other = grammar.fork()
+        grammar.advance(token)
+        assert texts(vocabulary, other.forced()) == told[-1], "a place that was left before"
+    assert told[0] == "{"
+    assert 'a long name"' in told
+    assert told[-1] in ("", "}", 'of a fox"}')
+    assert grammar.forced() == ()
+
+
+def test_a_vocabulary_that_begins_texts_with_a_space(draft_path: Path, tmp_path: Path) -> None:
+    with Model(sentencepiece(tmp_path / "spm.gguf", draft_path), ModelOptions()) as model:
+        grammar = Grammar.from_regex(model.vocabulary, "the old fox sleeps")
+        assert texts(model.vocabulary, grammar.forced()) == "the old fox sleeps"
+
+
+def test_places(vocabulary: Vocabulary) -> None:
+    source = ForcedSource()
+    grammar = Grammar.from_regex(vocabulary, "the old fox sleeps|a")
+    session = session_of([0], size=vocabulary.size, constraint=grammar)
+    assert list(source.expected(source.place(session_of([0])))) == []
+    assert list(source.expected(source.place(session))) == []
+    grammar.advance(vocabulary.tokenize_bytes(b"the")[0])
+    place = source.place(session)
+    assert texts(vocabulary, list(place)).startswith("he old" if len(place) > 9 else " old")
+    first, *more = source.expected(place)
+    assert [one.features[1] for one in more] == [0.0] * (len(more) - 1) + [1.0]
+    assert source.follow(place, first.token) == place[1:]
+    assert source.follow(place, 1) == ()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_drafts_of_it_are_accepted_and_change_nothing(engine: Engine, temperature: float) -> None:
+    def answer(drafter: str) -> tuple[str, int]:
+        said = engine.generate(
+            "A fox: ",
+            json_schema=SCHEMA,
+            sampling=SamplingParams(temperature=temperature, seed=3),
+            drafting=Drafting(drafter=drafter, rule="match" if temperature else "auto"),
+            max_tokens=40,
+        )
+        return said.text, said.stats.accepted
+
+    text, accepted = answer("grammar")
+    assert (text, 0) == answer("none")
+    assert accepted >= 4

@@ -1,0 +1,189 @@
+"""JSON schemas: what an answer may be, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec import ModelOptions, UsageError
+from localspec.llama.grammar import Grammar
+from localspec.llama.json_schema import enforceable, intended, parsed
+from localspec.llama.model import Model
+from localspec.llama.vocabulary import Vocabulary
+from tests.support.schemas import allows_value, lets_through, walk, with_references, written
+from tests.support.toys import examples
+
+SUITE = Path(__file__).parents[1] / "data" / "json_schema_suite.jsonl"
+
+
+@pytest.fixture(scope="module")
+def vocabulary(draft_path: Path) -> Iterator[Vocabulary]:
+    with Model(draft_path, ModelOptions()) as model:
+        yield model.vocabulary
+
+
+def text_of(pattern: str, **more: Any) -> dict[str, Any]:
+    return {"type": "string", "pattern": pattern, **more}
+
+
+NESTED = {"$defs": {"a/b": {"type": "integer"}, "c~d": {"type": "null"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "right", "wrong"),
+    [
+        ({"enum": ["C:\\temp"]}, [r'"C:\\temp"'], [r'"C:\temp"']),
+        ({"enum": ["a\nb"]}, [r'"a\nb"'], ['"a\nb"']),
+        ({"enum": ['a"b']}, [r'"a\"b"'], ['"a"b"']),
+        (text_of("^[a-z]+$", maxLength=3), ['"abc"', '"a"'], ['"abcd"', '""', '"A"']),
+        ({"type": "object", "required": ["id"]}, ['{"id":1}', '{"id":1,"x":2}'], ['{"x":1}', "{}"]),
+        ({"required": ["id"]}, ['{"id": "a"}'], ['{"x":1}', "{}"]),
+        (text_of(r"^\d{4}$"), ['"2026"'], ['"202"', '"20266"', '"abcd"']),
+        (text_of(r"\S"), ['"a"', '" a "'], ['""', '"  "']),
+        (text_of(r"^a\.b$"), ['"a.b"'], ['"axb"']),
+        (text_of("^a|b$"), ['"ax"', '"xb"'], ['"xax"']),
+        (text_of("^.$"), ['"a"', '"é"', r'"\""'], ['""', '"ab"']),
+        (text_of("^[^a]{3}$"), ['"bcd"'], ['"bad"', '"bc"']),
+        (text_of("^a}$"), ['"a}"'], ['"a"']),
+        ({"properties": {"x": {"$ref": "#"}}}, ['{"x":{"x":{}}}'], ['{"x":1}']),
+        (
+            {"type": "array", "prefixItems": [{"type": "integer"}, {"$ref": "#/prefixItems/0"}]},
+            ["[1, 2]"],
+            ['[1,"a"]'],
+        ),
+        ({**NESTED, "$ref": "#/$defs/a~1b"}, ["3"], ["null"]),
+        ({**NESTED, "$ref": "#/$defs/c~0d"}, ["null"], ["3"]),
+        ({"properties": {"$ref": {"type": "string"}}}, ['{"$ref":"a"}'], ['{"$ref":1}']),
+        ({"type": "string", "maxLength": 2000}, [f'"{"a" * 2000}"'], [f'"{"a" * 2001}"']),
+        ({"type": "integer", "minimum": 3, "exclusiveMaximum": 12}, ["3", "11"], ["2", "12"]),
+        ({"type": "number", "multipleOf": 0.5}, ["1.5", "2"], ["1.2"]),
+        ({"type": "string", "format": "date"}, ['"2026-11-25"'], ['"2026-13-25"']),
+        ({"type": "string", "format": "of-our-own"}, ['"x"'], ["1"]),
+        ({"patternProperties": {"^n": {"type": "null"}}}, ['{"n1":null}'], ['{"n1":1}']),
+        ({"type": ["integer", "null"]}, ["1", "null"], ['"a"', "1.5"]),
+        ({"type": "array", "maxItems": 2.0, "uniqueItems": False}, ["[1,1]"], ["[1,1,1]"]),
+        (True, ["1", "{}"], ["x"]),
+    ],
+)
+def test_answers(vocabulary: Vocabulary, schema: Any, right: list[str], wrong: list[str]) -> None:
+    grammar = Grammar.from_json_schema(vocabulary, json.dumps(schema))
+    assert [text for text in right if not lets_through(vocabulary, grammar, text)] == []
+    assert [text for text in wrong if lets_through(vocabulary, grammar, text)] == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "names"),
+    [
+        ({"not": {}}, "'not'"),
+        ({"properties": {"a": {"uniqueItems": True}}}, "'uniqueItems'"),
+        ({"if": {}, "then": {}}, "'if', 'then'"),
+        ({"format": "iri"}, "'format' \"iri\""),
+        ({"oneOf": [{"type": "integer"}, {"minimum": 2}]}, "'oneOf'"),
+        ({"type": "object", "minProperties": 3}, "'minProperties'"),
+        ({"properties": {"a": {}, "b": {}}, "maxProperties": 1, "minProperties": 1}, "Properties'"),
+        ({"patternProperties": {"^a": {}, "b$": {}}}, "'patternProperties'"),
+        (text_of("^(?=a)b"), "look-around"),
+        (text_of("["), "unclosed character class"),
+        ({"$ref": "https://example.com/x"}, "'https://example.com/x', which is not in it"),
+        ({"$ref": "#/nowhere"}, "'/nowhere', which is not in it"),
+        ({"$ref": "#"}, "no answer at all"),
+        ({"enum": []}, "No answer can match"),
+        ({"type": "integer", "minimum": 3, "maximum": 2}, "No answer can match"),
+        ({"type": "nonsense"}, "Invalid type: nonsense"),
+        (False, "No answer can match"),
+        ([], "an object"),
+        ({"enum": [f"{i}" for i in range(30_000)]}, "too large"),
+        ({"$defs": {f"{i}": {"items": {"$ref": f"#/$defs/{i + 1}"}} for i in range(400)}}, "large"),
+    ],
+)
+def test_refusals_name_the_cause_in_one_sentence(
+    vocabulary: Vocabulary, schema: Any, names: str
+) -> None:
+    with pytest.raises(UsageError, match=r"^[^\n]*$") as caught:
+        Grammar.from_json_schema(vocabulary, json.dumps(schema))
+    assert names in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_schemas_without_end_are_refused() -> None:
+    for text in ("[" * 100_000, '{"items":' * 900 + "{}" + "}" * 900, '{"a": '):
+        with pytest.raises(UsageError):
+            Grammar.of_schema(None, parsed(text))  # type: ignore[arg-type]  # never asked
+
+
+def test_an_object_has_the_properties_that_are_named() -> None:
+    named = {"type": "object", "properties": {"a": {}}}
+    closed = {**named, "additionalProperties": False}
+    assert intended(named) == closed
+    assert intended({"items": named}) == {"items": closed}
+    more: dict[str, Any]
+    for more in ({"required": ["b"]}, {"additionalProperties": {}}, {"minProperties": 2}):
+        assert intended({**named, **more}) == {**named, **more}
+    both = {"allOf": [named, {"properties": {"b": {}}}]}
+    assert intended(both) == both
+
+
+def test_tools_keep_what_can_be_enforced() -> None:
+    kept = {
+        "type": "object",
+        "properties": {"a": {"type": "string"}},
+        "additionalProperties": False,
+    }
+    hard = {
+        "properties": {"a": {"type": "string", "pattern": "(?!x)", "not": {}}},
+        "dependentRequired": {"a": ["b"]},
+    }
+    assert enforceable(hard) == (kept, ["dependentRequired", "not", "pattern"])
+    assert enforceable({"properties": {"a": {"$ref": "#/no"}}})[0] == {"type": "object"}
+
+
+# The official suite, see tests/data/README.md.
+
+
+def test_the_official_suite(vocabulary: Vocabulary) -> None:
+    told: Counter[str] = Counter()
+    wrong = []
+    for line in SUITE.read_text().splitlines():
+        schema, valid, invalid = json.loads(line)[1:]
+        count = len(valid) + len(invalid)
+        try:
+            text = schema if isinstance(schema, dict) else parsed(json.dumps(schema))
+            grammar = Grammar.of_schema(vocabulary, text)
+        except UsageError as error:
+            wrong += [(schema, str(error))] if "'" not in str(error) and valid else []
+            told["refused" if valid else "right"] += count
+            continue
+        told["right"] += count
+        wrong += [(schema, one) for one in valid if not allows_value(vocabulary, grammar, one)]
+        wrong += [(schema, one) for one in invalid if allows_value(vocabulary, grammar, one)]
+    assert wrong == []
+    assert told["right"] / told.total() > 0.8
+
+
+# Generated schemas, with jsonschema as judge.
+
+
+@given(with_references(), st.integers(0, 2**32))
+@examples(700)
+def test_generated_schemas(
+    vocabulary: Vocabulary, made: tuple[dict[str, Any], Any], seed: int
+) -> None:
+    """Each with a valid answer, which may come, and with two drawn from masks, which are valid."""
+    schema, value = made
+    judge = jsonschema.Draft202012Validator(schema)
+    judge.validate(value)
+    grammar = Grammar.of_schema(vocabulary, schema)
+    text = written(value)
+    assert lets_through(vocabulary, grammar, text), text
+    for number in range(2):
+        said = walk(vocabulary, grammar, seed + number)
+        if said is not None:
+            judge.validate(json.loads(said))

@@ -1,0 +1,144 @@
+"""Structured answers on every protocol: by schemas, regular expressions and tools."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.server.process import Reply, Running
+
+ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
+LONG = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 2000}}}
+HARD = {"type": "object", "properties": {"n": {"not": {"type": "null"}, "pattern": "(?!x)"}}}
+
+
+def asked(server: Running, protocol: str, schema: Any, **more: Any) -> Reply:
+    """The reply to one question in a protocol, whose answer has to match a schema."""
+    chat = {"model": "any", "messages": ASK, "temperature": 0, **more}
+    form = {"type": "json_schema", "schema": schema}
+    body: dict[str, Any]
+    if protocol == "openai":
+        told = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+        return server.post(
+            "/v1/chat/completions", {**chat, "max_tokens": 40, "response_format": told}
+        )
+    if protocol == "responses":
+        body = {"model": "any", "input": "A fox.", "text": {"format": {**form, "name": "x"}}}
+        return server.post("/v1/responses", {**body, "max_output_tokens": 40})
+    if protocol == "anthropic":
+        config: Any = {"output_config": {"format": form}}
+        return server.post("/v1/messages", {**chat, "max_tokens": 40, **config})
+    if protocol == "ollama":
+        body = {"messages": ASK, "stream": False, "options": {"temperature": 0, "num_predict": 40}}
+        return server.post("/api/chat", {**body, "format": schema})
+    body = {"prompt": "A fox.", "json_schema": schema, "n_predict": 40, "temperature": 0}
+    return server.post("/completion", body)
+
+
+def said(protocol: str, reply: Any) -> str:
+    """What the answer says."""
+    text = {
+        "openai": lambda: reply["choices"][0]["message"]["content"],
+        "responses": lambda: reply["output"][0]["content"][0]["text"],
+        "anthropic": lambda: reply["content"][0]["text"],
+        "ollama": lambda: reply["message"]["content"],
+        "llama.cpp": lambda: reply["content"],
+    }[protocol]()
+    assert isinstance(text, str)
+    return text
+
+
+PROTOCOLS = ("openai", "responses", "anthropic", "ollama", "llama.cpp")
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_answers_are_what_the_schema_means(server: Running, protocol: str) -> None:
+    for value in ("C:\\temp", "a\nb", 'a"b', [1, {"$ref": "~1"}]):
+        reply = asked(server, protocol, {"enum": [value]})
+        assert json.loads(said(protocol, reply.json)) == value
+    short = {"type": "string", "pattern": "^[a-z]+$", "maxLength": 3}
+    assert json.loads(said(protocol, asked(server, protocol, short).json)).isalpha()
+    year = json.loads(
+        said(protocol, asked(server, protocol, {"pattern": r"^\d{4}$", "type": "string"}).json)
+    )
+    assert (len(year), year.isdecimal()) == (4, True)
+    named = {"type": "object", "required": ["id"], "additionalProperties": {"enum": [1]}}
+    assert '"id"' in said(protocol, asked(server, protocol, named).json)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_what_cannot_be_enforced_is_refused_by_name(server: Running, protocol: str) -> None:
+    for schema, name in (
+        (HARD, "'not'"),
+        ({"type": "array", "uniqueItems": True}, "'uniqueItems'"),
+    ):
+        reply = asked(server, protocol, schema)
+        assert reply.status == 400
+        assert name in reply.body.decode()
+
+
+def called(server: Running, protocol: str, schema: Any, choice: str) -> Reply:
+    """The reply to a request with one tool."""
+    tool = {"type": "function", "function": {"name": "put", "parameters": schema}}
+    body: dict[str, Any]
+    if protocol == "openai":
+        body = {"messages": ASK, "tools": [tool], "tool_choice": choice, "max_tokens": 30}
+        return server.post("/v1/chat/completions", body)
+    if protocol == "responses":
+        flat = {"type": "function", "name": "put", "parameters": schema}
+        body = {"input": "x", "tools": [flat], "tool_choice": choice, "max_output_tokens": 30}
+        return server.post("/v1/responses", body)
+    if protocol == "anthropic":
+        named = {"name": "put", "input_schema": schema}
+        kind = {"required": "any"}.get(choice, choice)
+        body = {"messages": ASK, "tools": [named], "tool_choice": {"type": kind}, "max_tokens": 30}
+        return server.post("/v1/messages", body)
+    body = {"messages": ASK, "tools": [tool], "stream": False, "options": {"num_predict": 30}}
+    return server.post("/api/chat", body)
+
+
+@pytest.mark.parametrize("protocol", ["openai", "responses", "anthropic", "ollama"])
+@pytest.mark.parametrize("choice", ["none", "auto", "required"])
+@pytest.mark.parametrize("schema", [LONG, HARD, {"properties": {"x": {"$ref": "#"}}}])
+def test_a_tool_with_a_hard_schema_refuses_nothing(
+    server: Running, protocol: str, choice: str, schema: Any
+) -> None:
+    assert called(server, protocol, schema, choice).status == 200
+
+
+def test_references_in_a_tool_mean_that_tool(server: Running) -> None:
+    kinds = {"a": {"const": 1}, "b": {"const": "one"}}
+    tools = [
+        {"$defs": {"v": one}, "properties": {"v": {"$ref": "#/$defs/v"}}, "required": ["v"]}
+        for one in kinds.values()
+    ]
+    for number, name in enumerate(kinds):
+        functions = [
+            {"type": "function", "function": {"name": name, "parameters": one}}
+            for name, one in zip(kinds, tools, strict=True)
+        ]
+        choice = {"type": "function", "function": {"name": name}}
+        body = {"messages": ASK, "tools": functions, "tool_choice": choice, "max_tokens": 60}
+        message = server.post("/v1/chat/completions", body).json["choices"][0]["message"]
+        arguments = json.loads(message["tool_calls"][0]["function"]["arguments"])
+        assert arguments == {"v": [1, "one"][number]}
+
+
+def test_regular_expressions(server: Running) -> None:
+    for path, asks in (
+        ("/v1/chat/completions", {"messages": ASK}),
+        ("/v1/completions", {"prompt": "A fox"}),
+        ("/completion", {"prompt": "A fox"}),
+    ):
+        body = {**asks, "regex": "(yes|no)/[0-9]{3}", "max_tokens": 20}
+        answer = json.dumps(server.post(path, body).json)
+        assert "yes/" in answer or "no/" in answer
+        assert server.post(path, {**body, "regex": "("}).status == 400
+
+
+def test_lark(server: Running) -> None:
+    body = {"prompt": "A fox", "grammar": 'start: "<" /[a-c]{2}/ ">"', "n_predict": 20}
+    answer = server.post("/completion", body).json["content"]
+    assert (answer[0], len(answer), answer[-1]) == ("<", 4, ">")
