@@ -163,12 +163,9 @@ class Stream(Iterator[Chunk]):
             self.stats.prompt_seconds = perf_counter() - started
             for step in steps:
                 self.stats.add(step)
-                text = self._assembler.push(step.tokens)
+                text = self._assembler.take()
                 yield Chunk(text, tuple(step.tokens), tuple(step.sources), step)
-                if self._assembler.stopped is not None:
-                    self.finish_reason = "stop"
-                    return
-                if self._cancelled:
+                if self._cancelled and self._session.finish is None:
                     raise Cancelled("Stopped on request.")
             self.finish_reason = self._session.finish
             if self.finish_reason == "length" and self._when_full is not None:
@@ -184,6 +181,7 @@ class Stream(Iterator[Chunk]):
                     steps.close()
             finally:  # whatever that raises: the next answer must not wait for ever
                 self._holder.release(self)
-        rest = self._assembler.finish()
+        self._assembler.finish()
+        rest = self._assembler.take()
         if rest:
             yield Chunk(rest, (), (), None)
