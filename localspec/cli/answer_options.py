@@ -15,7 +15,7 @@ ANSWER = {
         "-n",
         "--max-tokens",
         metavar="N",
-        help="Longest answer. Default up to the end of the context.",
+        help="Longest answer. Default 2048 tokens; in a chat, up to the end of the context.",
     ),
     "stop": _answer(
         list[str], "--stop", metavar="TEXT", help="End the answer before this text. Repeatable."
