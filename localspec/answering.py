@@ -170,12 +170,14 @@ class Answering(ABC):
         if found.pictures:
             shift = None  # what is left would have its pictures elsewhere
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
+        assembler = Detokenizer(self.model.vocabulary.piece, stops)
         session = Session(
             tokens,
             Sampler(sampling, self.model.vocabulary.size),
             SeededRandom(seed),
             limit=len(tokens) + (max_tokens or self.context_length),
             ends=self.model.vocabulary.ends,
+            completes=assembler.push,
             constraint=_constraint_of(self.model.vocabulary, grammar, json_schema, regex),
             logprobs=logprobs,
             as_sampled=as_sampled,
@@ -201,7 +203,6 @@ class Answering(ABC):
             progress=progress,
             pictures=found.pictures,
         )
-        assembler = Detokenizer(self.model.vocabulary.piece, stops)
         when_full = None
         if shift is None and session.limit == self.context_length:
             when_full = (

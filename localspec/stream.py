@@ -8,6 +8,7 @@ from time import perf_counter
 from types import TracebackType
 from typing import Protocol
 
+from localspec.decoding import repetition
 from localspec.decoding.interfaces import Step
 from localspec.decoding.session import Session
 from localspec.decoding.stats import GenerationStats
@@ -152,6 +153,17 @@ class Stream(Iterator[Chunk]):
         assert self.finish_reason is not None
         return Completion(self.text, self.finish_reason, self.stats)
 
+    def _explain_length(self) -> None:
+        if self._when_full is not None:
+            self.stats.notices.append(self._when_full)
+        answer = self._session.context[-self.stats.generated_tokens :]
+        if length := repetition.period(answer):
+            what = "one token" if length == 1 else f"{length} tokens"
+            self.stats.notices.append(
+                f"The answer repeats {what} over and over at its end. A repeat penalty of 1.1, or "
+                "a higher temperature, often helps."
+            )
+
     def _generate(self) -> Generator[Chunk, None, None]:
         self._holder.acquire(self)
         steps: Generator[Step, None, None] | None = None
@@ -160,19 +172,17 @@ class Stream(Iterator[Chunk]):
             if self._cancelled:
                 raise Cancelled("Stopped on request.")
             steps = self._start()
-            self.stats.prompt_seconds = perf_counter() - started
+            elapsed = perf_counter() - started
+            self.stats.prompt_seconds = max(0.0, elapsed - self.stats.calibration_seconds)
             for step in steps:
                 self.stats.add(step)
-                text = self._assembler.push(step.tokens)
+                text = self._assembler.take()
                 yield Chunk(text, tuple(step.tokens), tuple(step.sources), step)
-                if self._assembler.stopped is not None:
-                    self.finish_reason = "stop"
-                    return
-                if self._cancelled:
+                if self._cancelled and self._session.finish is None:
                     raise Cancelled("Stopped on request.")
             self.finish_reason = self._session.finish
-            if self.finish_reason == "length" and self._when_full is not None:
-                self.stats.notices.append(self._when_full)
+            if self.finish_reason == "length":
+                self._explain_length()
         except Cancelled:
             self.finish_reason = "cancelled"
         except GeneratorExit:
@@ -184,6 +194,7 @@ class Stream(Iterator[Chunk]):
                     steps.close()
             finally:  # whatever that raises: the next answer must not wait for ever
                 self._holder.release(self)
-        rest = self._assembler.finish()
+        self._assembler.finish()
+        rest = self._assembler.take()
         if rest:
             yield Chunk(rest, (), (), None)

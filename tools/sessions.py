@@ -115,7 +115,7 @@ def _first_token(engine: localspec.Engine, prompt: str) -> tuple[float, localspe
 
     stream = engine.stream(prompt, max_tokens=1, sampling=GREEDY, progress=progress)
     stats = stream.completion().stats
-    return stats.prompt_seconds - stats.calibration_seconds, stats
+    return stats.prompt_seconds, stats
 
 
 def _answer(engine: localspec.Engine, prompt: str) -> str:

@@ -78,8 +78,8 @@ class Sample:
         expected_tokens: tokens that the planner expected, one for each step without a draft; None
             without it.
         foreseen: of the steps with drafts; None where nobody expected anything of them.
-        calibration_seconds: spent before the answer on measuring what passes cost; in the prompt's
-            time, not in `seconds`. None where the arm does not tell.
+        calibration_seconds: spent before the answer on measuring what passes cost; in no other
+            time. None where the arm does not tell.
         account: what drafting saved and risked; None where the arm does not tell.
     """
 

@@ -15,9 +15,10 @@ from localspec.chat.titles import NEW, one_line, title_from
 USER, ASSISTANT = "user", "assistant"
 
 COMPLETE, STREAMING, STOPPED = "complete", "streaming", "stopped"
-FAILED, INTERRUPTED = "failed", "interrupted"
-STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED)
-"""What a message can be; `interrupted` was found streaming although nobody writes it any more."""
+FAILED, INTERRUPTED, UNSENT = "failed", "interrupted", "unsent"
+STATES = (COMPLETE, STREAMING, STOPPED, FAILED, INTERRUPTED, UNSENT)
+"""What a message can be; `interrupted` was found streaming although nobody writes it any more, and
+`unsent` is one of the user's that no model has begun to answer."""
 
 BY_TEXT, BY_MODEL, BY_USER = "text", "model", "user"
 """Who a title is from: the first message's own words, a model, or the user."""
@@ -71,7 +72,7 @@ class Message:
         state: one of STATES.
         model, draft: names of what answered.
         finish_reason: as in `localspec.Completion`.
-        stats: `GenerationStats.as_dict()`, and what the chat adds to it.
+        stats: `localspec.chat.figures.Figures.as_dict()`.
         spans: who proposed what: runs of (characters, source) over `content`, in its order.
         attachments: files that are part of it.
 
@@ -139,7 +140,7 @@ class Conversation:
         system: the system prompt.
         sampling: fields of `SamplingParams` by name; what is missing has its default.
         max_tokens: longest answer, None up to the end of the context.
-        model, draft: references to what answers it.
+        model, draft: names of what answered it last, None before.
         tip: the last message of the branch that is shown.
         messages: by id, oldest first.
     """
@@ -176,7 +177,7 @@ class Conversation:
             if tip is not None and tip.parent == last:
                 self._path.append(tip)
             else:
-                self._path = self._way_to(self.tip)
+                self._path = self.way_to(self.tip)
         return list(self._path)
 
     def children(self, id: str | None) -> list[Message]:
@@ -273,7 +274,7 @@ class Conversation:
         found: list[dict[str, Any]] = []
         if self.system and self.system.strip():
             found.append({"role": "system", "content": self.system})
-        for message in self._way_to(upto) if upto is not None else self.path():
+        for message in self.way_to(upto) if upto is not None else self.path():
             content = _with_attachments(message)
             if not content or (message.role == ASSISTANT and message.state == FAILED):
                 continue
@@ -283,7 +284,8 @@ class Conversation:
                 found.append({"role": message.role, "content": content})
         return found
 
-    def _way_to(self, id: str | None) -> list[Message]:
+    def way_to(self, id: str | None) -> list[Message]:
+        """The messages from the first to that one; it need not be on the branch shown."""
         return list(self._upwards(id))[::-1]
 
     def _upwards(self, id: str | None) -> Iterator[Message]:

@@ -15,7 +15,7 @@ ANSWER = {
         "-n",
         "--max-tokens",
         metavar="N",
-        help="Generate at most N tokens. Default: until the context is full.",
+        help="Generate at most N tokens. Default: 2048; in a chat, until the context is full.",
     ),
     "stop": _answer(
         list[str],

@@ -131,10 +131,11 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
             f"{problem[1:]} Choose a GGUF of a chat or completion model."
         )
     draft_path, why = _draft(models, found.path)
+    draft_name = "" if draft_path is None else draft_path.stem
     notices = found.notices
     if models.draft not in ("auto", "none"):
         named = find_draft(models.draft, found.path, options, offline=models.offline)
-        draft_path = named.path
+        draft_path, draft_name = named.path, named.name
         notices += named.notices
     for notice in notices:
         console.notice(notice)
@@ -148,6 +149,8 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
         kernels.asked(options.kernels),
         target,
         draft,
+        resolution.name_of(models.model, found.path),
+        draft_name,
         why,
     )
     if draft is not None:

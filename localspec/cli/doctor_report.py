@@ -29,6 +29,7 @@ class Findings:
     """Everything, as far as it went.
 
     Attributes:
+        target_name, draft_name: what the models are called.
         why: about the draft model, where -d auto or none had a say.
         checks: of the pair.
         measurements, recommendation: None where it did not come to that.
@@ -41,6 +42,8 @@ class Findings:
     kernels: KernelStatus
     target: GGUFFile
     draft: GGUFFile | None
+    target_name: str
+    draft_name: str
     why: str
     checks: list[Check] = field(default_factory=list)
     measurements: PairMeasurements | None = None
@@ -64,8 +67,8 @@ def as_json(found: Findings) -> dict[str, Any]:
             "devices": [dataclasses.asdict(device) for device in found.devices],
             "kernels": dataclasses.asdict(found.kernels),
         },
-        "target": _file(found.target),
-        "draft": None if found.draft is None else _file(found.draft),
+        "target": _file(found.target, found.target_name),
+        "draft": None if found.draft is None else _file(found.draft, found.draft_name),
         "why_draft": found.why or None,
         "checks": [dataclasses.asdict(check) for check in found.checks],
         "usable": found.usable,
@@ -82,19 +85,15 @@ def as_json(found: Findings) -> dict[str, Any]:
     }
 
 
-def _file(file: GGUFFile) -> dict[str, Any]:
+def _file(file: GGUFFile, name: str) -> dict[str, Any]:
     return {
         "path": str(file.path),
-        "name": _name(file),
+        "name": printable(name, 80),
         "architecture": printable(file.architecture, 40),
         "parameters": file.n_parameters,
         "quantization": quantization(file),
         "size": file.size,
     }
-
-
-def _name(file: GGUFFile) -> str:
-    return printable(file.text("general.name") or file.path.stem, 80)
 
 
 def _calibration(found: PairMeasurements) -> dict[str, Any]:
@@ -159,14 +158,14 @@ def _machine(found: Findings) -> str:
 
 
 def _pair(found: Findings) -> str:
-    def told(file: GGUFFile) -> str:
+    def told(file: GGUFFile, name: str) -> str:
         return (
-            f"{_name(file)}, {count(file.n_parameters)} {quantization(file)}: "
+            f"{printable(name, 80)}, {count(file.n_parameters)} {quantization(file)}: "
             f"{unbroken(printable(str(file.path), 1000))}"
         )
 
-    rows = [("target", told(found.target))]
-    rows.append(("draft", "none" if found.draft is None else told(found.draft)))
+    rows = [("target", told(found.target, found.target_name))]
+    rows.append(("draft", "none" if found.draft is None else told(found.draft, found.draft_name)))
     if found.why:
         rows.append(("", f"-d auto: {found.why}"))
     return facts(rows)
@@ -230,7 +229,7 @@ def _advice(found: Findings) -> str:
     )
     if kept.draft is None:
         return f"Recommended: only the n-gram drafter; {span}."
-    name = printable(kept.draft.name)
+    name = printable(found.draft_name or kept.draft.stem)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # it keeps its draft whatever comes
     if kept.speed_up >= PAYS:
         auto = "" if own else " '-d auto' will take it from now on."

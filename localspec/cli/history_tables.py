@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from rich.cells import cell_len, set_cell_size
 
@@ -122,5 +123,6 @@ def _when(seconds: float) -> str:
 
 
 def _name(model: str | None) -> str:
-    """The last part of a reference."""
-    return plain(model.replace("\\", "/").rstrip("/").rpartition("/")[2]) if model else "-"
+    """What the model is called; conversations of older versions have paths."""
+    name = Path(model or "")
+    return plain(name.stem if name.suffix.lower() == ".gguf" else model) if model else "-"

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 
 Record = TypeVar("Record")
 
+LONGEST = 2048
+"""Tokens of an answer for which nobody gave a limit: a model that does not come to an end by itself
+would fill its context."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Flags:
@@ -90,6 +94,11 @@ class AnswerRequest:
     regex: str | None
     session: Path | None = None
     images: tuple[bytes, ...] = ()
+
+    @property
+    def max_tokens(self) -> int:
+        """The longest answer."""
+        return self.opening.max_tokens or LONGEST
 
 
 def read_request(said: Mapping[str, Any]) -> AnswerRequest:

@@ -202,10 +202,10 @@ def serve(
 
     def ready(engine: Opened) -> None:
         if not isinstance(engine, Engine):
-            console.notice(f"{engine.model.path.name} is loaded. It makes only embeddings.")
+            console.notice(f"{engine.model.name} is loaded. It makes only embeddings.")
             return
         draft = "" if engine.draft is None else f", drafts by {engine.draft.path.name}"
-        console.notice(f"{engine.model.path.name} is loaded{draft}.")
+        console.notice(f"{engine.model.name} is loaded{draft}.")
         for notice in engine.notices:
             console.notice(notice)
 
@@ -303,7 +303,7 @@ def _offers(
     offers: list[Offer] = []
     for opening, given, told in zip(openings, names, tags, strict=True):
         path = resolution.find(opening.model, offline=opening.offline).path
-        name = given[0] if given else path.stem
+        name = given[0] if given else resolution.name_of(opening.model, path)
         if any(name == offer.name or name in offer.aliases for offer in offers):
             raise UsageError(f"Two models are called {name}. Name them with --alias.")
         offers.append(
@@ -340,7 +340,9 @@ def _opener(opening: OpeningOptions, console: Console, *, session: bool = False)
             raise UsageError(
                 f"{path.name} makes only embeddings and has no conversation. Leave out --session."
             )
-        return EmbeddingModel(path, opening.options, progress=progress)
+        embeds = EmbeddingModel(path, opening.options, progress=progress)
+        embeds.model.name = resolution.name_of(opening.model, path)
+        return embeds
 
     return open_it
 

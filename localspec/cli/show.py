@@ -86,7 +86,7 @@ def show(
     if template:
         return _tell_template(console, file)
     found = candidates(file, local_models(), context=ctx or None)
-    told = _told(file, options.context, kv_type, found)
+    told = _told(file, resolution.name_of(reference, meant.path), options.context, kv_type, found)
     if json:
         console.answer(json_format.dumps(told) + "\n")
     else:
@@ -104,7 +104,9 @@ def _tell_template(console: Console, file: GGUFFile) -> int:
     return 0
 
 
-def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[DraftCandidate]) -> dict[str, Any]:
+def _told(
+    file: GGUFFile, name: str, ctx: int, kv_type: str, found: list[DraftCandidate]
+) -> dict[str, Any]:
     """Everything, as JSON has it."""
     from localspec.gguf.description import quantization, why_not
     from localspec.gguf.vocabularies import VocabularyFacts
@@ -117,7 +119,7 @@ def _told(file: GGUFFile, ctx: int, kv_type: str, found: list[DraftCandidate]) -
     need = predict(file, context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)
     licences = [file.text(key) for key in _LICENCES]
     return {
-        "name": printable(file.text("general.name") or file.path.stem),
+        "name": printable(name),
         "path": str(file.path),
         "parts": len(file.parts),
         "size": file.size,

@@ -10,6 +10,7 @@ from time import sleep
 from typing import Any, Generic, TypeVar
 
 from localspec import Chunk, Completion, Engine, GenerationStats, Stream
+from localspec.cli import request as requests
 from localspec.cli.request import AnswerRequest, OpeningOptions, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
@@ -165,7 +166,7 @@ class EngineJob(ABC, Generic[Own]):
         request = self._request
         return engine.stream(
             prompt,
-            max_tokens=request.opening.max_tokens,
+            max_tokens=request.max_tokens,
             stop=request.stop,
             sampling=request.opening.sampling,
             grammar=request.grammar,
@@ -250,6 +251,11 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
             for chunk in stream:
                 self._queue.put(chunk)
         assert stream.finish_reason is not None
+        cut = stream.finish_reason == "length" and not stream.truncated
+        if cut and self._opening().max_tokens is None:
+            stream.stats.notices.append(
+                f"The answer is cut off at {requests.LONGEST:,} tokens. Give -n N for a longer one."
+            )
         if session is not None:
             stream.stats.notices += session.keep(prompt, stream.text)
         self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))

@@ -50,16 +50,17 @@ class Session:
             `speculate` sets it, by the rule. Other rules need drafts that tell nothing of it.
         constraint: the grammar at the end of `context`, or None.
         limit: `context` may grow to this many tokens.
-        ends: whether a token ends the generation.
+        ends: whether a token ends the generation by itself.
         logprobs: how many of the target's most probable tokens every step tells with each of its
             own; None where none are asked for.
         finish: why the generation ended, None while it goes on: "stop" after an
-            end-of-generation token, "length" at the limit.
+            end-of-generation token or a complete stop string, "length" at the limit.
     """
 
     __slots__ = (
         "_asked",
         "_capacity",
+        "_completes",
         "_longest",
         "_shift",
         "_window",
@@ -85,6 +86,7 @@ class Session:
         *,
         limit: int,
         ends: Callable[[int], bool],
+        completes: Callable[[int], bool] = lambda token: False,
         constraint: Constraint | None = None,
         logprobs: int | None = None,
         as_sampled: bool = False,
@@ -92,7 +94,8 @@ class Session:
         capacity: int = 0,
     ) -> None:
         """`limit`: of prompt and answer together, of which `capacity` fit into the context at a
-        time (0 for all of them)."""
+        time (0 for all of them). `completes` is called once with each committed token, in their
+        order, and tells whether the answer's text is complete with it."""
         self.context = list(prompt)
         self.prompt_length = self._asked = len(self.context)
         self.dropped = 0
@@ -104,7 +107,7 @@ class Session:
         self.limit = min(limit, capacity or limit)
         self.logprobs, self.as_sampled = logprobs, as_sampled
         self.finish: str | None = None
-        self.ends = ends
+        self.ends, self._completes = ends, completes
         self._window = sampler.window(self.context)
 
     @property
@@ -140,14 +143,17 @@ class Session:
     def extend(self, tokens: list[int], constraint: Constraint | None) -> list[int]:
         """Commit the tokens of one step up to the first that ends the generation; return those.
 
+        This alone decides where an answer ends. Each token is looked at as if it had come by
+        itself, so the end does not depend on how many were accepted at once.
+
         Args:
             tokens: accepted drafts and the target's own token after them, at least one.
             constraint: the grammar behind the last of them (unused when they are cut short).
         """
-        room, ends = self.limit - len(self.context), self.ends
+        room, ends, completes = self.limit - len(self.context), self.ends, self._completes
         kept = tokens if len(tokens) <= room else tokens[:room]
         for i, token in enumerate(kept):
-            if ends(token):
+            if completes(token) or ends(token):
                 kept = kept[: i + 1]
                 self.finish = "stop"
                 break

@@ -74,7 +74,8 @@ class GenerationStats:
             accepted ÷ tested: a token behind the first rejection is untested, not rejected.
         accepted_per_position, tested_per_position: the same by depth, first drafted token first.
         prompt_seconds: from the start to the first token: the prompt through target and draft.
-        calibration_seconds: of that, spent measuring what passes cost; once per machine and pair.
+        calibration_seconds: spent before that on measuring what passes cost; once per machine and
+            pair.
         decode_seconds: in steps after the first token.
         draft_seconds, verify_seconds: of that, in native passes of draft model and target.
         overhead_seconds: the rest of `decode_seconds`: localspec's own work.

@@ -22,6 +22,7 @@ from localspec.chat.conversation import (
     STATES,
     STOPPED,
     STREAMING,
+    UNSENT,
     USER,
     Attachment,
     Conversation,
@@ -40,6 +41,7 @@ _ENDINGS = {
     STOPPED: "stopped",
     FAILED: "failed",
     INTERRUPTED: "interrupted",
+    UNSENT: "not sent",
 }
 _MOST = 1000
 """Names that are tried for a file before giving up."""
@@ -255,13 +257,14 @@ def _figures(message: Message) -> str:
     """The line below an answer, in the words of `localspec run`."""
     parts = []
     stats = message.stats or {}
-    if tokens := _number(stats, "generated_tokens"):
+    if tokens := _number(stats, "tokens"):
         parts.append(f"{tokens:.0f} tokens")
-    if speed := _number(stats, "tokens_per_second"):
+    if speed := _number(stats, "speed"):
         parts.append(f"{speed:.0f} tok/s" if speed >= 100 else f"{speed:.1f} tok/s")
     if tested := _number(stats, "tested"):
         accepted = _number(stats, "accepted")
-        parts.append(f"{_number(stats, 'tokens_per_pass'):.2f} tokens/pass")
+        if passes := _number(stats, "passes"):
+            parts.append(f"{tokens / passes:.2f} tokens/pass")
         parts.append(f"accepted {accepted:.0f} of {tested:.0f} ({100 * accepted / tested:.0f} %)")
     if message.draft:
         parts.append(f"draft {one_line(message.draft)}")

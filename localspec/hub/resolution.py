@@ -92,6 +92,13 @@ def packaged_model(
     return None
 
 
+def name_of(reference: str | os.PathLike[str] | None, path: Path) -> str:
+    """What a model is called wherever it is named: as it was typed, unless that was a path or
+    nothing; then by the stem of its file."""
+    typed = parse(reference)
+    return path.stem if typed is None or isinstance(typed, Path) else str(reference)
+
+
 def identify(reference: str | os.PathLike[str] | None) -> Path | Repository | None:
     """What a reference names: a path, a repository, or (None) the embedded model.
 

@@ -28,6 +28,7 @@ class Model:
 
     Attributes:
         path: the file.
+        name: what to call it: the reference it was opened by, else the stem of its file's name.
         vocabulary: its tokens.
         metadata: GGUF keys and values as text (scalars only).
         recurrent: whether its memory (or a part of it) cannot be cut back token by token.
@@ -77,7 +78,7 @@ class Model:
                 over others.
             mtp: with its MTP layers, see `localspec.gguf.mtp`.
         """
-        self.path = path
+        self.path, self.name = path, path.stem
         self.adapters = tuple(adapters)
         self.handle: Any = None
         self._adapting: list[Any] = []  # freed with the weights
@@ -127,11 +128,6 @@ class Model:
         if self.handle is not None:
             llama_cpp.llama_model_free(self.handle)
             self.handle = None
-
-    @property
-    def name(self) -> str:
-        """The model's own name, else the file's."""
-        return self.metadata.get("general.name") or self.path.stem
 
     @property
     def chat_template(self) -> str | None:

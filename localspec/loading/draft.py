@@ -62,10 +62,12 @@ class NamedDraft(NamedTuple):
 
     Attributes:
         path: None where nothing that could be made of the target's own file pays.
+        name: what to call it, see `localspec.hub.resolution.name_of`.
         notices: what the user should know about it, sentences.
     """
 
     path: Path | None
+    name: str
     notices: tuple[str, ...]
 
 
@@ -91,12 +93,12 @@ def find_draft(
     wish = Wish.parse(reference)
     if wish is None:
         found = resolution.find(reference, offline=offline, embedded=paths.EMBEDDED_DRAFT)
-        return NamedDraft(found.path, found.notices)
+        return NamedDraft(found.path, resolution.name_of(reference, found.path), found.notices)
     from localspec.self_draft.making import self_draft
 
     require_undamaged(target)
     made = self_draft(target, wish, options, lambda: progress is None or progress(0.0))
-    return NamedDraft(made.path, (made.words,))
+    return NamedDraft(made.path, "" if made.path is None else made.path.stem, (made.words,))
 
 
 class OpenDraft(NamedTuple):

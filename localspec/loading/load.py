@@ -107,6 +107,7 @@ def load(
     for_text = options.mmproj is None and not options.draft_adapters
     own_mtp = for_text and takes_own_mtp(path, draft, options)
     draft_path: Path | None = None
+    draft_name = ""
     if own_mtp:
         draft, draft_path = None, path
         why_draft = "the layer that the model was trained with to predict ahead drafts"
@@ -121,7 +122,7 @@ def load(
         draft, why_no_draft = None, "none was asked for"
     if draft is not None:
         named = find_draft(draft, path, options, offline=offline, progress=progress)
-        draft_path = named.path
+        draft_path, draft_name = named.path, named.name
         notices += named.notices
         if draft_path is None:
             why_no_draft = "no draft made from its own file pays"
@@ -143,6 +144,7 @@ def load(
             )
             why_draft = draft_path = None
         opened.enter_context(target_model)
+        target_model.name = resolution.name_of(model, path)
         if options.parallel > 1 and target_model.recurrent:
             options = replace(options, parallel=1)
             notices.append(
@@ -188,6 +190,7 @@ def load(
                 open_one = open_draft(draft_path, target, options, reports[1])
                 draft_context, vocabulary_map = open_one.cache, open_one.vocabulary_map
                 opened.callback(draft_context.model.close)
+                draft_context.model.name = draft_name
                 opened.callback(draft_context.close)
             except _NO_DRAFT as error:
                 # Where nobody asked for this draft model, the target alone is as good.

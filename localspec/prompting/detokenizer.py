@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 
 class Detokenizer:
     """Joins the bytes of tokens, releasing only what later tokens cannot change.
 
     Half a UTF-8 character waits for its other half, and the beginning of a stop string waits
-    until it turns out to be one or not.
+    until it turns out to be one or not. Tokens are looked at one by one, however many come in a
+    step: the stop string that is complete first ends the answer.
 
     Args:
         piece: bytes of a token.
         stop: strings that end the answer; they are not part of it.
 
     Attributes:
-        text: everything released so far.
         stopped: the stop string that was met, None before.
     """
 
@@ -28,41 +28,41 @@ class Detokenizer:
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = ""
         self._released: list[str] = []
+        self._taken = 0
 
     @property
     def text(self) -> str:
+        """Everything released so far."""
         return "".join(self._released)
 
-    def push(self, tokens: Iterable[int]) -> str:
-        """Append tokens; return the text that this made certain."""
-        if self.stopped is not None:
-            return ""
-        self._held += self._decode(b"".join(map(self._piece, tokens)))
-        return self._release(final=False)
+    def push(self, token: int) -> bool:
+        """Append a token; return whether a stop string is complete, so that none may follow."""
+        return self._append(self._decode(self._piece(token)), final=False)
 
-    def finish(self) -> str:
-        """No more tokens come: return what was held back, half a character as U+FFFD."""
-        if self.stopped is not None:
-            return ""
-        self._held += self._decode(b"", final=True)
-        return self._release(final=True)
+    def finish(self) -> None:
+        """No more tokens come: release what was held back, half a character as U+FFFD."""
+        self._append(self._decode(b"", final=True), final=True)
 
-    def _release(self, *, final: bool) -> str:
-        text, found = self._held, None
-        for stop in self._stop:
-            at = text.find(stop)
-            if at >= 0 and (found is None or at < found[0]):
-                found = (at, stop)
-        if found is not None:
-            text, self.stopped = text[: found[0]], found[1]
-            self._held = ""
+    def take(self) -> str:
+        """What was released since this was last called."""
+        text = "".join(self._released[self._taken :])
+        self._taken = len(self._released)
+        return text
+
+    def _append(self, text: str, *, final: bool) -> bool:
+        if self.stopped is not None:
+            return True
+        text = self._held + text
+        found = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        if found:
+            end, self.stopped = min(found, key=lambda one: one[0])
         else:
             keep = 0 if final else max((_begins(text, stop) for stop in self._stop), default=0)
-            self._held = text[len(text) - keep :]
-            text = text[: len(text) - keep]
-        if text:
-            self._released.append(text)
-        return text
+            end = len(text) - keep
+            self._held = text[end:]
+        if end:
+            self._released.append(text[:end])
+        return bool(found)
 
 
 def _begins(text: str, stop: str) -> int:

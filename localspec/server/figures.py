@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -79,16 +80,34 @@ def sampled_probs(told: Iterable[TokenLogprob], engine: Engine) -> list[dict[str
     ]
 
 
-def text_logprobs(told: Sequence[TokenLogprob], engine: Engine, offset: int) -> dict[str, Any]:
-    """`logprobs` of a completion.
+class TextOffsets:
+    """Where tokens begin in a text, in characters, told in pieces of any size; a token that ends
+    within a character leaves that one to the next.
 
     Args:
-        offset: characters of the answer before the first of the tokens.
+        begin: characters before the first token.
     """
+
+    def __init__(self, engine: Engine, begin: int = 0) -> None:
+        self._piece = engine.token_bytes
+        self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        self._at = begin
+
+    def of(self, tokens: Iterable[int]) -> list[int]:
+        """Offsets of the next tokens."""
+        found = []
+        for token in tokens:
+            found.append(self._at)
+            self._at += len(self._decode(self._piece(token)))
+        return found
+
+
+def text_logprobs(
+    told: Sequence[TokenLogprob], engine: Engine, offsets: TextOffsets
+) -> dict[str, Any]:
+    """`logprobs` of a completion."""
     found = told_tokens(told, engine)
-    for text in found["tokens"]:
-        found["text_offset"].append(offset)
-        offset += len(text)
+    found["text_offset"] = offsets.of(one.token for one in told)
     return found
 
 

@@ -39,7 +39,7 @@ class Offer:
 
     Attributes:
         opener: opens it.
-        name: what clients call it; None takes its file's name, once it is open.
+        name: what clients call it; None takes the model's own, once it is open.
         aliases: all names that the user gave it, `name` among them.
         tags: words about it that clients are told.
         reference: another name it goes by: what the user typed.
@@ -152,7 +152,7 @@ class ModelHost:
         """What clients call the model."""
         if self.offer.name is not None:
             return self.offer.name
-        return "" if self.model is None else self.model.path.stem
+        return "" if self.model is None else self.model.name
 
     @property
     def path(self) -> Path | None:
@@ -161,7 +161,8 @@ class ModelHost:
 
     def goes_by(self, name: str) -> bool:
         """Whether a client that says this means this model."""
-        return name in (self.name, self.offer.reference, *self.offer.aliases)
+        file = () if self.path is None else (self.path.stem,)
+        return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
     async def load(self) -> None:
         """Open the model; whether that went well is for `opened` and `error` to say."""

@@ -207,14 +207,16 @@ class ChatApp(App[None]):
         text = event.text
         try:
             command = commands.parse(text.strip())
-            if command is not None:
-                self.parts.prompt.accepted(text)
-                self._commands.run(*command)
-                return
-            if self.conversing.running is not None:
-                raise UsageError("An answer is still coming. Wait for it, or stop it with Esc.")
-        except LocalspecError as error:
+        except UsageError as error:
             self.tell(str(error), error=True)
+            self.parts.prompt.select_all()  # to be mended, or written over
+            return
+        if command is not None:
+            self.parts.prompt.accepted(text)
+            self._commands.run(*command)
+            return
+        if self.conversing.running is not None:
+            self.tell("An answer is still coming. Wait for it, or stop it with Esc.", error=True)
             return
         self.parts.prompt.accepted(text)
         self._send(commands.unescaped(text), *self.parts.composer.taken())

@@ -50,8 +50,8 @@ def test_the_embedded_pair(cli: Cli) -> None:
     assert "CPU" in told["machine"]["backends"]
     assert told["machine"]["kernels"]["in_use"] == kernels.status().in_use
     assert told["machine"]["memory"] >= told["machine"]["available_memory"] > 0
-    assert told["target"]["name"] == "tale-13m"
-    assert told["draft"]["name"] == "tale-3m"
+    assert told["target"]["name"] == "tale-13m-q8_0"
+    assert told["draft"]["name"] == "tale-3m-q8_0"
     verdicts = {check["rule"]: check["verdict"] for check in told["checks"]}
     for rule in ("token ids", "context", "memory", "target produces text", "draft produces text"):
         assert verdicts[rule] == "ok"
@@ -71,8 +71,8 @@ def test_as_text(cli: Cli) -> None:
         "machine         ",
         "backends        CPU",
         f"kernels         {kernels.status().words}"[:40],
-        "target          tale-13m, 12.9 M Q8_0: ",
-        "draft           tale-3m, 2.9 M Q8_0: ",
+        "target          tale-13m-q8_0, 12.9 M Q8_0: ",
+        "draft           tale-3m-q8_0, 2.9 M Q8_0: ",
         "ok    token ids",
         "target pass     ",
         "draft pass      ",

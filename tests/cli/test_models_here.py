@@ -89,7 +89,7 @@ def test_show_the_embedded_model(cli: Cli) -> None:
     result = cli("show", "demo")
     assert (result.code, result.err) == (0, "")
     for words in (
-        "model           tale-13m",
+        "model           tale-13m-q8_0",
         "architecture    llama",
         "parameters      12.9 M",
         "quantization    Q8_0",

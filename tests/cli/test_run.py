@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from localspec import paths
+from localspec.cli import request
 from tests.cli.conftest import Cli
 from tests.support.retokenised import sentencepiece
 
@@ -39,9 +40,24 @@ def test_answer_on_stdout_and_one_line_of_figures_on_stderr(cli: Cli) -> None:
     assert result.out.endswith("\n")
     assert not result.out.endswith("\n\n")
     assert result.err.count("\n") == 1
-    for part in ("24 tokens · ", " tok/s · ", " tokens/pass · ", "accepted ", "draft tale-3m"):
+    for part in ("24 tokens · ", " tok/s · ", " tokens/pass · ", "accepted ", "draft tale-3m-q8_0"):
         assert part in result.err
     assert "lossy" not in result.err
+
+
+def test_an_answer_without_a_limit_has_one(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert request.LONGEST == 2048
+    monkeypatch.setattr(request, "LONGEST", 5)
+    cut = cli("run", "--temp", "0", "--jsonl", STORY)
+    assert cut.events[-1]["stats"]["generated_tokens"] == 5
+    assert "The answer is cut off at 5 tokens. Give -n N for a longer one." in cut.err
+    assert "cut off" not in cli("run", "--temp", "0", "-n", "4", STORY).err
+
+
+def test_an_answer_that_goes_round_in_circles_is_said_so(cli: Cli) -> None:
+    grammar = 'root ::= "a fox " root'
+    said = cli("run", "--temp", "0", "-n", "100", "--grammar", grammar, STORY)
+    assert "over and over at its end. A repeat penalty of 1.1" in said.err
 
 
 def test_quiet_leaves_only_the_answer(cli: Cli) -> None:

@@ -48,6 +48,21 @@ def test_text_stops_at_the_first_end_token_and_keeps_it(tokens: list[int], kept:
     assert ended.finish == "stop"
 
 
+def test_text_stops_at_the_token_that_completes_it() -> None:
+    seen: list[int] = []
+    ended = Session(
+        (1, 2, 3),
+        Sampler(GREEDY, 10),
+        SeededRandom(0),
+        limit=10,
+        ends=lambda token: False,
+        completes=lambda token: seen.append(token) or token == 5,  # type: ignore[func-returns-value]
+    )
+    assert ended.extend([4], None) == [4]
+    assert ended.extend([4, 5, 6], None) == [4, 5]
+    assert (ended.finish, seen) == ("stop", [4, 4, 5])
+
+
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_text_stops_at_the_limit(count: int) -> None:
     full = session(limit=6)

@@ -21,6 +21,7 @@ from localspec.chat.conversation import (
     Attachment,
     Conversation,
 )
+from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.export import FORMATS, from_json, to_json, to_markdown, write_export
 from tests.history.histories import as_nobody, conversation_of
@@ -35,7 +36,10 @@ def talked() -> Conversation:
         generated_tokens=139, target_passes=55, drafted=200, tested=185, accepted=128
     )
     stats.decode_seconds = 0.17
-    answer.stats, answer.finish_reason = stats.as_dict(), "stop"
+    # As the chat keeps it.
+    figures = Meter(stats, lambda length: None, 1024).figures().as_dict()
+    answer.stats = json.loads(json.dumps(figures))
+    answer.finish_reason = "stop"
     answer.spans = [(3, "target"), (8, "n-gram")]
     question = conversation.add(USER, "Go on.")
     conversation.add(ASSISTANT, "Not shown.")

@@ -104,7 +104,7 @@ def test_what_llama_cpp_says_is_one_printable_line(tmp_path: Path) -> None:
 
 def test_facts_of_the_embedded_target(target_path: Path) -> None:
     with Model(target_path, OPTIONS) as model:
-        assert model.name == "tale-13m"
+        assert model.name == "tale-13m-q8_0"
         assert model.vocabulary.size == 8192
         assert model.trained_context == 2048
         assert not model.recurrent

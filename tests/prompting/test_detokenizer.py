@@ -14,36 +14,52 @@ def detokenizer(pieces: list[bytes], stop: tuple[str, ...] = ()) -> Detokenizer:
     return Detokenizer(pieces.__getitem__, stop)
 
 
+def taken(text: Detokenizer, count: int) -> list[str]:
+    """What each of so many tokens released."""
+    found = []
+    for token in range(count):
+        text.push(token)
+        found.append(text.take())
+    return found
+
+
 def test_half_a_character_waits_for_the_other() -> None:
     fox = "🦊".encode()
     text = detokenizer([fox[:1], fox[1:3], fox[3:], b"!"])
-    assert [text.push([i]) for i in range(4)] == ["", "", "🦊", "!"]
+    assert taken(text, 4) == ["", "", "🦊", "!"]
 
 
 def test_half_a_character_at_the_end_is_replaced() -> None:
     text = detokenizer([b"a", "é".encode()[:1]])
-    assert text.push([0, 1]) == "a"
-    assert text.finish() == "\ufffd"
+    assert taken(text, 2) == ["a", ""]
+    text.finish()
+    assert text.take() == "\ufffd"
     assert text.text == "a\ufffd"
 
 
 def test_the_beginning_of_a_stop_string_waits() -> None:
     text = detokenizer([b"one <", b"|", b"end|", b"> two"], ("<|end|>",))
-    assert [text.push([i]) for i in range(4)] == ["one ", "", "", ""]
+    assert [text.push(i) for i in range(4)] == [False, False, False, True]
     assert text.stopped == "<|end|>"
-    assert text.text == "one "
-    assert text.push([0]) == text.finish() == ""
+    text.finish()
+    assert text.text == text.take() == "one "
 
 
 def test_what_only_looked_like_a_stop_string_is_released() -> None:
-    text = detokenizer([b"a<|e", b"xit|>"], ("<|end|>",))
-    assert [text.push([0]), text.push([1])] == ["a", "<|exit|>"]
+    assert taken(detokenizer([b"a<|e", b"xit|>"], ("<|end|>",)), 2) == ["a", "<|exit|>"]
 
 
-def test_the_earliest_of_several_stop_strings_counts() -> None:
+def test_of_stop_strings_complete_with_one_token_the_earliest_counts() -> None:
     text = detokenizer([b"xx later first"], ("first", "later"))
-    assert text.push([0]) == "xx "
-    assert text.stopped == "later"
+    assert text.push(0)
+    assert (text.take(), text.stopped) == ("xx ", "later")
+
+
+def test_the_stop_string_that_is_complete_first_counts() -> None:
+    """A longer one that begins earlier would have been complete later."""
+    text = detokenizer([b"Once", b" upon", b" a time"], ("Once upon a time", "upon"))
+    assert [text.push(0), text.push(1)] == [False, True]
+    assert (text.text, text.stopped) == ("Once ", "upon")
 
 
 @given(st.text(max_size=40), st.lists(st.integers(0, 60)), st.text(min_size=1, max_size=4))
@@ -55,6 +71,8 @@ def test_any_cutting_of_any_text_gives_the_text_before_the_stop_string(
     ends = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
     pieces = [data[a:b] for a, b in itertools.pairwise(ends)]
     text = detokenizer(pieces, (stop,))
-    released = "".join(text.push([i]) for i in range(len(pieces))) + text.finish()
+    released = "".join(taken(text, len(pieces)))
+    text.finish()
+    released += text.take()
     assert released == whole.split(stop)[0] == text.text
     assert (text.stopped == stop) == (stop in whole)

@@ -232,7 +232,7 @@ class ScriptedEngine:
         def start() -> Generator[Step, None, None]:
             self._wait(said, 0, lambda: progress(1, 4))
             self._measured = True
-            return self._steps(said, ending, max_tokens, stats.prompt_tokens)
+            return self._steps(said, ending, max_tokens, stats.prompt_tokens, assembler)
 
         assembler = Detokenizer(self.token_bytes, ())
         return Stream(self, cast("Session", ending), assembler, stats, start)
@@ -264,7 +264,12 @@ class ScriptedEngine:
         hold.wait(check)
 
     def _steps(
-        self, said: Says, ending: _Ending, max_tokens: int | None, length: int
+        self,
+        said: Says,
+        ending: _Ending,
+        max_tokens: int | None,
+        length: int,
+        assembler: Detokenizer,
     ) -> Generator[Step, None, None]:
         words = deque(re.findall(r"\S+\s*|\s+", said.text))
         left = max_tokens if max_tokens is not None else len(words)
@@ -275,6 +280,8 @@ class ScriptedEngine:
             taken = [words.popleft() for _ in range(min(right + 1, len(words), left))]
             left -= len(taken)
             step = self._step(each, taken, length)
+            for token in step.tokens:  # as `Session.extend` would
+                assembler.push(token)
             length += len(taken)
             yield step
             self._wait(said, number, lambda: None)

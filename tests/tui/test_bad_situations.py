@@ -16,7 +16,7 @@ from localspec.history.history import History
 from tests.support.ggufs import aborting_llama, tiny_llama
 from tests.tui.terminals import LOCALSPEC, Terminal, chat
 
-EMBEDDED = "tale-13m + tale-3m"
+EMBEDDED = "tale-13m-q8_0 + tale-3m-q8_0"
 CTRL_Q = "\x11"
 LEFT_SUDDENLY = "localspec ended suddenly last time; all messages until then are in the history."
 
@@ -93,7 +93,7 @@ def test_a_model_that_makes_llama_cpp_abort(tmp_path: Path) -> None:
         terminal.until(EMBEDDED)
         terminal.type(f"/model {path}\r")
         terminal.until_told("bad.gguf makes llama.cpp crash (SIGABRT)")
-        terminal.until_told("tale-13m stays open.")
+        terminal.until_told("tale-13m-q8_0 stays open.")
         terminal.until(EMBEDDED)
         answered(terminal)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -16,6 +16,7 @@ from localspec.chat.conversation import (
     FAILED,
     STOPPED,
     STREAMING,
+    UNSENT,
     USER,
     Attachment,
     Conversation,
@@ -421,7 +422,7 @@ def test_opening() -> None:
     assert screen.told == [("There is no file none.", True)]
     assert it.opened is None
     it.on_event(OPENED)
-    assert (it.conversation.model, it.conversation.draft) == ("big", "small")
+    assert it.conversation.model is None  # it has answered nothing here
     it.on_event(
         NotOpened(PairReference("none"), "There is no file none.", cancelled=False, still=OPENED)
     )
@@ -429,6 +430,29 @@ def test_opening() -> None:
     it.on_event(NotOpened(PairReference("none"), "Stopped.", cancelled=True, still=OPENED))
     assert len(screen.told) == 2
     assert it.opened == OPENED
+
+
+async def test_what_no_model_is_open_for_is_kept_as_not_sent() -> None:
+    chat = Chat()
+    chat.it.opened = None
+    asked = await chat.send("Hello")
+    assert chat.path == [(USER, "Hello", UNSENT)]
+    chat.it.on_event(AnswerFailed(asked, "", "No model is open."))
+    assert [(one.id, one.state) for one in chat.book.finished] == [(asked, UNSENT)]
+    chat.it.on_event(OPENED)
+    chat.it.regenerate()
+    chat.begin()
+    assert chat.path[0] == (USER, "Hello", COMPLETE)
+    assert [(one.id, one.state) for one in chat.book.finished[1:]] == [(asked, COMPLETE)]
+
+
+async def test_a_conversation_has_the_name_of_what_answered_it_last() -> None:
+    chat = Chat()
+    await chat.answered("Hello", "Hi")
+    assert (chat.it.conversation.model, chat.it.conversation.draft) == ("Big", "Small")
+    assert chat.book.saves[-1].model == "Big"
+    chat.it.on_event(replace(OPENED, model="Other"))
+    assert chat.it.conversation.model == "Big"
 
 
 async def test_renaming() -> None:

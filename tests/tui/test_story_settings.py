@@ -93,6 +93,8 @@ async def test_what_was_wrong_stays_to_be_corrected() -> None:
         await shown.command("/nonsense")
         await shown.hears("There is no command /nonsense.")
         assert shown.app.parts.prompt.text == "/nonsense"
+        shown.burst("Hello")  # or to be written over
+        await shown.until(lambda: shown.app.parts.prompt.text == "Hello")
 
 
 async def test_two_slashes_send_a_slash() -> None:

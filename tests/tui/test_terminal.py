@@ -34,7 +34,7 @@ def restored(terminal: Terminal) -> bool:
 def test_a_message_is_answered(tmp_path: Path) -> None:
     # Short: the beginning of a long one would be out of sight.
     with chat("--temp", "0", "-n", "40", home=tmp_path) as terminal:
-        terminal.until("tale-13m + tale-3m")
+        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         assert terminal.alternate
         terminal.type(ASK)
         terminal.until(lambda: "■" in terminal.text and "tok/s" in terminal.text)
@@ -71,7 +71,7 @@ def test_a_signal_leaves_in_mid_answer(answering: Terminal, number: signal.Signa
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_leaves_while_nothing_happens(tmp_path: Path, number: signal.Signals) -> None:
     with chat(home=tmp_path) as terminal:
-        terminal.until("tale-13m + tale-3m")
+        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         terminal.kill(number)
         assert terminal.ended() == 128 + number
         assert restored(terminal)
@@ -84,7 +84,7 @@ def test_ctrl_z_and_fg(tmp_path: Path) -> None:
         terminal.until("shell>")
         before = terminal.modes
         terminal.type(f"{' '.join(LOCALSPEC)} chat\r")
-        terminal.until("tale-13m + tale-3m")
+        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         terminal.type(CTRL_Z)
         terminal.until(lambda: not terminal.alternate)
         terminal.until("Stopped")
@@ -131,7 +131,7 @@ def test_resizing_while_it_answers(answering: Terminal) -> None:
 
 def test_nothing_but_the_name_opens_it(tmp_path: Path) -> None:
     with chat(command=LOCALSPEC, home=tmp_path) as terminal:
-        terminal.until("tale-13m + tale-3m")
+        terminal.until("tale-13m-q8_0 + tale-3m-q8_0")
         terminal.type(CTRL_Q)
         assert terminal.ended() == 0
 

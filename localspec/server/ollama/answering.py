@@ -136,12 +136,13 @@ class OllamaReply:
 
     def _ending(self) -> dict[str, Any]:
         stats = self._talk.stream.stats
+        measured = round(stats.calibration_seconds * 1e9)  # once, as loading is
         prompt, decode = round(stats.prompt_seconds * 1e9), round(stats.decode_seconds * 1e9)
         return {
             "done": True,
             "done_reason": "length" if self._talk.reason == "length" else "stop",
-            "total_duration": prompt + decode,
-            "load_duration": 0,
+            "total_duration": measured + prompt + decode,
+            "load_duration": measured,
             "prompt_eval_count": stats.prompt_tokens,
             "prompt_eval_duration": prompt,
             "eval_count": stats.generated_tokens,

@@ -18,7 +18,7 @@ from localspec.prompting.prompt import Tokens
 from localspec.server.answer import Answers, Ask
 from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
-from localspec.server.figures import text_logprobs, timings, usage
+from localspec.server.figures import TextOffsets, text_logprobs, timings, usage
 from localspec.server.openai.chat_wire import AnswerFields, grammar_of, schema_of, text_of
 from localspec.server.openai.echo import Echo, echo_of
 from localspec.server.reading import Reading
@@ -121,6 +121,7 @@ class CompletionReply:
         self._echoes = echoes
         self._texts = [echo.text for echo in echoes]
         self._told: list[list[TokenLogprob]] = [[] for _ in echoes]
+        self._offsets = [TextOffsets(engine, len(echo.text)) for echo in echoes]
         self._head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -138,8 +139,7 @@ class CompletionReply:
                     self._told[number].extend(chunk.step.logprobs)
         choices = []
         for number, (text, echo) in enumerate(zip(self._texts, self._echoes, strict=True)):
-            offset = len(echo.text)
-            choice = self._choice(number, text, self._told[number], offset, complete=True)
+            choice = self._choice(number, text, self._told[number], complete=True)
             choices.append(_behind(echo, choice))
         return {
             **self._head,
@@ -153,25 +153,21 @@ class CompletionReply:
         try:
             for number, text in enumerate(self._texts):
                 if text:
-                    choice = self._choice(number, text, (), 0, complete=False)
+                    choice = self._choice(number, text, (), complete=False)
                     yield self._event(_behind(self._echoes[number], choice))
             async for number, chunk in self._answers.chunks():
                 if chunk is None:
-                    choice = self._choice(number, "", (), 0, complete=True)
+                    choice = self._choice(number, "", (), complete=True)
                     figures = timings(self._answers.streams[number].stats)
                     yield self._event(choice, timings=figures)
                     continue
                 if isinstance(chunk, Reading):
-                    choice = self._choice(number, "", (), 0, complete=False)
+                    choice = self._choice(number, "", (), complete=False)
                     yield self._event(choice, prompt_progress=chunk.as_llama_cpp())
                     continue
                 told = chunk.step.logprobs if chunk.step is not None else ()
                 if chunk.text or told:
-                    offset = len(self._texts[number])
-                    self._texts[number] += chunk.text
-                    yield self._event(
-                        self._choice(number, chunk.text, told, offset, complete=False)
-                    )
+                    yield self._event(self._choice(number, chunk.text, told, complete=False))
             if self._wanted.stream_options and self._wanted.stream_options.include_usage:
                 yield event({**self._head, "choices": [], "usage": self._usage()})
             yield DONE
@@ -186,7 +182,6 @@ class CompletionReply:
         number: int,
         text: str,
         told: Sequence[TokenLogprob],
-        offset: int,
         *,
         complete: bool,
     ) -> dict[str, Any]:
@@ -200,7 +195,7 @@ class CompletionReply:
         return {
             "index": number,
             "text": text,
-            "logprobs": text_logprobs(told, self._engine, offset) if wants else None,
+            "logprobs": text_logprobs(told, self._engine, self._offsets[number]) if wants else None,
             "finish_reason": "stop" if reason == "cancelled" else reason,
         }
 

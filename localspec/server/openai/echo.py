@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from starlette.requests import Request
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
 from localspec.prompting.prompt import Tokens
-from localspec.server.figures import told_tokens
+from localspec.server.figures import TextOffsets, told_tokens
 from localspec.server.service import Service
 from localspec.server.turns import in_turn
 
@@ -69,14 +68,9 @@ def _logprobs(
 ) -> dict[str, list[Any]]:
     """`logprobs` of a prompt; null for the first token, before which there is nothing."""
     found = told_tokens(told, engine)
-    pieces = [engine.token_bytes(token) for token in [*first, *(one.token for one in told)]]
     if first:
-        found["tokens"].insert(0, pieces[0].decode("utf-8", "replace"))
+        found["tokens"].insert(0, _text(first, engine))
         found["token_logprobs"].insert(0, None)
         found["top_logprobs"].insert(0, None)
-    # Where a character ends in the middle of a token, it is the next one that it belongs to.
-    decoder, offset = codecs.getincrementaldecoder("utf-8")("replace"), 0
-    for piece in pieces:
-        found["text_offset"].append(offset)
-        offset += len(decoder.decode(piece))
+    found["text_offset"] = TextOffsets(engine).of([*first, *(one.token for one in told)])
     return found

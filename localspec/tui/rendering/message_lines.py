@@ -151,6 +151,8 @@ class MessageLines:
         elif message.state == "failed":
             cause = (message.stats or {}).get("error") or "the answer failed"
             yield Text(f"✗ {harmless(str(cause))}", palette.style("error"))
+        elif message.state == "unsent":
+            yield Text("■ not sent: r sends it again", palette.style("warning"))
         elif message.finish_reason == "length":
             yield Text("■ cut off: the longest answer, or the end of the context", palette.faint)
         if message.role == "assistant" and message.stats and self.note is None:

@@ -14,6 +14,7 @@ from localspec.chat.conversation import (
     FAILED,
     STOPPED,
     STREAMING,
+    UNSENT,
     USER,
     Attachment,
     Conversation,
@@ -68,7 +69,8 @@ class Conversing:
     ) -> None:
         """Send a message, and have it answered.
 
-        It counts as sent once the history holds it: no crash can take it then.
+        It counts as sent once the history holds it (no crash can take it then) and there is a model
+        to answer it.
 
         Args:
             instead_of: id of the message that this one is a branch of.
@@ -78,12 +80,17 @@ class Conversing:
         """
         self._require_idle()
         conversation = self.conversation
+        state = UNSENT if self.opened is None else COMPLETE
         if instead_of is None:
-            message = conversation.add(USER, text, attachments=attachments)
+            message = conversation.add(USER, text, state=state, attachments=attachments)
         else:
             old = conversation.messages[instead_of]
             message = conversation.add(
-                USER, text, parent=old.parent, attachments=attachments or old.attachments
+                USER,
+                text,
+                parent=old.parent,
+                state=state,
+                attachments=attachments or old.attachments,
             )
         self.running = Running(conversation, message.id)
         self._note(message, "sending …")
@@ -207,12 +214,12 @@ class Conversing:
             done = "" if event.fraction is None else f": {event.fraction:.0%}"
             self.view.working(f"{event.what}{done}")
         elif isinstance(event, Opened):
-            self._take_over(event)
+            self.opened = event
             self.view.working(None)
             for notice in event.notices:
                 self.view.tell(notice)
         elif isinstance(event, events.NotOpened):
-            self._take_over(event.still)
+            self.opened = event.still
             self.view.working(None)
             if not event.cancelled:
                 stays = f" {event.still.model} stays open." if event.still else ""
@@ -314,6 +321,9 @@ class Conversing:
         elif isinstance(event, events.AnswerFailed):
             self._end_answer(running, event.text, FAILED)
             if running.message is None:
+                if self.opened is None:
+                    asked.state = UNSENT
+                    self.store.done(running.conversation.id, asked)
                 self._note(asked, f"✗ {event.error}")
             else:
                 running.message.stats = {**(running.message.stats or {}), "error": event.error}
@@ -329,7 +339,13 @@ class Conversing:
         self.view.show_conversation()
 
     def _begin_answer(self, running: Running, answer: ShownAnswer) -> None:
-        opened = self.opened
+        opened, conversation = self.opened, running.conversation
+        if opened is not None:
+            conversation.model, conversation.draft = opened.model, opened.draft
+        for asked in conversation.way_to(running.to):
+            if asked.state == UNSENT:
+                asked.state = COMPLETE
+                self.store.done(conversation.id, asked)
         shown = running.conversation is self.conversation and self.conversation.tip == running.to
         message = running.conversation.add(
             ASSISTANT,
@@ -375,11 +391,3 @@ class Conversing:
         else:
             self.notes[message.id] = note
         self.view.message_changed(message)
-
-    def _take_over(self, opened: Opened | None) -> None:
-        self.opened = opened
-        if opened is not None:
-            self.conversation.model = opened.pair.model
-            self.conversation.draft = opened.pair.draft
-            if self.conversation.messages:
-                self.store.saved(self.conversation)

@@ -1,0 +1,24 @@
+"""Answers that repeat themselves to no end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+LOOKED_AT = 512
+"""Tokens at the end of an answer that are looked at."""
+LEAST, TIMES = 64, 4
+"""What is repeated fills as many tokens at least, and comes as often: rows of a table, or a chorus,
+do neither."""
+
+
+def period(tokens: Sequence[int]) -> int:
+    """How many tokens the end of an answer repeats over and over; 0 where it does not."""
+    tail = np.asarray(tokens[-LOOKED_AT:])
+    for length in range(1, len(tail) // TIMES + 1):
+        differs = np.flatnonzero(tail[length:] != tail[:-length])
+        repeated = len(tail) - (int(differs[-1]) + 1 if len(differs) else 0)
+        if repeated >= max(LEAST, TIMES * length):
+            return length
+    return 0

@@ -1,0 +1,28 @@
+"""An answer that goes round in circles is told from one that only says things twice."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.repetition import LEAST, LOOKED_AT, TIMES, period
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=40),
+    st.lists(st.integers(0, 5), min_size=1, max_size=LOOKED_AT // TIMES),
+)
+def test_an_end_that_repeats_is_found(before: list[int], circle: list[int]) -> None:
+    times = max(TIMES, -(-LEAST // len(circle))) + 1
+    found = period([*before, *circle * times])
+    assert 0 < found <= len(circle)
+    assert [*circle * times][-LEAST:] == [*circle * times][-LEAST - found : -found]
+
+
+@pytest.mark.parametrize(
+    "tokens",
+    [[], [1], [1] * (LEAST - 1), [*range(100)] * (TIMES - 1), [*[7] * 200, 8], [*range(600)]],
+)
+def test_nothing_else_is(tokens: list[int]) -> None:
+    assert period(tokens) == 0

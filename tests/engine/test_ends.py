@@ -1,0 +1,153 @@
+"""Where an answer ends does not depend on what was drafted: text, counts, log-probabilities, token
+ids and the reason are plain decoding's, whatever was accepted behind the end."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cache
+
+import pytest
+
+from localspec import Drafting, Engine, SamplingParams
+from localspec.decoding.logprobs import TokenLogprob
+
+LENGTH = 32
+DRAFTERS = {
+    "ngram": Drafting(drafter="ngram", depth=12),
+    "ngram tree": Drafting(drafter="ngram", depth=6, width=3),
+    "model": Drafting(drafter="model", depth=12),
+    "model tree": Drafting(drafter="model", depth=4, width=3),
+    "auto": Drafting(),
+    "auto, deep": Drafting(depth=16),
+}
+PROMPTS = (
+    "The fox was very hungry. He saw a bird and",
+    "Once upon a time, there was a little girl. Once upon a time, there was",
+    "Tom and Lily went to the park. Tom saw a dog. Lily saw a dog. Tom saw",
+)
+CAPS = (2, 9, LENGTH)
+SAMPLING = SamplingParams(temperature=0.0)
+GRAMMAR = 'root ::= "Once upon" (" a time" | " the time") ("," | ".") " there was a" [a-z ]{3}'
+
+
+@dataclass(frozen=True)
+class Ended:
+    """All that can be seen of an answer, but for how it was made."""
+
+    text: str
+    finish_reason: str | None
+    stopped: str | None
+    tokens: tuple[int, ...]
+    logprobs: tuple[TokenLogprob, ...]
+    generated: int
+    context: tuple[int, ...]
+
+
+@pytest.fixture(autouse=True)
+def _exact(kernels: None) -> None:
+    """Log-probabilities have the same bits only where rows do not depend on their passes."""
+
+
+def answered(
+    engine: Engine,
+    prompt: str,
+    drafting: Drafting,
+    *,
+    cap: int = LENGTH,
+    stop: tuple[str, ...] = (),
+    grammar: str | None = None,
+    prediction: str = "",
+) -> Ended:
+    with engine.stream(
+        prompt,
+        max_tokens=cap,
+        stop=stop,
+        grammar=grammar,
+        sampling=SAMPLING,
+        drafting=drafting,
+        logprobs=2,
+        prediction=prediction,
+    ) as stream:
+        chunks = list(stream)
+    steps = [chunk.step for chunk in chunks if chunk.step is not None]
+    assert "".join(chunk.text for chunk in chunks) == stream.text
+    assert stream.stats.accepted == sum(len(step.accepted_nodes) for step in steps)
+    assert stream.stats.accepted <= stream.stats.generated_tokens
+    return Ended(
+        stream.text,
+        stream.finish_reason,
+        stream.stopped,
+        tuple(itertools.chain.from_iterable(chunk.token_ids for chunk in chunks)),
+        tuple(itertools.chain.from_iterable(step.logprobs for step in steps)),
+        stream.stats.generated_tokens,
+        tuple(stream.context),
+    )
+
+
+def stops_in(text: str) -> list[tuple[str, ...]]:
+    """Stop strings for a text that would go on: short and long, overlapping, some never met."""
+    words = text.split(" ")
+    middle = len(text) // 2
+    return [
+        (),
+        (text[middle : middle + 1],),
+        (text[middle - 3 : middle + 9], text[middle + 1 : middle + 3]),
+        (text[5:40], text[12:15]),
+        (" ".join(words[1:9]), words[3], "never"),
+        (text[-1:], text[1:-2]),
+        ("\n", ".", "☃"),
+    ]
+
+
+@pytest.mark.parametrize("prompt", PROMPTS)
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_ends_are_those_of_plain_decoding(engine: Engine, prompt: str, drafter: str) -> None:
+    whole = _plain(engine, prompt).text
+    crossed = 0
+    for cap, stop in itertools.product(CAPS, stops_in(whole)):
+        told = {"cap": cap, "stop": stop}
+        # What is predicted goes on behind every end, so drafts do.
+        found = answered(engine, prompt, DRAFTERS[drafter], prediction=whole, cap=cap, stop=stop)
+        assert found == _plain(engine, prompt, cap, stop), told
+        crossed += found.stopped is not None
+    assert crossed > len(CAPS)  # that many at least ended at a stop string
+
+
+@pytest.mark.parametrize("drafter", DRAFTERS)
+def test_ends_of_a_grammar_are_those_of_plain_decoding(engine: Engine, drafter: str) -> None:
+    for cap, stop in itertools.product((3, LENGTH), ((), ("upon a time, there", "time"))):
+        plain = answered(
+            engine, PROMPTS[0], Drafting(drafter="none"), cap=cap, stop=stop, grammar=GRAMMAR
+        )
+        whole = "Once upon a time, there was a little girl. She liked to play"
+        found = answered(
+            engine,
+            PROMPTS[0],
+            DRAFTERS[drafter],
+            cap=cap,
+            stop=stop,
+            grammar=GRAMMAR,
+            prediction=whole,
+        )
+        assert found == plain
+
+
+def test_the_stop_string_complete_first_wins_over_the_one_that_begins_first(
+    engine: Engine,
+) -> None:
+    stop = ("upon", "Once upon a time, there")
+    found = answered(
+        engine,
+        "Tell me a story.",
+        Drafting(drafter="ngram", depth=12),
+        stop=stop,
+        grammar='root ::= "Once upon a time, there was a fox."',
+        prediction="Once upon a time, there was a fox.",
+    )
+    assert (found.text, found.stopped, found.finish_reason) == ("Once ", "upon", "stop")
+
+
+@cache
+def _plain(engine: Engine, prompt: str, cap: int = LENGTH, stop: tuple[str, ...] = ()) -> Ended:
+    return answered(engine, prompt, Drafting(drafter="none"), cap=cap, stop=stop)
