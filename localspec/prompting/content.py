@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import wraps
 from typing import Any, SupportsIndex
 
 _ALPHABET = [code for code in range(0x21, 0x7F) if chr(code) not in '"\\']  # which JSON escapes
@@ -132,6 +133,7 @@ class Content(str):
 def _of_plain(name: str) -> Callable[..., Any]:
     ask = getattr(str, name)
 
+    @wraps(ask)
     def asked(self: Content, *args: Any) -> Any:
         return ask(plain(self), *(_deeply(plain, arg) for arg in args))
 
@@ -141,6 +143,7 @@ def _of_plain(name: str) -> Callable[..., Any]:
 def _recased(name: str) -> Callable[[Content], str]:
     change = getattr(str, name)
 
+    @wraps(change)
     def recased(self: Content) -> str:
         changed: str = change(plain(self))
         if len(changed) != len(self):

@@ -10,9 +10,12 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
+
+from localspec.prompting.content import Content, all_marked, kept, marked
 
 Messages = list[dict[str, Any]]
 CallForm = tuple[bool, str | None, bool]
@@ -25,6 +28,8 @@ RESULT = "Result of the call: "
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
 _BETWEEN = "\n\n"
+_FINAL = "<|channel|>final<|message|>"
+_MARKER = re.compile(r"<\|(end|return)\|>\Z")
 
 
 class Fitting:
@@ -43,7 +48,7 @@ class Fitting:
         found = [dict(message) for message in messages]
         if not self._works:
             return found  # and let it say why
-        for step in (self._calls, self._systems, self._turns, self._parts):
+        for step in (self._answers, self._calls, self._systems, self._turns, self._parts):
             found = step(found)
         return found
 
@@ -79,6 +84,23 @@ class Fitting:
             else message
             for message in messages
         ]
+
+    # Answers of gpt-oss, whose template wants what it wrote into one channel, without its markers.
+
+    @cached_property
+    def _takes_channels(self) -> bool:
+        answer = {"role": "assistant", "content": _FINAL + _WORD}
+        return self._known({"role": "user", "content": "?"}, answer, _USER)
+
+    def _answers(self, messages: Messages) -> Messages:
+        for number, message in enumerate(messages):
+            content = message.get("content")
+            if message["role"] != "assistant" or not isinstance(content, str):
+                continue
+            if _FINAL in content and not self._takes_channels:
+                final = content.rpartition(_FINAL)[2]
+                messages[number] = {**message, "content": _MARKER.sub("", final)}
+        return messages
 
     # Calls of functions, and what they came to.
 
@@ -197,6 +219,10 @@ class Fitting:
     def _takes_answer_first(self) -> bool:
         return self._known({"role": "assistant", "content": _WORD}, _USER)
 
+    @cached_property
+    def _takes_system_alone(self) -> bool:
+        return self._known({"role": "system", "content": _WORD}, words=[_WORD])
+
     def _turns(self, messages: Messages) -> Messages:
         roles = [message["role"] for message in messages]
         repeats = any(one == other != "tool" for one, other in itertools.pairwise(roles))
@@ -207,7 +233,7 @@ class Fitting:
             if not self._takes_answer_first:
                 nothing = {"role": "user", "content": ""}
                 messages = [*messages[:first], nothing, *messages[first:]]
-        elif first is None and not self._shown(self._parts([*messages])):
+        elif first is None and not self._takes_system_alone:
             messages = [{**message, "role": "user"} for message in messages]
         return messages
 
@@ -236,8 +262,10 @@ def _merged(messages: Messages) -> Messages:
 
 def _joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:
     """Two contents as one: texts, or lists of parts."""
+    if isinstance(one, Content) or isinstance(other, Content):
+        one, other = all_marked(one), all_marked(other)
     if isinstance(one, str) and isinstance(other, str):
-        return between.join(filter(None, [one, other]))
+        return kept(between.join(filter(None, [one, other])))
     parts = [
         [{"type": "text", "text": side}] if isinstance(side, str) else list(side)
         for side in (one, other)
@@ -254,7 +282,9 @@ def _as_text(message: Mapping[str, Any]) -> dict[str, Any]:
         told = {**function, "arguments": _arguments(function.get("arguments"), whole=True)}
         said.append(json.dumps(told, ensure_ascii=False))
     others = {name: value for name, value in message.items() if name != "tool_calls"}
-    return {**others, "content": _joined(message.get("content") or "", "\n".join(said), "\n")}
+    # What the model said may have its own <think>, what it called with is text.
+    content = all_marked(message.get("content") or "", answer=message["role"] in ANSWERS)
+    return {**others, "content": _joined(content, marked("\n".join(said)), "\n")}
 
 
 def _arguments(arguments: Any, *, whole: bool) -> Any:

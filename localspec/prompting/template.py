@@ -147,7 +147,10 @@ def check_messages(messages: Sequence[Message]) -> None:
 
 def _marked(message: Message) -> dict[str, Any]:
     role = message["role"]
-    found: dict[str, Any] = all_marked(dict(message), answer=role in ANSWERS)
+    found: dict[str, Any] = {
+        name: all_marked(value, answer=role in ANSWERS and name in ("content", "reasoning_content"))
+        for name, value in message.items()
+    }
     # A template may make a special token of a role, and then it has to be one that models know.
     return {**found, "role": role if role in ROLES else marked(role)}
 

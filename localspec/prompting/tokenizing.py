@@ -39,9 +39,12 @@ def prompt_tokens(
     written: list[Match] = []
     forged: list[Match] = []
     for start, end, token in _spelled(vocabulary.special_tokens, shown):
-        if not token.control and shown[start:end] not in template:
+        spelling = shown[start:end]
+        # llama.cpp takes gpt-oss's markers of turns for no control tokens, to have them shown.
+        turns = token.control or (spelling[:2] in ("<|", "<｜") and spelling[-2:] in ("|>", "｜>"))
+        if not turns and spelling not in template:
             continue  # such as runs of spaces, and HTML tags
-        if has_mark(text, start, end, answers=token.control):
+        if has_mark(text, start, end, answers=turns):
             forged.append((start, end, token))
         elif token.control:
             written.append((start, end, token))
