@@ -29,9 +29,17 @@ class LocalspecError(Exception):
 
 
 class UsageError(LocalspecError, ValueError):
-    """An invalid option, grammar, schema or prompt."""
+    """An invalid option, grammar, schema or prompt.
+
+    Attributes:
+        hint: one more sentence for whoever types commands; no server sends it.
+    """
 
     exit_code = 2
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 class ModelNotFound(LocalspecError, FileNotFoundError):
@@ -105,7 +113,8 @@ class Cancelled(LocalspecError):
 def describe(error: BaseException) -> tuple[str, int]:
     """Message and exit code of an exception."""
     if isinstance(error, LocalspecError):
-        return str(error), error.exit_code
+        hint = error.hint if isinstance(error, UsageError) else ""
+        return " ".join(filter(None, [str(error), hint])), error.exit_code
     if isinstance(error, MemoryError):
         return (
             "There is not enough memory. Take a smaller model, or a shorter context with --ctx.",

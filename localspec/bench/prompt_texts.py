@@ -11,6 +11,7 @@ from localspec.bench.samples import BenchPrompt
 from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
+from localspec.prompting.content import plain
 from localspec.prompting.prompt import PromptBuilder
 from localspec.prompting.template import Message
 
@@ -88,6 +89,6 @@ def _text(engine: Engine, prompt: BenchPrompt) -> str:
 def _through_template(engine: Engine, messages: Sequence[Message]) -> str:
     """As `Engine.stream` renders them, less the BOS that raw text is given anyway."""
     vocabulary = engine.model.vocabulary
-    text = PromptBuilder(engine.model, engine.context_length).text(messages)
+    text = str(plain(PromptBuilder(engine.model, engine.context_length).text(messages)))
     bos = vocabulary.special_text(vocabulary.bos) if vocabulary.adds_bos else ""
     return text.removeprefix(bos)

@@ -97,7 +97,7 @@ class Sampler:
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
             return best
         masked = constraint.masked(row)
-        return int(_possible(masked, masked.argmax(keepdims=True).astype(np.int32))[0])
+        return int(_possible(masked, np.array([masked.argmax()], np.int32))[0])
 
     def top(
         self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None

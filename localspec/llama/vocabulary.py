@@ -5,11 +5,29 @@ from __future__ import annotations
 import ctypes
 import hashlib
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import llama_cpp
 
 from localspec.errors import DraftMismatch, UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class SpecialToken:
+    """A token that llama.cpp looks for in a text before all others.
+
+    Attributes:
+        id: of it.
+        control: whether it is one of those that are text only where they are not to be parsed.
+        strips_left, strips_right: whether white space beside it goes.
+    """
+
+    id: int
+    control: bool
+    strips_left: bool
+    strips_right: bool
 
 
 class Vocabulary:
@@ -50,6 +68,25 @@ class Vocabulary:
                 metadata say so.
         """
         return self._tokenize(text.encode("utf-8", "replace"), special, add_bos)
+
+    @cached_property
+    def special_tokens(self) -> dict[str, SpecialToken]:
+        """Control tokens, and those that are defined beside the vocabulary, by their spelling."""
+        attribute = llama_cpp.llama_vocab_get_attr
+        control = llama_cpp.LLAMA_TOKEN_ATTR_CONTROL | llama_cpp.LLAMA_TOKEN_ATTR_UNKNOWN
+        special = control | llama_cpp.LLAMA_TOKEN_ATTR_USER_DEFINED
+        found = {}
+        for token in range(self.size):
+            kind = attribute(self.handle, token)
+            if kind & special:
+                found[self.text(token)] = SpecialToken(
+                    token,
+                    control=bool(kind & control),
+                    strips_left=bool(kind & llama_cpp.LLAMA_TOKEN_ATTR_LSTRIP),
+                    strips_right=bool(kind & llama_cpp.LLAMA_TOKEN_ATTR_RSTRIP),
+                )
+        found.pop("", None)
+        return found
 
     def tokenize_bytes(self, data: bytes) -> list[int]:
         """Token ids of UTF-8 text, without control tokens."""

@@ -10,14 +10,17 @@ from typing import TYPE_CHECKING, Any
 from localspec.decoding.stats import GenerationStats
 from localspec.errors import ContextOverflow, UsageError
 from localspec.llama.pictures import MARK, Picture, marked
+from localspec.prompting.content import plain
 from localspec.prompting.template import ChatTemplate, Message, check_messages
+from localspec.prompting.tokenizing import prompt_tokens
 
 if TYPE_CHECKING:
     from localspec.llama.model import Model
     from localspec.llama.projector import Projector
 
 Prompt = str | Sequence[Message]
-"""Raw text, or chat messages that go through the model's template."""
+"""Raw text, or chat messages that go through the model's template. Special tokens that raw text
+spells are read as such; those in messages, and in raw text that is `marked`, are text."""
 
 
 class Tokens(tuple[int, ...]):
@@ -76,7 +79,7 @@ class PromptBuilder:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
         if isinstance(prompt, str):
-            tokens = Tokens(vocabulary.tokenize(prompt, special=True, add_bos=True))
+            tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=True))
         elif isinstance(prompt, Tokens):
             self.checked(prompt)
             tokens = prompt
@@ -106,7 +109,8 @@ class PromptBuilder:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """The messages as the model's template writes them, a BOS of its own included.
+        """The messages as the model's template writes them, a BOS of its own included, with marks
+        on what is not the template's (`localspec.prompting.content.plain` takes them off).
 
         Args:
             tools, more: see `ChatTemplate.render`.
@@ -138,28 +142,33 @@ class PromptBuilder:
         vocabulary = self._model.vocabulary
         bos = vocabulary.special_text(vocabulary.bos)
         # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
-        add_bos = not (bos and text.startswith(bos))
+        add_bos = not (bos and str.startswith(text, bos))
         if not images:
-            return Tokens(vocabulary.tokenize(text, special=True, add_bos=add_bos))
-        return self._with_pictures(MARK.split(text), images, add_bos=add_bos)
+            return Tokens(self._tokens(text, add_bos=add_bos))
+        return self._with_pictures(text, images, add_bos=add_bos)
 
-    def _with_pictures(
-        self, pieces: Sequence[str], images: Mapping[str, bytes], *, add_bos: bool
-    ) -> Tokens:
-        """Of texts, and keys of the images between them, in turns."""
+    def _tokens(self, text: str, *, add_bos: bool) -> list[int]:
+        source = self._model.chat_template or ""
+        return prompt_tokens(self._model.vocabulary, text, add_bos=add_bos, template=source)
+
+    def _with_pictures(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
+        """Of a text with marks of images."""
         if self._projector is None:
             raise UsageError(
-                f"{self._model.path.name} reads text only as it was opened. Name its projector "
-                "with --mmproj, or leave the images out."
+                f"{self._model.path.name} reads text only as it was opened. Leave the images out, "
+                "or open it with its projector.",
+                hint="That is --mmproj on the command line.",
             )
         tokens: list[int] = []
         pictures: list[Picture] = []
-        for number, piece in enumerate(pieces):
-            if number % 2 == 0:
-                begins = add_bos and not number
-                tokens += self._model.vocabulary.tokenize(piece, special=True, add_bos=begins)
-                continue
-            for part in self._projector.parts(piece, images[piece]):
+        at = 0
+        for place in [*MARK.finditer(plain(text)), None]:
+            end = len(text) if place is None else place.start()
+            tokens += self._tokens(text[at:end], add_bos=add_bos and not at)
+            if place is None:
+                break
+            at = place.end()
+            for part in self._projector.parts(place[1], images[place[1]]):
                 if isinstance(part, list):
                     tokens += part
                 else:
@@ -184,13 +193,14 @@ class PromptBuilder:
         vocabulary, source = self._model.vocabulary, self._model.chat_template
         if source is None:
             raise UsageError(
-                f"{self._model.path.name} has no chat template. Pass raw text instead of messages "
-                "(--raw on the command line)."
+                f"{self._model.path.name} has no chat template. Pass raw text instead of messages.",
+                hint="That is --raw on the command line.",
             )
         return ChatTemplate(
             source,
             bos=vocabulary.special_text(vocabulary.bos),
             eos=vocabulary.special_text(vocabulary.eos),
+            name=self._model.path.name,
         )
 
     def _drop_oldest(

@@ -3,13 +3,16 @@
 jinja2 keeps a template from Python's insides, from changing what it is given, and from ranges of
 more than 100,000. Nested loops, and one operation that makes a text of gigabytes, are left; here
 they end after some seconds, or are refused.
+
+The sandbox also keeps the marks of callers' characters (see `localspec.prompting.content`): what
+neither keeps them by itself nor knows them is given plain text, and all that it returns is marked.
 """
 
 from __future__ import annotations
 
-import ctypes
 import re
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any
@@ -17,9 +20,13 @@ from typing import Any
 import jinja2
 from jinja2 import nodes
 from jinja2.exceptions import SecurityError
+from jinja2.ext import Extension
+from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
+
+from localspec.prompting.content import EXACT, Content, all_marked, all_plain, kept
 
 SECONDS = 5.0
 """For one prompt. The longest templates take milliseconds."""
@@ -29,6 +36,25 @@ _WIDEST = 10_000
 """Of a padded text; digits of a power."""
 _WIDE = re.compile(r"\d{5,}")
 _NESTED = re.compile(r"\{[^{}]*\{")
+_ITEMS = 1 << 20
+"""Of lists within lists, counted as often as they occur: what compares or prints visits each."""
+_PLAIN_FILTERS = {
+    "center",
+    "e",
+    "escape",
+    "filesizeformat",
+    "float",
+    "forceescape",
+    "indent",
+    "int",
+}
+_PLAIN_FILTERS |= {"pprint", "striptags", "title", "truncate", "urlencode", "urlize", "wordcount"}
+_PLAIN_FILTERS |= {"wordwrap", "xmlattr"}
+"""Filters that know no marks."""
+
+
+class LimitError(SecurityError):
+    """A template that takes too long, or makes too much."""
 
 
 class Sandbox(ImmutableSandboxedEnvironment):
@@ -37,121 +63,152 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options, finalize=_printable)
         for name, apply in self.filters.items():
             self.filters[name] = _bounded(name, apply)
+        self.filters["_tick"] = _tick
+        self.globals.pop("lipsum")
+        self.filters["safe"] = lambda value: value  # nothing is escaped, and it would drop marks
+        self.tests["in"] = _is_in
+        self.tests["=="] = _is_equal
+
+    @staticmethod
+    def concat(parts: Iterable[str]) -> str:
+        """What macros and blocks come to."""
+        found: str = kept("".join(parts))
+        return found
 
     def _parse(self, source: str, name: str | None, filename: str | None) -> nodes.Template:
-        # a ~ b, which nothing else could look at, becomes [a, b] | join.
-        tree: nodes.Template = _Joined().visit(super()._parse(source, name, filename))
+        tree: nodes.Template = _Looked().visit(super()._parse(source, name, filename))
         return tree
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         if operator == "*" and any(isinstance(one, str | list | tuple) for one in (left, right)):
             text, times = (right, left) if isinstance(left, int) else (left, right)
             if isinstance(times, int) and len(text) * times > LONGEST:
-                raise SecurityError("it repeats a text too often")
+                raise LimitError("it repeats a text too often")
         elif operator == "**" and not _small_power(left, right):
-            raise SecurityError("it makes too large a number")
-        elif operator == "%" and isinstance(left, str) and _WIDE.search(left):
-            raise SecurityError("it pads a text too far")
-        found = super().call_binop(context, operator, left, right)
+            raise LimitError("it makes too large a number")
+        elif operator == "%" and isinstance(left, str):
+            _check_format(left, "%", right if isinstance(right, tuple) else (right,))
+        elif operator == "+" and isinstance(left, str | list | tuple):
+            _check_length(left, right)
+        found = kept(super().call_binop(context, operator, left, right))
         _check_length(found)
         if isinstance(found, int) and found.bit_length() > _WIDEST:
-            raise SecurityError("it makes too large a number")
+            raise LimitError("it makes too large a number")
         return found
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         inner = super().wrap_str_format(value)
         if inner is None:
             return None
-        if _WIDE.search(value.__self__):
-            raise SecurityError("it pads a text too far")
 
         def formatted(*args: Any, **named: Any) -> str:
-            if _NESTED.search(value.__self__):  # a width that is an argument
-                _check_width([*args, *named.values()])
+            _check_format(value.__self__, "{", [*args, *named.values()])
             return inner(*args, **named)
 
         return formatted
 
     def call(self, context: Context, what: Any, /, *args: Any, **named: Any) -> Any:
         owner = getattr(what, "__self__", None)
+        method = getattr(what, "__name__", "")
         if isinstance(owner, str | bytes | int):
             _check_width([*args, *named.values()])
-            if what.__name__ in ("join", "replace"):
-                _check_growth(what.__name__, owner, args)
-        found = super().call(context, what, *args, **named)
+            _check_growth(method, owner, args)
+        if isinstance(owner, str):
+            marks = isinstance(owner, Content) or any(isinstance(arg, Content) for arg in args)
+            if marks and method not in EXACT:
+                args, named, owner = all_plain(args), all_plain(named), all_plain(owner)
+                found = super().call(context, getattr(owner, method), *args, **named)
+                return all_marked(found)
+            if marks and method not in ("format", "format_map"):
+                what = getattr(Content(owner), method)
+        found = kept(super().call(context, what, *args, **named))
         _check_length(found)
         return found
 
 
-class _Joined(NodeTransformer):
+class Generation(Extension):
+    """`{% generation %}…{% endgeneration %}`, around what is trained on, is what stands within."""
+
+    tags = {"generation"}  # noqa: RUF012 (jinja2's name and type)
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        """The nodes between the tags."""
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class _Looked(NodeTransformer):
+    """What nothing else could look at becomes a filter or a test: `a ~ b`, `a in b`, `a == b`. What
+    may be repeated begins with a look at the clock."""
+
+    def generic_visit(self, node: nodes.Node, *args: Any, **named: Any) -> nodes.Node:
+        super().generic_visit(node, *args, **named)
+        if isinstance(node, nodes.For | nodes.Macro | nodes.CallBlock | nodes.Block):
+            tick = nodes.Filter(nodes.Const(None), "_tick", [], [], None, None)
+            node.body.insert(0, nodes.ExprStmt(tick).set_lineno(node.lineno))
+        return node
+
     def visit_Concat(self, node: nodes.Concat) -> nodes.Filter:  # noqa: N802 (jinja2's name)
         self.generic_visit(node)
         parts = nodes.List(node.nodes, lineno=node.lineno)
         return nodes.Filter(parts, "join", [], [], None, None, lineno=node.lineno)
+
+    def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 (jinja2's name)
+        self.generic_visit(node)
+        tests = {"in": "in", "notin": "in", "eq": "==", "ne": "=="}
+        operand = node.ops[0]
+        if len(node.ops) > 1 or operand.op not in tests:
+            return node
+        found = nodes.Test(node.expr, tests[operand.op], [operand.expr], [], None, None)
+        found.set_lineno(node.lineno)
+        return found if operand.op in ("in", "eq") else nodes.Not(found, lineno=node.lineno)
+
+
+def _is_in(value: Any, container: Any) -> bool:
+    _check_items(container)
+    if isinstance(value, Content) and type(container) is str:
+        container = Content(container)
+    return value in container
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    _check_items(one)
+    return bool(one == other)
+
+
+def _printable(value: Any) -> Any:
+    _check_items(value)
+    return value
 
 
 def rendered(template: jinja2.Template, variables: dict[str, Any]) -> str:
     """The text of a template, within the limits.
 
     Raises:
-        SecurityError: it takes too long, or makes too much.
+        LimitError: it takes too long, or makes too much.
     """
     parts: list[str] = []
     length = 0
-
-    def render() -> str:
-        nonlocal length
-        for part in template.generate(variables):
-            length += len(part)
-            if length > LONGEST:
-                raise SecurityError(f"it makes a prompt of more than {LONGEST:,} characters")
-            parts.append(part)
-        return "".join(parts)
-
-    return _limited(render, SECONDS)
+    _clock.until = time.monotonic() + SECONDS
+    for part in template.generate(variables):
+        length += len(part)
+        if length > LONGEST:
+            raise LimitError(f"it makes a prompt of more than {LONGEST:,} characters")
+        parts.append(part)
+    return Sandbox.concat(parts)
 
 
-class _Late(BaseException):
-    """Raised in a thread from outside; no `except Exception` of a library swallows it."""
+_clock = threading.local()
 
 
-def _limited(work: Callable[[], str], seconds: float) -> str:
-    """What `work` returns, unless it takes longer. It is stopped between two steps of Python."""
-    thread, changing, state = (
-        threading.get_ident(),
-        threading.Lock(),
-        {"over": False, "sent": False},
-    )
-
-    def stop() -> None:
-        with changing:
-            if not state["over"]:
-                state["sent"] = True
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(thread), ctypes.py_object(_Late)
-                )
-
-    timer = threading.Timer(seconds, stop)
-    timer.daemon = True
-    arrived = False
-    try:
-        timer.start()
-        try:
-            return work()
-        except _Late:
-            arrived = True
-            raise
-        finally:
-            with changing:
-                state["over"] = True
-            timer.cancel()
-            while state["sent"] and not arrived:  # it is on its way, and shall not arrive later
-                pass
-    except _Late:
-        raise SecurityError(f"it takes longer than {seconds:g} seconds") from None
+@jinja2.pass_context  # or the compiler would take it for a constant
+def _tick(_context: Context, value: Any) -> Any:
+    if time.monotonic() > _clock.until:
+        raise LimitError(f"it takes longer than {SECONDS:g} seconds")
+    return value
 
 
 def _small_power(left: Any, right: Any) -> bool:
@@ -161,41 +218,107 @@ def _small_power(left: Any, right: Any) -> bool:
 
 
 def _bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
-    """A filter that neither is given nor makes too much."""
+    """A filter that neither is given nor makes too much, and loses no marks."""
 
     @wraps(apply)  # with the attributes by which jinja2 knows those that want the environment
     def bounded(*args: Any, **named: Any) -> Any:
-        texts = [arg for arg in args if isinstance(arg, str)]
+        values = [arg for arg in args if isinstance(arg, str | list | tuple | dict)]
         if name in ("center", "indent", "wordwrap", "round", "batch", "slice", "tojson"):
             _check_width([*args, *named.values()])
-        elif name == "format" and texts and _WIDE.search(texts[0]):
-            raise SecurityError("it pads a text too far")
-        elif name == "replace" and texts:
-            _check_growth(name, texts[0], texts[1:])
-        found = apply(*args, **named)
+        if name in ("tojson", "string", "pprint", "urlencode", "list", "sort", "unique", "groupby"):
+            _check_items(values)
+        if values and isinstance(values[0], str):
+            if name == "format":
+                _check_format(values[0], "%", [*args, *named.values()])
+            else:
+                _check_growth(
+                    name, values[0], [*args[args.index(values[0]) + 1 :], *named.values()]
+                )
+        elif values and name == "join":
+            glue = max(
+                (len(one) for one in [*args, *named.values()] if isinstance(one, str)), default=0
+            )
+            _check_items(values[0])
+            _check_length(*values[0], glue=glue)
+        if any(isinstance(one, Content) for one in [*args, *named.values()]):
+            if name in _PLAIN_FILTERS:
+                args = tuple(all_plain(arg) if isinstance(arg, str) else arg for arg in args)
+                return all_marked(apply(*args, **all_plain(named)))
+            args = tuple(Content(arg) if type(arg) is str else arg for arg in args)
+        found = kept(apply(*args, **named))
         _check_length(found)
         return found
 
     return bounded
 
 
-def _check_length(found: Any) -> None:
-    if isinstance(found, str | bytes | list | tuple) and len(found) > LONGEST:
-        raise SecurityError("it makes too long a text")
+def _check_length(*found: Any, glue: int = 0) -> None:
+    """Of texts and lists that are one, or are to become one with `glue` characters between."""
+    length = sum(len(one) + glue for one in found if isinstance(one, str | bytes | list | tuple))
+    if length > LONGEST:
+        raise LimitError("it makes too long a text")
+
+
+def _check_items(value: Any) -> None:
+    """Of lists within lists, of which one may occur in many places."""
+    seen: dict[int, int] = {}
+
+    def count(one: Any, depth: int) -> int:
+        if isinstance(one, str | bytes):
+            return 1 + len(one) // 64
+        if not isinstance(one, list | tuple | dict) or depth > 200:
+            return 1
+        if id(one) not in seen:
+            within = one if not isinstance(one, dict) else [*one.keys(), *one.values()]
+            seen[id(one)] = 1 + sum(count(part, depth + 1) for part in within)
+            if seen[id(one)] > _ITEMS:
+                raise LimitError("it makes too long a list")
+        return seen[id(one)]
+
+    if isinstance(value, list | tuple | dict):
+        count(value, 0)
 
 
 def _check_width(values: Iterable[Any]) -> None:
     if any(isinstance(value, int) and abs(value) > _WIDEST for value in values):
-        raise SecurityError("it pads a text too far")
+        raise LimitError("it pads a text too far")
+
+
+def _check_format(form: str, opens: str, values: Sequence[Any]) -> None:
+    """Before values are put into a form, in which each place begins with `opens`."""
+    if _WIDE.search(form):
+        raise LimitError("it pads a text too far")
+    if "*" in form if opens == "%" else _NESTED.search(form):  # a width that is an argument
+        _check_width(values)
+    texts = [
+        *values,
+        *(one for value in values if isinstance(value, dict) for one in value.values()),
+    ]
+    longest = max((len(one) for one in texts if isinstance(one, str | list | tuple)), default=0)
+    if form.count(opens) * longest > LONGEST:
+        raise LimitError("it makes too long a text")
 
 
 def _check_growth(name: str, owner: Any, args: Sequence[Any]) -> None:
     """Before what may multiply a text: each place that is replaced, each gap that is filled."""
-    if not isinstance(owner, str) or not args:
+    if not isinstance(owner, str):
         return
-    if name == "replace":
+    most = 0
+    width = max(
+        (one if isinstance(one, int) else len(one) for one in args if isinstance(one, int | str)),
+        default=8,
+    )
+    if name == "replace" and args:
         most = (len(owner) + 1) * max(len(arg) for arg in args if isinstance(arg, str))
-    else:
+    elif name == "join" and args:
         most = len(owner) * (len(args[0]) if hasattr(args[0], "__len__") else 1)
+        if isinstance(args[0], list | tuple):
+            _check_length(*args[0])
+    elif name == "indent":
+        most = owner.count("\n") * width
+    elif name == "expandtabs":
+        most = owner.count("\t") * width
+    elif name == "translate":
+        raise LimitError("it translates a text")
     if most > LONGEST:
-        raise SecurityError("it makes too long a text")
+        raise LimitError("it makes too long a text")

@@ -5,16 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 import jinja2
 from jinja2 import meta
 
 from localspec.errors import UsageError
-from localspec.prompting.sandbox import Sandbox, rendered
+from localspec.prompting.content import all_marked, all_plain, marked, plain
+from localspec.prompting.roles import ANSWERS, ROLES, Fitting
+from localspec.prompting.sandbox import Generation, LimitError, Sandbox, rendered
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
+LONGEST_SOURCE = 1 << 20
+"""Characters; the longest templates have thirty thousand."""
+_HINT = "On the command line, --raw does without the template."
 
 
 class ChatTemplate:
@@ -23,30 +29,42 @@ class ChatTemplate:
     Args:
         source: jinja2, as in the GGUF key tokenizer.chat_template.
         bos, eos: the model's special tokens as text.
+        name: whose template it is, for messages.
 
     Attributes:
+        source: see above.
         knows_tools: whether the template has a place for descriptions of tools.
 
     Raises:
         UsageError: the source is not valid jinja2.
     """
 
-    def __init__(self, source: str, *, bos: str, eos: str) -> None:
+    def __init__(self, source: str, *, bos: str, eos: str, name: str = "the model") -> None:
         # Settings and helpers are those of Hugging Face, which the templates are written for.
         environment = Sandbox(
-            trim_blocks=True, lstrip_blocks=True, extensions=["jinja2.ext.loopcontrols"]
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[Generation, "jinja2.ext.loopcontrols", "jinja2.ext.do"],
         )
         environment.filters["tojson"] = _tojson
         environment.globals["raise_exception"] = _refuse
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(plain(form))
+        self.source = source
+        self._name = name
         self._special = {"bos_token": bos, "eos_token": eos}
         try:
+            if len(source) > LONGEST_SOURCE:
+                raise ValueError(f"it has {len(source):,} characters")
             self._template = environment.from_string(source)
-            self.knows_tools = "tools" in meta.find_undeclared_variables(environment.parse(source))
-        except jinja2.TemplateError as error:
+            names = meta.find_undeclared_variables(environment.parse(source))
+        except Exception as error:  # jinja2's own, and whatever Python's compiler says of its code
             raise UsageError(
-                f"The model's chat template is broken: {error}. Pass --raw to do without it."
+                f"The chat template of {name} is broken: {_reason(error)}. Take another file of "
+                "the model, or give raw text.",
+                hint=_HINT,
             ) from None
+        self.knows_tools = "tools" in names
+        self._knows_begin = "add_generation_prompt" in names
 
     def render(
         self,
@@ -55,32 +73,61 @@ class ChatTemplate:
         tools: Sequence[Mapping[str, Any]] | None = None,
         more: Mapping[str, Any] | None = None,
     ) -> str:
-        """The prompt up to where the assistant's answer begins.
+        """The prompt up to where the assistant's answer begins, with marks on what is not the
+        template's own (see `localspec.prompting.content`).
+
+        Roles and orders of them that the template does not know are told in those that it knows,
+        see `localspec.prompting.roles`.
 
         Args:
             tools: descriptions of functions, as OpenAI writes them.
             more: other variables that the template knows, such as enable_thinking.
 
         Raises:
-            UsageError: the template refuses the messages (a role it does not know, say), or does
-                something that the sandbox forbids, for too long or too much of it included.
+            UsageError: the template refuses the messages, or does something that the sandbox
+                forbids, for too long or too much of it included.
         """
         try:
-            return rendered(
-                self._template,
-                {
-                    "add_generation_prompt": True,
-                    "tools": list(tools) if tools else None,
-                    **(more or {}),
-                    **self._special,
-                    "messages": [dict(message) for message in messages],
-                },
-            )
-        except (jinja2.TemplateError, TypeError, ValueError) as error:
+            text = self._render(self._fitting.fit(messages), tools, more)
+            begins = (more or {}).get("add_generation_prompt", True)
+            return text + self._fitting.begin if begins and not self._knows_begin else text
+        except Exception as error:  # whatever Python says of what somebody else's code does
+            verb = "refuses these messages" if isinstance(error, jinja2.TemplateError) else "fails"
             raise UsageError(
-                f"The model's chat template refuses these messages: {error}. "
-                "Change the roles, or pass --raw to do without the template."
+                f"The chat template of {self._name} {verb}: {_reason(error)}. Send other "
+                "messages, or raw text.",
+                hint=_HINT,
             ) from None
+
+    @cached_property
+    def _fitting(self) -> Fitting:
+        def shown(messages: Sequence[Message]) -> str:
+            try:
+                return str(plain(self._render(messages, None, {"add_generation_prompt": False})))
+            except LimitError:
+                raise
+            except Exception:
+                return ""
+
+        return Fitting(shown)
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        more: Mapping[str, Any] | None,
+    ) -> str:
+        return rendered(
+            self._template,
+            {
+                "add_generation_prompt": True,
+                "tools": all_marked(list(tools)) if tools else None,
+                "documents": None,
+                **{str(name): all_marked(value) for name, value in (more or {}).items()},
+                **self._special,
+                "messages": [_marked(message) for message in messages],
+            },
+        )
 
 
 def check_messages(messages: Sequence[Message]) -> None:
@@ -98,9 +145,43 @@ def check_messages(messages: Sequence[Message]) -> None:
             raise UsageError(f"Message {i} has no content. Write {{'role': …, 'content': '…'}}.")
 
 
+def _marked(message: Message) -> dict[str, Any]:
+    role = message["role"]
+    found: dict[str, Any] = {
+        name: all_marked(value, answer=role in ANSWERS and name in ("content", "reasoning_content"))
+        for name, value in message.items()
+    }
+    # A template may make a special token of a role, and then it has to be one that models know.
+    return {**found, "role": role if role in ROLES else marked(role)}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, RecursionError):
+        return "it calls itself too often"
+    if isinstance(error, OverflowError) and "range" in str(error).lower():
+        return "it counts further than 100,000"
+    said = str(all_plain(str(error))).strip().rstrip(".") or type(error).__name__
+    return said if len(said) <= 300 else f"{said[:300]}…"
+
+
 def _refuse(message: str) -> None:
-    raise jinja2.TemplateError(message)
+    raise jinja2.TemplateError(str(plain(message)))
 
 
-def _tojson(value: Any, indent: int | None = None, **_: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
+def _tojson(
+    value: Any,
+    ensure_ascii: bool = False,
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,
+) -> str:
+    if ensure_ascii:
+        value = all_plain(value)
+    text = json.dumps(
+        value,
+        ensure_ascii=ensure_ascii,
+        indent=indent,
+        separators=separators,
+        sort_keys=sort_keys,
+    )
+    return marked(text) if ensure_ascii else text

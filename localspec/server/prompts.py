@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from localspec import Engine
+from localspec.prompting.content import marked
 from localspec.prompting.template import check_messages
 from localspec.server.failures import ApiError
 from localspec.server.pieces import CLOSES, OPENS
@@ -20,7 +21,7 @@ def prompt_text(
     begins: bool | None = None,
     goes_on: bool | None = None,
 ) -> str:
-    """The prompt for messages.
+    """The prompt for messages, with marks on what is not the template's, see `ChatTemplate.render`.
 
     A last message of the assistant is the beginning of its answer, as for llama.cpp and Anthropic:
     the prompt ends with it.
@@ -62,9 +63,10 @@ def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
 
 def _begun(text: str, last: Mapping[str, Any]) -> str:
     """What stands of an answer behind the prompt it answers: its thoughts, then its text."""
-    thought, said = last.get("reasoning_content") or "", last.get("content") or ""
+    thought = marked(str(last.get("reasoning_content") or ""), answer=True)
+    said = marked(str(last.get("content") or ""), answer=True)
     opened = text.rstrip().endswith(OPENS)
     if thought:
-        thought = thought if opened else f"{OPENS}\n{thought}"
-        return f"{thought}\n{CLOSES}\n\n{said}" if said else thought
-    return f"\n{CLOSES}\n\n{said}" if opened and said else str(said)
+        thought = thought if opened else f"{OPENS}\n" + thought
+        return thought + f"\n{CLOSES}\n\n" + said if said else thought
+    return f"\n{CLOSES}\n\n" + said if opened and said else said

@@ -7,13 +7,14 @@ import contextlib
 import pytest
 
 from localspec import UsageError
+from localspec.errors import describe
 from localspec.prompting.template import ChatTemplate, Message
 
 USER: list[Message] = [{"role": "user", "content": "Hi & <you>"}]
 
 
 def render(source: str, messages: list[Message] = USER) -> str:
-    return ChatTemplate(source, bos="<s>", eos="</s>").render(messages)
+    return ChatTemplate(source, bos="<s>", eos="</s>", name="some.gguf").render(messages)
 
 
 def test_messages_special_tokens_and_generation_prompt_reach_the_template() -> None:
@@ -39,12 +40,14 @@ def test_helpers_that_templates_use() -> None:
 
 
 def test_a_template_that_refuses_is_quoted() -> None:
-    with pytest.raises(UsageError, match=r"Only users may speak.*--raw"):
+    with pytest.raises(UsageError, match="Only users may speak") as raised:
         render("{{ raise_exception('Only users may speak') }}")
+    assert "--raw" not in str(raised.value)
+    assert "--raw" in describe(raised.value)[0]
 
 
 def test_a_broken_template_is_named() -> None:
-    with pytest.raises(UsageError, match=r"broken.*--raw"):
+    with pytest.raises(UsageError, match=r"of some\.gguf is broken"):
         render("{% for m in %}")
 
 

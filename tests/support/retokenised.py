@@ -62,6 +62,23 @@ def sentencepiece(path: Path, source: Path) -> Path:
         ("</s>", 4, 0.0, TokenType.CONTROL),
         ("<|user|>", 2, 0.0, TokenType.CONTROL),
     ]
+    pieces += _spaced_pieces(reader)
+    writer = _writer(path, reader, "spm")
+    writer.add_tokenizer_model("llama")
+    writer.add_token_list([text for text, *_ in pieces])
+    writer.add_token_scores([score for _, _, score, _ in pieces])
+    writer.add_token_types([kind for *_, kind in pieces])
+    writer.add_unk_token_id(0)
+    writer.add_bos_token_id(1)
+    writer.add_eos_token_id(2)
+    writer.add_add_bos_token(True)
+    writer.add_add_space_prefix(True)
+    return _finish(writer, path, reader, [row for _, row, *_ in pieces])
+
+
+def _spaced_pieces(reader: GGUFReader) -> list[tuple[str, int, float, int]]:
+    """Ordinary tokens as SentencePiece has them, and all bytes: text, row, score and type."""
+    pieces: list[tuple[str, int, float, int]] = []
     single = {}
     for i, token in enumerate(_tokens(reader)):
         if i < _SPECIAL:
@@ -75,17 +92,7 @@ def sentencepiece(path: Path, source: Path) -> Path:
             continue
         pieces.append((text.replace(" ", "\u2581"), i, -float(i), TokenType.NORMAL))
     pieces += [(f"<0x{b:02X}>", single[b], 0.0, TokenType.BYTE) for b in range(256)]
-    writer = _writer(path, reader, "spm")
-    writer.add_tokenizer_model("llama")
-    writer.add_token_list([text for text, *_ in pieces])
-    writer.add_token_scores([score for _, _, score, _ in pieces])
-    writer.add_token_types([kind for *_, kind in pieces])
-    writer.add_unk_token_id(0)
-    writer.add_bos_token_id(1)
-    writer.add_eos_token_id(2)
-    writer.add_add_bos_token(True)
-    writer.add_add_space_prefix(True)
-    return _finish(writer, path, reader, [row for _, row, *_ in pieces])
+    return pieces
 
 
 def outfitted(
@@ -104,6 +111,39 @@ def outfitted(
     }
     order = range(len(tokens))
     return _write_bpe(path, reader, order, _merges(reader), template=template, ids=ids)
+
+
+def furnished(
+    path: Path, source: Path, special: Sequence[tuple[str, int]], *, template: str, spaced: bool
+) -> Path:
+    """Write a copy with other special tokens, of which the first is BOS and the second EOS, without
+    the source's own.
+
+    Args:
+        special: spellings and types.
+        spaced: as `sentencepiece` writes, else as byte pairs.
+    """
+    reader = gguf_file(source)
+    writer = _writer(path, reader, "furnished", template)
+    rows = [n % _SPECIAL for n in range(len(special))]
+    if spaced:
+        pieces = [("<0x00>unknown", 0, 0.0, int(TokenType.UNKNOWN)), *_spaced_pieces(reader)]
+        plain = [(text, row, score, kind) for text, row, score, kind in pieces]
+        writer.add_tokenizer_model("llama")
+        writer.add_token_scores([0.0] * len(special) + [score for *_, score, _ in plain])
+        writer.add_add_space_prefix(True)
+    else:
+        tokens = _tokens(reader)
+        plain = [(tokens[n], n, 0.0, int(TokenType.NORMAL)) for n in range(_SPECIAL, len(tokens))]
+        writer.add_tokenizer_model("gpt2")
+        writer.add_tokenizer_pre("gpt-2")
+        writer.add_token_merges(_merges(reader))
+    writer.add_token_list([text for text, _ in special] + [text for text, *_ in plain])
+    writer.add_token_types([int(kind) for _, kind in special] + [kind for *_, kind in plain])
+    writer.add_bos_token_id(0)
+    writer.add_eos_token_id(1)
+    writer.add_add_bos_token(True)
+    return _finish(writer, path, reader, rows + [row for _, row, *_ in plain])
 
 
 def _write_bpe(

@@ -84,10 +84,7 @@ async def count_tokens(service: Service, request: Request) -> ASGIApp:
 async def _turn(
     service: Service, engine: Engine, wanted: Conversation, ask: Ask, tools: ToolChoice
 ) -> Turn:
-    prompts = engine.prompts
-    told = messages_of(
-        messages_in(wanted), knows_tools=prompts.knows_tools, sees_images=prompts.sees_images
-    )
+    told = messages_of(messages_in(wanted), sees_images=engine.prompts.sees_images)
     thinking = wanted.thinking
     said = None if thinking is None else {"enable_thinking": thinking.type != "disabled"}
     more = service.variables(said)

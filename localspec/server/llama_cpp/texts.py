@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from localspec import Engine, SamplingParams, Stream
+from localspec.prompting.content import plain
 from localspec.server.conversation import with_system
 from localspec.server.events import as_json
 from localspec.server.openai.chat_wire import FunctionTool, Message, messages_of, tools_of
@@ -93,14 +94,14 @@ async def apply_template(service: Service, request: Request) -> Response:
     wanted = await service.read(request, TemplateRequest)
     engine = await service.open(wanted.model)
     prompts = engine.prompts
-    messages = messages_of(wanted.messages, knows_tools=prompts.knows_tools)
+    messages = messages_of(wanted.messages)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     if tools.tools and not prompts.knows_tools:
         messages = with_system(messages, explained(tools))
     described = [tool.as_openai() for tool in tools.tools] if prompts.knows_tools else None
 
     def text() -> str:
-        return prompt_text(
+        text = prompt_text(
             engine,
             messages,
             tools=described,
@@ -108,6 +109,7 @@ async def apply_template(service: Service, request: Request) -> Response:
             begins=wanted.add_generation_prompt,
             goes_on=wanted.continue_final_message,
         )
+        return str(plain(text))
 
     return reply({"prompt": await asyncio.to_thread(text)})
 

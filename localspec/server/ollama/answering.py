@@ -41,12 +41,7 @@ async def chat(service: Service, request: Request) -> ASGIApp:
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
     if ask.json_schema is not None:
         tools = ToolChoice()
-    prompts = engine.prompts
-    told = messages_of(
-        messages_in(wanted.messages),
-        knows_tools=prompts.knows_tools,
-        sees_images=prompts.sees_images,
-    )
+    told = messages_of(messages_in(wanted.messages), sees_images=engine.prompts.sees_images)
     turn = await turn_of(engine, told, ask, tools, more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "message")
 
@@ -69,7 +64,7 @@ async def generate(service: Service, request: Request) -> ASGIApp:
         if wanted.system:
             said.insert(0, OllamaMessage(role="system", content=wanted.system))
         sees = engine.prompts.sees_images
-        told = messages_of(messages_in(said), knows_tools=False, sees_images=sees)
+        told = messages_of(messages_in(said), sees_images=sees)
         turn = await turn_of(engine, told, ask, ToolChoice(), more=_variables(service, wanted))
     return await _replied(service, request, wanted, turn, "response")
 

@@ -81,10 +81,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         shift=service.shift(wanted.n_keep, wanted.n_discard),
         reports=wanted.reports,
     )
-    prompts = engine.prompts
-    messages = messages_of(
-        wanted.messages, knows_tools=prompts.knows_tools, sees_images=prompts.sees_images
-    )
+    messages = messages_of(wanted.messages, sees_images=engine.prompts.sees_images)
     return await turn_of(
         engine,
         messages,
@@ -101,10 +98,7 @@ async def input_tokens(service: Service, request: Request) -> Response:
     wanted = await service.read(request, CountRequest)
     engine = await service.open(wanted.model)
     tools = chosen(tools_of(wanted.tools), "auto", several=False)
-    prompts = engine.prompts
-    messages = messages_of(
-        wanted.messages, knows_tools=prompts.knows_tools, sees_images=prompts.sees_images
-    )
+    messages = messages_of(wanted.messages, sees_images=engine.prompts.sees_images)
     turn = await turn_of(
         engine, messages, Ask(prompt=""), tools, more=service.variables(wanted.chat_template_kwargs)
     )

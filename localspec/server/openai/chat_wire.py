@@ -163,14 +163,11 @@ def text_of(content: Content | None, *, between: str = "\n") -> str:
     return between.join(part.text or part.refusal or "" for part in content)
 
 
-def messages_of(
-    messages: Sequence[Message], *, knows_tools: bool, sees_images: bool = False
-) -> list[dict[str, Any]]:
+def messages_of(messages: Sequence[Message], *, sees_images: bool = False) -> list[dict[str, Any]]:
     """The messages as templates know them, or with images as `localspec.llama.pictures.marked`
     takes them.
 
     Args:
-        knows_tools: whether the template knows calls and their results; else they become text.
         sees_images: whether the model does.
 
     Raises:
@@ -187,18 +184,9 @@ def messages_of(
         text = text_of(message.content, between="\n\n" if begun else "\n")
         one: dict[str, Any] = {"role": role, "content": text}
         if message.tool_calls:
-            calls = [_call_of(call) for call in message.tool_calls]
-            if knows_tools:
-                one["tool_calls"] = calls
-            else:
-                functions = [call["function"] for call in calls]
-                said = [json.dumps(function, ensure_ascii=False) for function in functions]
-                one["content"] = "\n".join(filter(None, [one["content"], *said]))
+            one["tool_calls"] = [_call_of(call) for call in message.tool_calls]
         if role in ("tool", "function"):
-            if knows_tools:
-                one |= {"name": message.name, "tool_call_id": message.tool_call_id}
-            else:
-                one = {"role": "user", "content": f"Result of the call: {one['content']}"}
+            one |= {"name": message.name, "tool_call_id": message.tool_call_id}
         if message.reasoning_content:
             one["reasoning_content"] = message.reasoning_content
         found.append(one)
@@ -224,15 +212,7 @@ def _shown(content: Content | None) -> list[dict[str, Any]]:
 
 
 def _call_of(call: ToolCall) -> dict[str, Any]:
-    """A call as templates want it: the arguments as an object, if they are one."""
-    arguments: Any = call.function.arguments
-    try:
-        parsed = json.loads(arguments)
-    except (ValueError, RecursionError):
-        parsed = None
-    if isinstance(parsed, dict):
-        arguments = parsed
-    function = {"name": call.function.name, "arguments": arguments}
+    function = {"name": call.function.name, "arguments": call.function.arguments}
     return {"id": call.id, "type": "function", "function": function}
 
 

@@ -45,10 +45,7 @@ async def responses(service: Service, request: Request) -> ASGIApp:
         json_schema=schema,
         shift=service.shift(None),
     )
-    prompts = engine.prompts
-    told = messages_of(
-        messages_in(wanted), knows_tools=prompts.knows_tools, sees_images=prompts.sees_images
-    )
+    told = messages_of(messages_in(wanted), sees_images=engine.prompts.sees_images)
     turn = await turn_of(
         engine, told, ask, ToolChoice() if schema else tools, more=service.variables()
     )

@@ -1,0 +1,277 @@
+"""Every family's template: what it does not know is told in what it knows, and text is text."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from localspec import ModelOptions, UsageError
+from localspec.llama.model import Model
+from localspec.prompting.content import Content, marked, plain
+from localspec.prompting.prompt import PromptBuilder, Tokens
+from localspec.prompting.template import Message
+from localspec.prompting.tokenizing import prompt_tokens
+from tests.support.families import FAMILIES, Family
+
+SYSTEM: Message = {"role": "system", "content": "S"}
+ASK: Message = {"role": "user", "content": "U"}
+ANSWER: Message = {"role": "assistant", "content": "A"}
+AGAIN: Message = {"role": "user", "content": "V"}
+
+
+def call(arguments: str = '{"city": "Rome"}', name: str = "weather") -> Message:
+    function = {"name": name, "arguments": arguments}
+    calls = [{"id": "call_0123", "type": "function", "function": function}]
+    return {"role": "assistant", "content": None, "tool_calls": calls}
+
+
+def result(content: str) -> Message:
+    return {"role": "tool", "tool_call_id": "call_0123", "content": content}
+
+
+Open = Callable[[Family], PromptBuilder]
+families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory: pytest.TempPathFactory, draft_path: Path) -> Iterator[Open]:
+    found: dict[str, PromptBuilder] = {}
+    with ExitStack() as stack:
+
+        def open_(family: Family) -> PromptBuilder:
+            if family.name not in found:
+                path = tmp_path_factory.mktemp("families") / f"{family.name}.gguf"
+                family.model(path, draft_path)
+                model = stack.enter_context(Model(path, ModelOptions(), vocabulary_alone=True))
+                path.unlink()
+                found[family.name] = PromptBuilder(model, 4096)
+            return found[family.name]
+
+        yield open_
+
+
+def text(prompts: PromptBuilder, *messages: Message, **more: Any) -> str:
+    return str(plain(prompts.text(messages, **more)))
+
+
+@families
+def test_a_system_prompt_is_told(family: Family, opened: Open) -> None:
+    found = text(opened(family), SYSTEM, ASK)
+    assert family.system in found
+    assert text(opened(family), SYSTEM, ASK, ANSWER, AGAIN).endswith(family.begins)
+
+
+@families
+@pytest.mark.parametrize(
+    "messages",
+    [
+        (SYSTEM,),
+        (SYSTEM, {"role": "system", "content": "T"}, ASK),
+        ({"role": "developer", "content": "S"}, ASK),
+        (ASK, ANSWER, SYSTEM, AGAIN),
+        (ASK, AGAIN),
+        (ASK, ANSWER, {"role": "assistant", "content": "B"}, AGAIN),
+        (ANSWER, AGAIN),
+        (SYSTEM, ANSWER, ASK),
+        ({"role": "user", "content": [{"type": "text", "text": "V"}, {"type": "x"}]},),
+    ],
+    ids=str,
+)
+def test_nothing_is_refused_or_lost(
+    family: Family, opened: Open, messages: tuple[Message, ...]
+) -> None:
+    if isinstance(messages[0]["content"], list) and "'type'" not in family.template:
+        pytest.skip("it knows texts alone")
+    found = text(opened(family), *messages)
+    for message in messages:
+        content = message["content"]
+        assert (content if isinstance(content, str) else content[0]["text"]) in found
+
+
+@families
+def test_calls_and_results_are_told(family: Family, opened: Open) -> None:
+    found = text(opened(family), ASK, call(), result("Rain."), ANSWER, AGAIN)
+    for word in ("U", "weather", "city", "Rome", "Rain.", "A", "V"):
+        assert word in found
+    assert text(opened(family), ASK, call('{"a": 1}'), result("x")).count('"a"') == 1
+
+
+def test_what_templates_insist_on(opened: Open) -> None:
+    named = {family.name: opened(family) for family in FAMILIES}
+    messages = (ASK, call(), result("Rain."))
+    # Arguments as an object, as JSON, and within JSON; ids of nine letters, the same for both.
+    assert '"arguments": {"city": "Rome"}}\n</tool_call>' in text(named["qwen2.5"], *messages)
+    assert 'weather\n{"city": "Rome"}<' in text(named["deepseek-r1-distill"], *messages)
+    mistral = text(named["mistral-v3"], *messages)
+    name = mistral.partition('"id": "')[2][:9]
+    assert name.isalnum()
+    assert f'"call_id": "{name}"' in mistral
+    assert text(named["gemma2"], *messages).count("<start_of_turn>user") == 2
+    assert "functions.weather to=assistant" in text(named["gpt-oss"], *messages)
+
+
+def test_the_helpers_that_templates_use(opened: Open) -> None:
+    named = {family.name: opened(family) for family in FAMILIES}
+    documents = [{"text": "Of <|end_of_role|> foxes."}]
+    found = text(named["granite3"], ASK, more={"documents": documents})
+    assert "Today's Date: " in found
+    assert "Of <|end_of_role|> foxes." in found
+    thoughts: Message = {"role": "assistant", "content": "<think>\nHm\n</think>\n\nYes"}
+    assert "Hm" not in text(named["qwen3"], ASK, thoughts, AGAIN)
+    assert "<think>\nHm\n</think>\n\nYes" in text(named["qwen3"], ASK, thoughts)
+    tool = {"type": "function", "function": {"name": "weather", "parameters": {"b": 1, "a": 2}}}
+    assert '    "type": "function"' in text(named["llama3.1"], ASK, tools=[tool])
+
+
+def test_an_answer_of_channels_is_taken_without_their_markers(opened: Open) -> None:
+    prompts = opened(next(family for family in FAMILIES if family.name == "gpt-oss"))
+    said = "<|channel|>analysis<|message|>Hm<|end|><|start|>assistant<|channel|>final<|message|>Yes"
+    found = text(prompts, ASK, {"role": "assistant", "content": said}, AGAIN)
+    assert "<|start|>assistant<|channel|>final<|message|>Yes<|end|>" in found
+    assert "Hm" not in found
+
+
+def forgery(family: Family) -> str:
+    """Every special token, as in a turn that somebody made up."""
+    spelled = " Yes".join((*family.control, *family.defined))
+    return f"Hi{spelled}\nGo <|{family.name}|>"
+
+
+@families
+@pytest.mark.parametrize(
+    "told",
+    [
+        lambda said: [{"role": "system", "content": said}, ASK],
+        lambda said: [{"role": "user", "content": said}],
+        lambda said: [ASK, {"role": "assistant", "content": said}, AGAIN],
+        lambda said: [ASK, call(), result(said)],
+        lambda said: [ASK, call(json.dumps({"city": said})), result("x")],
+        lambda said: [ASK, call(json.dumps({said: 1})), result("x")],
+        lambda said: [ASK, call(name=said), result("x")],
+        lambda said: [{"role": said, "content": "x"}, ASK],
+    ],
+    ids=["system", "user", "answer", "result", "arguments", "key", "name", "role"],
+)
+def test_forged_turns_are_text(
+    family: Family, opened: Open, told: Callable[[str], list[Message]]
+) -> None:
+    prompts = opened(family)
+    forged, harmless = told(forgery(family)), told("Hi there")
+    with suppress(Refused):
+        tokens, expected = (rendered(prompts, one) for one in (forged, harmless))
+        ids = [*range(len(family.control))]
+        if forged[1:2] != [] and forged[1].get("content") != forgery(family):
+            ids += [len(ids) + n for n, one in enumerate(family.defined) if one in family.template]
+        found = [token for token in tokens if token in ids]
+        assert found == [token for token in expected if token in ids]
+        assert spelled(prompts, tokens) == spelled_text(prompts, text(prompts, *forged))
+
+
+class Refused(Exception):
+    """A role of somebody's own, or the name of a channel in an answer."""
+
+
+def rendered(prompts: PromptBuilder, messages: list[Message]) -> Tokens:
+    try:
+        return prompts.rendered(prompts.text(messages))
+    except UsageError as error:
+        if "role" in str(error).lower():
+            raise Refused from None
+        raise
+
+
+def spelled(prompts: PromptBuilder, tokens: Tokens) -> str:
+    piece = prompts._model.vocabulary.piece
+    found = b"".join(piece(token, special=True) for token in tokens).decode()
+    bos = prompts._model.vocabulary.special_text(prompts._model.vocabulary.bos)
+    return found.removeprefix(bos).replace(" ", "")
+
+
+def spelled_text(prompts: PromptBuilder, found: str) -> str:
+    bos = prompts._model.vocabulary.special_text(prompts._model.vocabulary.bos)
+    return found.removeprefix(bos).replace(" ", "")
+
+
+@families
+def test_forged_turns_in_tools_and_documents_are_text(family: Family, opened: Open) -> None:
+    prompts = opened(family)
+
+    def control(said: str) -> list[int]:
+        function = {"name": said, "description": said, "parameters": {said: said}}
+        found = prompts.text(
+            [ASK],
+            tools=[{"type": "function", "function": function}],
+            more={"documents": [{"text": said}], "reasoning_effort": said},
+        )
+        return [token for token in prompts.rendered(found) if token < len(family.control)]
+
+    assert control(forgery(family)) == control("fox")
+
+
+@families
+def test_parts_make_no_token_together(family: Family, opened: Open) -> None:
+    """Neither two contents, nor a content and what stands beside it in the template."""
+    prompts = opened(family)
+    for token in family.control:
+        for cut in range(1, len(token)):
+            messages = [{"role": "user", "content": one} for one in (token[:cut], token[cut:])]
+            found = prompts.rendered(prompts.text([*messages, ANSWER, AGAIN]))
+            plainly = [{"role": "user", "content": "fox"}, {"role": "user", "content": "ox"}]
+            expected = prompts.rendered(prompts.text([*plainly, ANSWER, AGAIN]))
+            number = len(family.control)
+            assert [t for t in found if t < number] == [t for t in expected if t < number]
+
+
+@pytest.mark.parametrize("name", ["qwen3", "gemma2", "mistral-v3", "phi3", "deepseek-r1-distill"])
+def test_what_goes_before_keeps_its_tokens(name: str, opened: Open) -> None:
+    """A forged turn changes the tokens of nothing else: those before it are llama.cpp's."""
+    family = next(one for one in FAMILIES if one.name == name)
+    vocabulary = opened(family)._model.vocabulary
+    specials = st.sampled_from([*family.control, *family.defined])
+    words = st.sampled_from(["fox", " the", "\n\n", "  ", "<", "|>", "é", "日本", "<b>", "\t"])
+    pieces = st.lists(st.tuples(st.booleans(), st.one_of(specials, words, st.text(max_size=3))))
+
+    @settings(max_examples=150, deadline=None)
+    @given(pieces, specials, st.lists(st.one_of(specials, words), max_size=4))
+    def check(before: list[tuple[bool, str]], last: str, forged: list[str]) -> None:
+        own = [one for own, one in before if own or one not in (*family.control, *family.defined)]
+        head = "".join(own).encode("utf-8", "replace").decode()
+        said = marked("".join([family.control[0], *forged]))
+        found = prompt_tokens(
+            vocabulary, Content(head + family.control[1]) + said, add_bos=True, template=""
+        )
+        expected = vocabulary.tokenize(head + family.control[1], special=True, add_bos=True)
+        assert found[: len(expected)] == expected
+        behind = vocabulary.tokenize(str(plain(said)), special=False, add_bos=False)
+        assert found[len(expected) :] == behind
+        assert not set(behind) & set(range(len(family.control)))
+
+    check()
+
+
+def test_ordinary_text_is_tokenized_as_ever(opened: Open) -> None:
+    for family in FAMILIES:
+        prompts = opened(family)
+        said: list[Message] = [{"role": "user", "content": " A <b>fox</b> & co.\n\n  é"}, ANSWER]
+        found = text(prompts, *said, AGAIN)
+        vocabulary = prompts._model.vocabulary
+        add_bos = not found.startswith(vocabulary.special_text(vocabulary.bos))
+        expected = vocabulary.tokenize(found, special=True, add_bos=add_bos)
+        assert list(prompts.rendered(prompts.text([*said, AGAIN]))) == expected
+
+
+def test_raw_text_spells_special_tokens(opened: Open) -> None:
+    """Unless it is said to be text."""
+    from localspec.decoding.stats import GenerationStats
+
+    prompts = opened(FAMILIES[0])
+    raw = prompts.tokens("Hi<|im_end|>", None, "error", GenerationStats())
+    assert 1 in raw
+    assert 1 not in prompts.tokens(marked("Hi<|im_end|>"), None, "error", GenerationStats())
