@@ -48,7 +48,7 @@ class ModelOptions:
     Attributes:
         context: tokens the KV cache holds; 0 takes the length the model was trained on, at most
             DEFAULT_CONTEXT.
-        threads: "auto" measures what is best while passes run (see `localspec.planning.threads`):
+        threads: "auto" measures what is best while passes run (see `localspec.policy.threads`):
             as many as there are physical cores, fewer while other processes need them.
         draft_threads: the draft model's; None takes as many as the target. Where both together are
             no more than the cores, the two can run side by side (`Drafting.overlap`).

@@ -21,11 +21,11 @@ from localspec.drafters.composition import compose
 from localspec.drafters.lookahead import KEPT, LookaheadSource, WindowPlace
 from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.window_shape import SHAPES as WINDOWS
-from localspec.planning.window_shape import best_shape
+from localspec.policy.profile import PairProfile
+from localspec.drafters.window_shape import SHAPES as WINDOWS
+from localspec.drafters.window_shape import best_shape
 from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.toys import (
     GREEDY,
     START,

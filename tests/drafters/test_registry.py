@@ -23,9 +23,9 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.errors import UsageError
-from localspec.planning.adaptive import AdaptivePlanner
-from localspec.planning.pair_profile import PairProfile
-from tests.planning.measuring import SHAPES, Clockless, profile_of
+from localspec.policy.adaptive import AdaptivePlanner
+from localspec.policy.profile import PairProfile
+from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
 from tests.support.toys import (

@@ -10,7 +10,7 @@ import pytest
 from localspec.decoding.sampling import SamplingParams
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
-from localspec.planning.acceptance_estimator import logit
+from localspec.policy.acceptance_estimator import logit
 from tests.support.tongues import TONGUES, WAYS, heterogeneous
 from tests.support.toys import (
     AS_IS,

@@ -23,10 +23,10 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.registry import REGISTRY, Parts, Registration
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.profile import PairProfile
 from localspec.tui.rendering.palette import Palette
 from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.sessions import make_drafts_cheap
 from tests.support.toys import (
     GREEDY,

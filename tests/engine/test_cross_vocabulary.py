@@ -13,8 +13,8 @@ import localspec
 from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingParams
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.llama.context import Context
-from localspec.planning.plan import AdaptivePlan
-from localspec.planning.reasons import LOSING
+from localspec.policy.plan import AdaptivePlan
+from localspec.policy.reasons import LOSING
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import SIZES, check_every_outcome
 from tests.engine.test_sampled_distribution import PROMPT

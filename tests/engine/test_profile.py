@@ -12,9 +12,9 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, measuring
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
-from localspec.planning import calibration
-from localspec.planning.costs import SIZES, CostCurve
-from localspec.planning.profile_store import folder
+from localspec.policy import calibration
+from localspec.policy.cost_curve import SIZES, CostCurve
+from localspec.policy.store import folder
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 

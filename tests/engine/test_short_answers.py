@@ -9,7 +9,7 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.composition import sources
-from localspec.planning.reasons import TOO_SHORT
+from localspec.policy.reasons import TOO_SHORT
 from tests.support.sessions import SIZES, FollowingCosts, make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from localspec.llama.shared_context import PassPart
-from localspec.planning.costs import CostCurve
-from localspec.planning.draft_value import Bid
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.worth import Bid
+from localspec.policy.profile import PairProfile
 from localspec.scheduling.crowd import Crowd
 from localspec.scheduling.members import BID, DRAFT, TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds

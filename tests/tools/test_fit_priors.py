@@ -9,8 +9,8 @@ import pytest
 
 import localspec
 from localspec.drafters import model, ngram
-from localspec.planning.acceptance_estimator import AcceptanceEstimator
-from localspec.planning.asking import BEFORE, PRIORS
+from localspec.policy.acceptance_estimator import AcceptanceEstimator
+from localspec.policy.asking import BEFORE, PRIORS
 from tools.fit_priors import Position, fit, load_prompts, log_loss, trace, usual_chances
 
 TRUE = (-0.4, 1.2, -0.8)
