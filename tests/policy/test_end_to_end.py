@@ -1,6 +1,6 @@
 """Whole answers with the real cost curve, on a clock that only passes move.
 
-Other tests of the planner replace the curve, or make steps by hand; what a prompt's pass does to
+Other tests of the policy replace the curve, or make steps by hand; what a prompt's pass does to
 either is seen here.
 """
 
@@ -15,8 +15,7 @@ from localspec.decoding.loop import speculate
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.policy.adaptive import AdaptivePlanner
-from localspec.policy.draft_tree import DraftTreeBuilder
+from localspec.policy.policy import Policy
 from localspec.policy.profile import PairProfile
 from tests.policy.timed import OWN, Clock, TimedCache, TimedTarget
 from tests.support.toys import GREEDY, ToyModel, session_of, started
@@ -43,7 +42,7 @@ def answers(
 
     Returns:
         What is known of the pair afterwards, the steps of each answer, and the tokens per second
-        that the planner reckoned with at the end of each.
+        that the policy reckons with at the end of each.
     """
     clock, profile = Clock(), PairProfile()
     profile.target.learn({n: seconds(n) for n in (1, 2, 4, 8, 16)}, 0)
@@ -60,15 +59,12 @@ def answers(
             if not profile.source(source).costs:
                 profile.source(source).costs.learn({n: 0.1 * ONE * n for n in (1, 2, 4, 8)}, 0)
         target = TimedTarget(LIVELY, clock, seconds)
-        planner = AdaptivePlanner(
-            profile, lookups, models, target.limits, greedy=True, trees=True, drawn=True
-        )
-        builder = DraftTreeBuilder(lookups, models, profile)
+        policy = Policy(profile, lookups, models, target.limits, branches=True, drawn=False)
         session = session_of([number % 3] * PROMPT, params=GREEDY, count=length)
-        builder.begin(session.context)
-        requests = speculate(session, builder, planner, GreedyMatch(), clock=clock)
+        policy.begin(session.context)
+        requests = speculate(session, policy, policy, GreedyMatch(), clock=clock)
         found.append(list(drive(session, requests, target)))
-        rates.append(planner._rate(planner._verification_costs(len(session.context))))
+        rates.append(policy._tokens / policy._seconds / profile.target.pace)
     return profile, found, rates
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from localspec.policy.cost_curve import CostCurve
-from localspec.policy.profile import PairProfile
-from localspec.policy.thread_curves import ThreadCurves
+from localspec.policy.profile import PairProfile, ThreadCurves
+
 
 
 def learned(curve: CostCurve, one: float) -> None:
@@ -20,6 +20,7 @@ def test_a_count_keeps_its_curve() -> None:
     learned(curves.now, 0.01)
     curves.use(1)
     learned(curves.now, 0.018)
+    curves.measured()
     curves.use(2)
     assert curves.now.seconds(1, 0) == pytest.approx(0.01)
     curves.use(1)

@@ -1,8 +1,8 @@
-"""Tree builder and planner: whatever they decide, the text is distributed as the target's own.
+"""The policy: whatever it decides, the text is distributed as the target's own.
 
 As in `tests.decoding.test_lossless`, nothing here is a statistical test: the real loop, the
-adaptive planner and the draft tree builder run over toy models with a source of chance that takes
-every possible outcome in turn. The planner learns while it runs, so it is made anew each time.
+policy run over toy models with a source of chance that takes every possible outcome in turn. The
+policy learns while it runs, so it is made anew each time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from localspec.decoding.interfaces import Draft, Drafter, Plan
 from localspec.decoding.rules import BestLossless
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.policy.draft_tree import DraftTreeBuilder
+from localspec.policy.policy import Policy
 from tests.decoding.exact import EXACT, gap, texts, undrafted
 from tests.policy.builders import Pair, distribution_of, seen_trees
 from tests.policy.measuring import SHAPES
@@ -189,7 +189,7 @@ def test_what_is_compared_above_drafts_in_every_way(sampled: bool) -> None:
     assert all(tree.is_chain() for tree in trees)
 
 
-class DropsPoorTokens(DraftTreeBuilder):
+class DropsPoorTokens(Policy):
     """Leaves a drawn token out because it turned out improbable, and what follows it."""
 
     def draft(self, session: Session, plan: Plan) -> Draft:
@@ -202,7 +202,7 @@ class DropsPoorTokens(DraftTreeBuilder):
         return replace(draft, tree=tree)
 
 
-class ClaimsToHaveDrawn(DraftTreeBuilder):
+class ClaimsToHaveDrawn(Policy):
     """Takes the most probable token, and gives it out as drawn."""
 
     def draft(self, session: Session, plan: Plan) -> Draft:
@@ -216,8 +216,8 @@ class ClaimsToHaveDrawn(DraftTreeBuilder):
 
 @for_rules
 @pytest.mark.parametrize("broken", [DropsPoorTokens, ClaimsToHaveDrawn])
-def test_broken_builder_is_found_out(rule: AcceptanceRule, broken: type[DraftTreeBuilder]) -> None:
-    for kind, wrong in ((DraftTreeBuilder, False), (broken, True)):
+def test_broken_policy_is_found_out(rule: AcceptanceRule, broken: type[Policy]) -> None:
+    for kind, wrong in ((Policy, False), (broken, True)):
         pair = Pair(DRAFT, shape="flat", kind=kind)
         found = distribution_of(MODEL, pair, rule, prompt=REPEATS, count=4)
         difference = gap(found, texts(MODEL, REPEATS, 4))
@@ -226,9 +226,9 @@ def test_broken_builder_is_found_out(rule: AcceptanceRule, broken: type[DraftTre
 
 def test_it_answers_to_the_drafters_protocol() -> None:
     pair = Pair(DRAFT, shape="flat")
-    builder: Drafter = pair.build(greedy=False)[1]
-    assert builder.native_seconds == 0.0
-    builder.begin(REPEATS)
+    drafter: Drafter = pair.build(greedy=False)[1]
+    assert drafter.native_seconds == 0.0
+    drafter.begin(REPEATS)
     assert isinstance(pair.cache, ToyCache)
     assert pair.cache.tokens == list(REPEATS[:-1])
-    assert builder.native_seconds == 1.0
+    assert drafter.native_seconds == 1.0

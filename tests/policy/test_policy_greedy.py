@@ -1,4 +1,4 @@
-"""The tree builder where the answer is greedy: trees, and the text that the target picks."""
+"""The policy where the answer is greedy: trees, and the text that the target picks."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def generated(
     rule: AcceptanceRule | None = None,
 ) -> tuple[list[int], list[Step]]:
     """The loop's text and steps; caches are compared with the text after each."""
-    planner, builder = pair.build(greedy=True)
+    planner, policy = pair.build(greedy=True)
     target = pair.target(model)
     session = session_of(prompt, params=GREEDY, count=COUNT, ends=ends, constraint=constraint)
-    builder.begin(prompt)
+    policy.begin(prompt)
     steps = []
-    for step in drive(session, speculate(session, builder, planner, rule or GreedyMatch()), target):
+    for step in drive(session, speculate(session, policy, planner, rule or GreedyMatch()), target):
         assert target.cache == session.context[:-1]
         if pair.cache is not None:
             assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]

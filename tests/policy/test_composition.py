@@ -17,17 +17,15 @@ from localspec.drafters.options import Drafting
 from localspec.drafters.parallel import ParallelReader
 from localspec.drafters.registry import REGISTRY, Parts
 from localspec.errors import UsageError
-from localspec.policy.adaptive import AdaptivePlanner
-from localspec.policy.draft_tree import DraftTreeBuilder
 from localspec.policy.explore_then_commit import ExploreThenCommit
-from localspec.policy.profile import PairProfile
-from localspec.policy.plan import AUTO, AdaptivePlan
 from localspec.policy.fixed import Fixed, Never
+from localspec.policy.policy import Policy
+from localspec.policy.profile import PairProfile
 from tests.decoding.steps import step_of
 from tests.policy.measuring import profile_of
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
-from tests.support.toys import ToyCache, session_of, started
+from tests.support.toys import AS_IS, GREEDY, ToyCache, session_of, started
 
 COPY = Plan("ngram", depth=8)
 LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
@@ -97,10 +95,10 @@ def test_drafter_by_name_is_used_even_there() -> None:
 
 
 @pytest.mark.parametrize("parts", [pair(), Parts()], ids=["pair", "alone"])
-def test_left_to_itself_the_adaptive_planner_decides(parts: Parts) -> None:
+def test_left_to_itself_the_policy_decides(parts: Parts) -> None:
     planner, drafter = chosen(Drafting(), parts)
-    assert isinstance(planner, AdaptivePlanner)
-    assert isinstance(drafter, DraftTreeBuilder)
+    assert isinstance(planner, Policy)
+    assert drafter is planner
     assert "not measured" in planner.plan(session()).reason
 
 
@@ -153,25 +151,27 @@ def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("drafting", "trees", "greedy", "leaves", "drawn"),
+    ("drafting", "trees", "greedy", "branches", "drawn"),
     [
-        (Drafting(), True, True, LIMITS.max_leaves, False),
-        (Drafting(), False, True, 1, False),
-        (Drafting(), True, False, 1, True),
-        (Drafting(sampled=False), True, False, 1, False),
+        (Drafting(), True, True, True, False),
+        (Drafting(), False, True, False, False),
+        (Drafting(), True, False, False, True),
+        (Drafting(sampled=False), True, False, False, False),
     ],
     ids=["greedy", "greedy, a rule for chains", "sampled", "sampled, chosen drafts"],
 )
 def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
-    drafting: Drafting, trees: bool, greedy: bool, leaves: int, drawn: bool
+    drafting: Drafting, trees: bool, greedy: bool, branches: bool, drawn: bool
 ) -> None:
-    planner, _ = chosen(
-        drafting, profile=profile_of([1.0, 1.0, 1.0, 1.0]), greedy=greedy, trees=trees
+    planner, drafter = chosen(
+        drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees
     )
-    plan = planner.plan(session())
-    assert isinstance(plan, AdaptivePlan)
-    assert (plan.drafter, plan.asks) == (AUTO, "model")
-    assert (plan.leaves, plan.drawn) == (leaves, drawn)
+    at = session_of([1], params=GREEDY if greedy else AS_IS, count=20)
+    drafter.begin(at.context)
+    tree = drafter.draft(at, planner.plan(at)).tree
+    assert tree.sources[0] == "model"
+    assert tree.is_chain() is not branches
+    assert any(q is not None for q in tree.proposals) is drawn
 
 
 @pytest.mark.parametrize(
