@@ -1,204 +1,111 @@
-"""What is verified of a step's candidates, against trying every possible tree."""
+"""How much is verified of a step's candidates, against trying every possible tree."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from itertools import product
 
 import numpy as np
 import pytest
 
-from localspec.decoding.distribution import Distribution
-from localspec.decoding.tree import ROOT
-from localspec.policy.worth import DraftValue
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.policy.growing import Growing
 from localspec.policy.profile import PairProfile
-from localspec.policy.plan import AUTO, AdaptivePlan, Candidate
-from tests.policy.measuring import SHAPES, TILES, UNIT, profile_of
+from localspec.policy.worth import FARTHEST, Worth
+from tests.policy.measuring import SHAPES, UNIT, profile_of
+from tests.support.toys import session_of
 
 MOST = 7
-CERTAIN = Distribution.certain(0)
+RATES = (0.6, 1.0, 1.7)
+"""Tokens per plain pass to be had."""
 
 
-class Choice:
-    """Candidates, and what is made of them.
-
-    Attributes:
-        kept, padding: what `settle` selected.
-        tokens: expected of that.
-    """
-
-    def __init__(self, value: DraftValue) -> None:
-        self.value = value
-        self.candidates: list[Candidate] = []
-        self.kept: list[int] = []
-        self.padding = 0
-
-    def add(
-        self,
-        token: int,
-        parent: int,
-        chance: float,
-        *,
-        left: float = 1.0,
-        proposal: Distribution | None = None,
-    ) -> int:
-        above = 1.0 if parent == ROOT else self.candidates[parent].reach
-        depth = 1 if parent == ROOT else self.candidates[parent].depth + 1
-        reach = above * left * chance
-        self.candidates.append(
-            Candidate(token, parent, depth, "any", None, (), chance, reach, proposal, False)
-        )
-        return len(self.candidates) - 1
-
-    @property
-    def reaches(self) -> list[float]:
-        return [candidate.reach for candidate in self.candidates]
-
-    def settle(self) -> None:
-        self.kept, self.padding = self.value.select(self.candidates)
-
-    @property
-    def size(self) -> int:
-        """Tokens of the pass that verifies it."""
-        return 1 + len(self.kept) + self.padding
-
-    @property
-    def tokens(self) -> float:
-        return 1.0 + sum(self.candidates[number].reach for number in self.kept)
+def worth_of(
+    seconds: Sequence[float], *, rate: float = 1.0, spare: float = math.inf, firm: bool = False
+) -> Worth:
+    return Worth(seconds, rate / UNIT, spare, firm=firm)
 
 
-def choice_of(
-    profile: PairProfile,
-    *,
-    rate: float = 1.0 / UNIT,
-    most: int = MOST,
-    leaves: int = 16,
-    drawn: bool = False,
-    onward: float = 0.75,
-) -> Choice:
-    plan = AdaptivePlan(
-        AUTO,
-        most,
-        costs=profile.verification_costs(0, MOST),
-        rate=rate,
-        leaves=leaves,
-        drawn=drawn,
-        onward=onward,
-    )
-    return Choice(DraftValue(plan))
+def shaped(shape: str) -> list[float]:
+    return profile_of(SHAPES[shape]).verifying(0, MOST)
 
 
-def grow(choice: Choice, rng: np.random.Generator, count: int) -> None:
+def grown(worth: Worth, rng: np.random.Generator, count: int, leaves: int = 16) -> Growing:
     """Random candidates; what is left for a sibling is what its elders leave."""
-    left: dict[int, float] = {}
+    growing = Growing(session_of([0]), (), worth, depth=MOST, leaves=leaves, drawn=False)
     for token in range(count):
-        parent = int(rng.integers(ROOT, len(choice.candidates)))
-        chance = float(rng.uniform(0.05, 0.95))
-        remaining = left.get(parent, 1.0)
-        choice.add(token, parent, chance, left=remaining)
-        left[parent] = remaining * (1.0 - chance)
+        parent = int(rng.integers(ROOT, token))
+        growing._add(token, parent, "any", None, (), float(rng.uniform(0.05, 0.95)))
+    return growing
 
 
-def closed_sets(choice: Choice, count: int) -> Iterator[list[int]]:
+def reaches(growing: Growing) -> list[float]:
+    return [candidate.reach for candidate in growing.candidates]
+
+
+def closed_sets(growing: Growing) -> Iterator[list[int]]:
     """Every choice of candidates that holds the parent of each."""
+    count = len(growing.candidates)
     for chosen in product((False, True), repeat=count):
         kept = [number for number in range(count) if chosen[number]]
-        if all(choice.candidates[number].parent in (ROOT, *kept) for number in kept):
+        if all(growing.candidates[number].parent in (ROOT, *kept) for number in kept):
             yield kept
 
 
-def worth(choice: Choice, kept: Sequence[int], seconds: Sequence[float], rate: float) -> float:
-    reached = sum(choice.candidates[number].reach for number in kept)
-    return 1.0 + reached - rate * seconds[len(kept) + 1]
+def value(worth: Worth, of: Sequence[float]) -> float:
+    """Tokens that a pass over candidates of these path probabilities is worth."""
+    return 1.0 + sum(of) - worth.rate * worth.seconds[len(of) + 1]
 
 
-def true_seconds(profile: PairProfile) -> list[float]:
-    """T(n) with localspec's own work, as it is paid."""
-    row = [
-        profile.target.seconds(n, 0) + profile.step_overhead + (n - 1) * profile.row_overhead
-        for n in range(1, MOST + 2)
-    ]
-    return [0.0, *row]
-
-
-def least_seconds(profile: PairProfile) -> list[float]:
-    """The same where free slots are filled with anything."""
-    row = true_seconds(profile)
-    return [0.0, *(min(row[n:]) for n in range(1, len(row)))]
-
-
-def leaf_count(choice: Choice) -> int:
-    parents = {choice.candidates[number].parent for number in choice.kept}
-    return sum(number not in parents for number in choice.kept)
-
-
-def check_closed(choice: Choice) -> None:
-    for number in choice.kept:
-        assert choice.candidates[number].parent in (ROOT, *choice.kept)
-    assert choice.kept == sorted(choice.kept)
+def kept(growing: Growing, tree: TokenTree) -> list[int]:
+    """Candidates of the tree; the token of each is its number. None without its parent."""
+    for node, token in enumerate(tree.tokens):
+        parent = tree.parents[node]
+        above = ROOT if parent == ROOT else tree.tokens[parent]
+        assert above == growing.candidates[token].parent
+    return list(tree.tokens)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rate", [0.6, 1.0, 1.7])
+@pytest.mark.parametrize("rate", RATES)
 def test_nothing_is_worth_more_than_what_is_kept(shape: str, rate: float) -> None:
-    rate /= UNIT
     for seed in range(40):
         rng = np.random.default_rng([seed, 7])
-        profile = profile_of(SHAPES[shape])
-        choice = choice_of(profile, rate=rate)
-        count = int(rng.integers(0, 8))
-        grow(choice, rng, count)
-        seconds = least_seconds(profile)
-        best = max(worth(choice, kept, seconds, rate) for kept in closed_sets(choice, count))
-        predicted = choice.value.of(choice.reaches)
-        choice.settle()
-        check_closed(choice)
-        assert worth(choice, choice.kept, seconds, rate) == pytest.approx(best, abs=1e-9)
-        assert predicted == pytest.approx(best, abs=1e-9)
-        assert choice.tokens - rate * seconds[choice.size] == pytest.approx(best, abs=1e-9)
+        worth = worth_of(shaped(shape), rate=rate)
+        growing = grown(worth, rng, int(rng.integers(0, 8)))
+        every = reaches(growing)
+        best = max(value(worth, [every[n] for n in chosen]) for chosen in closed_sets(growing))
+        assert worth.of(every) == pytest.approx(best, abs=1e-9)
+        tree = growing.selected(None)
+        found = [every[n] for n in kept(growing, tree)]
+        assert value(worth, found) == pytest.approx(best, abs=1e-9)
+        assert growing.tokens == pytest.approx(1.0 + sum(found))
 
 
-@pytest.mark.parametrize("rate", [0.6, 1.0, 1.7])
-def test_nothing_random_costs_make_is_worth_more(rate: float) -> None:
-    rate /= UNIT
+@pytest.mark.parametrize("rate", RATES)
+def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float) -> None:
+    """What a pass may take beyond a plain one is limited, and falls with every draft pass."""
     for seed in range(60):
         rng = np.random.default_rng([seed, 8])
-        profile = profile_of((np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist())
-        choice = choice_of(profile, rate=rate)
-        grow(choice, rng, 7)
-        seconds = least_seconds(profile)
-        best = max(worth(choice, kept, seconds, rate) for kept in closed_sets(choice, 7))
-        choice.settle()
-        check_closed(choice)
-        assert worth(choice, choice.kept, seconds, rate) == pytest.approx(best, abs=1e-9)
+        costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
+        seconds = profile_of(costs).verifying(0, MOST)
+        spare, spent = float(rng.uniform(0.0, 3.0)) * UNIT, float(rng.uniform(0.0, 0.5)) * UNIT
+        worth = worth_of(seconds, rate=rate, spare=spare)
+        worth.spend(spent)
+        growing = grown(worth, rng, 7)
+        every = reaches(growing)
 
+        def covered(count: int, seconds: list[float] = seconds, most: float = spare - spent) -> bool:
+            return not count or seconds[count + 1] - seconds[1] <= most
 
-def test_free_slots_are_filled() -> None:
-    """No pass has a size at which a larger one costs less: with real candidates as far as there
-    are any, else with the filler."""
-    profile = profile_of(TILES)
-    seconds = true_seconds(profile)
-    sizes = set()
-    for seed in range(100):
-        rng = np.random.default_rng([seed, 9])
-        choice = choice_of(profile, rate=(0.5 if seed % 2 else 1.0) / UNIT)
-        count = int(rng.integers(1, 8))
-        grow(choice, rng, count)
-        choice.settle()
-        check_closed(choice)
-        size = choice.size
-        sizes.add(size)
-        assert seconds[size] == min(seconds[size:])
-        assert not choice.padding or set(range(count)) == set(choice.kept), "real ones come first"
-    assert sizes == {1, 4, 8}
-
-
-@pytest.mark.parametrize("drawn", [False, True])
-def test_single_candidate_makes_a_pass_over_four(drawn: bool) -> None:
-    choice = choice_of(profile_of(TILES), drawn=drawn)
-    choice.add(1, ROOT, 0.95, proposal=CERTAIN if drawn else None)
-    choice.settle()
-    assert (choice.kept, choice.padding) == ([0], 2)
+        sets = [chosen for chosen in closed_sets(growing) if covered(len(chosen))]
+        best = max(value(worth, [every[n] for n in chosen]) for chosen in sets)
+        found = kept(growing, growing.selected(None))
+        assert covered(len(found))
+        assert value(worth, [every[n] for n in found]) == pytest.approx(best, abs=1e-9)
+        for count in range(1, MOST + 1):
+            assert worth.affords(0.0, count) == covered(count)
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -206,26 +113,13 @@ def test_what_was_drawn_is_verified(shape: str) -> None:
     """However poor: to drop it for what it is would bias the text."""
     for seed in range(60):
         rng = np.random.default_rng([seed, 10])
-        profile = profile_of(SHAPES[shape])
-        choice = choice_of(profile, drawn=True)
-        drawn, further = int(rng.integers(0, 5)), int(rng.integers(0, 3))
-        parent = ROOT
-        for token in range(drawn + further):
-            parent = choice.add(
-                token,
-                parent,
-                float(rng.uniform(0.01, 0.9)),
-                proposal=CERTAIN if token < drawn else None,
-            )
-        choice.settle()
-        assert choice.kept == list(range(len(choice.kept))), "a chain, in the order it was made"
-        assert len(choice.kept) >= drawn
-        seconds = least_seconds(profile)
-        best = max(
-            worth(choice, range(n), seconds, 1.0 / UNIT) for n in range(drawn, drawn + further + 1)
-        )
-        found = worth(choice, choice.kept, seconds, 1.0 / UNIT)
-        assert found == pytest.approx(best, abs=1e-9)
+        worth = worth_of(shaped(shape), firm=True)
+        drawn, further = int(rng.integers(1, 5)), int(rng.integers(0, 3))
+        chain = np.cumprod(rng.uniform(0.01, 0.9, drawn + further)).tolist()
+        count = worth.count(chain, drawn)
+        assert drawn <= count <= drawn + further
+        best = max(value(worth, chain[:n]) for n in range(drawn, drawn + further + 1))
+        assert value(worth, chain[:count]) == pytest.approx(best, abs=1e-9)
 
 
 @pytest.mark.parametrize("leaves", [1, 2, 3, 4])
@@ -233,35 +127,24 @@ def test_what_was_drawn_is_verified(shape: str) -> None:
 def test_no_more_branches_than_fit(leaves: int, shape: str) -> None:
     most = 0
     for seed in range(100):
-        rng = np.random.default_rng([seed, 11])
-        choice = choice_of(profile_of(SHAPES[shape]), leaves=leaves, rate=0.4 / UNIT)
-        grow(choice, rng, 9)
-        choice.settle()
-        check_closed(choice)
-        assert leaf_count(choice) <= leaves
-        most = max(most, leaf_count(choice))
+        worth = worth_of(shaped(shape), rate=0.4)
+        growing = grown(worth, np.random.default_rng([seed, 11]), 9, leaves)
+        tree = growing.selected(None)
+        kept(growing, tree)
+        branches = sum(not tree.children(node) for node in range(len(tree)))
+        assert branches <= leaves
+        most = max(most, branches)
     assert most == leaves
 
 
-@pytest.mark.parametrize("leaves", [1, 2, 3])
-def test_free_slots_are_filled_where_branches_do_not_fit(leaves: int) -> None:
-    profile = profile_of(TILES)
-    seconds = true_seconds(profile)
-    for seed in range(100):
-        choice = choice_of(profile, leaves=leaves)
-        grow(choice, np.random.default_rng([seed, 12]), 9)
-        choice.settle()
-        assert seconds[choice.size] == min(seconds[choice.size :])
-
-
-@pytest.mark.parametrize("most", [1, 2, 4])
-def test_no_more_tokens_than_asked_for(most: int) -> None:
-    for drawn in (False, True):
-        for seed in range(50):
-            choice = choice_of(profile_of(TILES), most=most, drawn=drawn)
-            grow(choice, np.random.default_rng([seed, 13]), 6)
-            choice.settle()
-            assert choice.size <= 1 + most
+@pytest.mark.parametrize("granted", [0, 1, 3])
+def test_as_many_are_verified_as_are_granted(granted: int) -> None:
+    """Where several answers share a pass: the likeliest, and each with its parent."""
+    for seed in range(50):
+        growing = grown(worth_of(shaped("flat")), np.random.default_rng([seed, 13]), 6)
+        assert growing.bid().reaches == sorted(reaches(growing), reverse=True)
+        found = kept(growing, growing.selected(granted))
+        assert sorted(found) == sorted(np.argsort(reaches(growing))[::-1][:granted].tolist())
 
 
 @pytest.mark.parametrize(
@@ -277,10 +160,9 @@ def test_no_more_tokens_than_asked_for(most: int) -> None:
 def test_further_pass_of_the_draft_model_is_taken_where_it_pays(
     shape: str, pass_cost: float, onward: float, pays: bool
 ) -> None:
-    choice = choice_of(profile_of(SHAPES[shape]), onward=onward)
-    choice.add(1, ROOT, 0.9)
-    value, now = choice.value, choice.value.of(choice.reaches)
-    assert value.grows(now, choice.reaches, (), 0.9, pass_cost, MOST - 1) is pays
+    worth = worth_of(shaped(shape))
+    now = worth.of([0.9])
+    assert worth.grows(now, [0.9], (), 0.9, onward, pass_cost * UNIT, MOST - 1) is pays
 
 
 @pytest.mark.parametrize(
@@ -298,27 +180,32 @@ def test_further_pass_of_the_draft_model_is_taken_where_it_pays(
 def test_token_is_drawn_where_it_is_likely_enough_to_pay(
     shape: str, chance: float, pays: bool
 ) -> None:
-    value = choice_of(profile_of(SHAPES[shape]), drawn=True).value
-    stop = value.of(())
-    draws = value.of((), (chance,)) > stop or value.grows(stop, (), (chance,), chance, 0.05, MOST)
-    assert draws is pays
+    worth = worth_of(shaped(shape), firm=True)
+    stop = worth.of(())
+    further = worth.grows(stop, (), (chance,), chance, 0.75, 0.05 * UNIT, MOST)
+    assert (worth.of((), (chance,)) > stop or further) is pays
 
 
-@pytest.mark.parametrize(("chance", "gains"), [(0.9, True), (0.02, False)])
-def test_prospect_of_a_first_token(chance: float, gains: bool) -> None:
-    assert (
-        choice_of(profile_of(SHAPES["steep"])).value.prospect(chance, 0.75, 0.05) > 0.0
-    ) is gains
-    assert choice_of(profile_of(SHAPES["ruinous"])).value.prospect(chance, 0.75, 0.05) == 0.0
+@pytest.mark.parametrize("firm", [False, True])
+def test_no_pass_is_taken_that_nothing_makes_up_for(firm: bool) -> None:
+    """Against counting every number of passes."""
+    taken = 0
+    for seed in range(300):
+        rng = np.random.default_rng([seed, 14])
+        costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
+        worth = worth_of(profile_of(costs).verifying(0, MOST), firm=firm)
+        there = np.cumprod(rng.uniform(0.3, 1.0, 2)).tolist()
+        onward, one, now = float(rng.uniform(0.3, 1.0)), rng.uniform(0.0, 0.6), worth.of(there)
+        takes = worth.grows(now, there, (), there[-1], onward, one * UNIT, 5)
+        behind = [there[-1] * onward**n for n in range(1, FARTHEST + 1)]
+        pays = [worth.of(there, behind[:n]) - n * one > now for n in range(1, FARTHEST + 1)]
+        assert not takes or any(pays)
+        taken += takes
+    assert taken > 30
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-def test_costs_say_the_least_and_the_size_that_has_it(shape: str) -> None:
-    profile = profile_of(SHAPES[shape])
-    costs, row = profile.verification_costs(0, MOST), true_seconds(profile)
-    assert costs.least[1:] == pytest.approx(least_seconds(profile)[1:])
-    for n in range(1, MOST + 2):
-        assert row[costs.size[n]] == pytest.approx(costs.least[n])
-        assert costs.size[n] >= n
-    if shape == "tiles":
-        assert costs.size[1:] == (1, 4, 4, 4, 5, 8, 8, 8)
+def test_costs_are_those_of_the_curve_and_of_localspecs_own_work() -> None:
+    profile: PairProfile = profile_of(SHAPES["tiles"])
+    own = profile.step_overhead, profile.row_overhead
+    wanted = [profile.target.seconds(n, 0) + own[0] + (n - 1) * own[1] for n in range(1, MOST + 2)]
+    assert profile.verifying(0, MOST)[1:] == pytest.approx(wanted)
