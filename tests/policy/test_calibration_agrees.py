@@ -38,7 +38,7 @@ def test_an_engine_measures_anew_what_does_not_agree() -> None:
     with localspec.load(options=OPTIONS) as engine:
         answer = engine.generate("Once", max_tokens=2, sampling=greedy)
         assert answer.stats.calibration_seconds == 0.0, "too little was decoded since for a look"
-        engine.profile.account.seconds += 1000.0
+        engine.profile.budget.seconds += 1000.0
     with localspec.load(options=OPTIONS) as engine:
         poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
         assert poisoned > 20
