@@ -30,12 +30,12 @@ from localspec.drafters.registry import Parts
 from localspec.errors import UsageError
 from localspec.llama import compute_thread
 from localspec.measuring import CALIBRATIONS, Measuring
-from localspec.planning.adaptive import AdaptivePlanner
-from localspec.planning.costs import CostCurve
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.profile_store import ProfileStore
-from localspec.planning.thread_use import DRAFT, TARGET, ThreadUse
-from localspec.planning.threads import ThreadController
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.policy import Policy
+from localspec.policy.profile import PairProfile
+from localspec.policy.store import ProfileStore
+from localspec.policy.thread_use import DRAFT, TARGET, ThreadUse
+from localspec.policy.threads import ThreadController
 from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval import learning
 from localspec.retrieval.datastore import Datastore
@@ -392,7 +392,7 @@ class Engine(Answering):
             known=known,
         )
         stats.vocabulary = self.vocabulary  # the way of this answer is decided now
-        if isinstance(planner, AdaptivePlanner):
+        if isinstance(planner, Policy):
             stats.calibration_seconds = self._measuring.near(target, self._parts, tokens, known)
             stats.account = planner.statement
         self._target.progress = answer.progress
@@ -404,7 +404,7 @@ class Engine(Answering):
         self._parts.index.expect(tokens, answer.prediction)
         drafter.begin(tokens)
         # It would read the prompt, as text.
-        if isinstance(planner, AdaptivePlanner) and not answer.pictures:
+        if isinstance(planner, Policy) and not answer.pictures:
             stats.calibration_seconds += self._measuring.behind(
                 target, self._parts, tokens, answer.progress
             )

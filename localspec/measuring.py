@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from localspec.decoding.auto_sources import ModelSource
 from localspec.drafters.composition import sources
 from localspec.drafters.registry import Parts
-from localspec.planning.calibration import (
+from localspec.policy.calibration import (
     FAR,
     FIRST,
     LONG_PROMPT,
@@ -24,9 +24,9 @@ from localspec.planning.calibration import (
     missing,
     seconds_to_agree,
 )
-from localspec.planning.costs import CostCurve
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.thread_use import ThreadUse
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.profile import PairProfile
+from localspec.policy.thread_use import ThreadUse
 
 if TYPE_CHECKING:
     from localspec.llama.context import Context
@@ -89,7 +89,7 @@ class Measuring:
                 return 0.0  # another answer will do, or another session
             with self._threads.still():
                 wanted = [not agrees(passes, curve) for passes, curve in measured]
-            profile.measured_at = profile.account.seconds
+            profile.measured_at = profile.budget.seconds
         self.checked = True
         steady = []
         for number, (passes, curve) in enumerate(measured):
@@ -99,7 +99,7 @@ class Measuring:
                     steady.append(calibrate(passes, curve, budget))
                 curves[number].measured()
         if steady:
-            profile.measured_at = profile.account.seconds
+            profile.measured_at = profile.budget.seconds
             profile.doubts = 0 if all(steady) else profile.doubts + 1
         return perf_counter() - started
 
@@ -139,7 +139,7 @@ class Measuring:
                     calibrate_far(passes, curve)
                 else:
                     calibrate_more(passes, curve, sizes)
-                    self._profile.measured_at = self._profile.account.seconds
+                    self._profile.measured_at = self._profile.budget.seconds
             spent += perf_counter() - started
         return spent
 
@@ -147,7 +147,7 @@ class Measuring:
     def _spare(self) -> float:
         """Seconds that measuring may take now that can wait."""
         profile = self._profile
-        return SHARE * max(0.0, profile.account.seconds - profile.measured_at)
+        return SHARE * max(0.0, profile.budget.seconds - profile.measured_at)
 
     def _due(self, models: Sequence[ModelSource], again: bool) -> list[bool]:
         """Of target and draft models: whether theirs are not known, or of a busy time."""

@@ -28,7 +28,7 @@ from localspec.errors import Cancelled, EngineBusy, SessionError
 from localspec.llama import library
 from localspec.llama.native_context import CacheFull
 from localspec.measuring import CALIBRATIONS
-from localspec.planning.adaptive import AdaptivePlanner
+from localspec.policy.policy import Policy
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member
 from localspec.scheduling.seats import Seat, Seats
 from localspec.sessions.sessions import OpenedSession
@@ -241,8 +241,8 @@ class ParallelEngine(Engine):
                 stats.vocabulary = model.summary
             if answer.reuse:
                 stats.notices += self._seats.recall(seat, tokens)
-            adaptive = isinstance(planner, AdaptivePlanner)
-            if isinstance(planner, AdaptivePlanner):
+            adaptive = isinstance(planner, Policy)
+            if isinstance(planner, Policy):
                 # Whoever generates already is not kept waiting for what is known well enough.
                 if not self.profile.target or not rounds.others(seat.member):
                     known = self._seats.kept.known(tokens)

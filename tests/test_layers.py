@@ -20,7 +20,7 @@ LAYERS = (
     ("llama",),
     ("remote",),
     ("gguf",),
-    ("planning", "prompting", "retrieval"),
+    ("policy", "prompting", "retrieval"),
     ("drafters",),
     ("stream", "keywords", "sessions", "scheduling", "measuring"),
     ("async_stream", "answering", "stream_holder"),

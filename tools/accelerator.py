@@ -37,8 +37,8 @@ from localspec.llama import devices, library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing.memory import place
-from localspec.planning.calibration import calibrate
-from localspec.planning.costs import SIZES, CostCurve
+from localspec.policy.calibration import calibrate
+from localspec.policy.cost_curve import SIZES, CostCurve
 
 MIB = 1 << 20
 GREEDY = SamplingParams(temperature=0)

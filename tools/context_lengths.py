@@ -35,8 +35,8 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
 from localspec.drafters.vocabulary_map import VocabularyMap
-from localspec.planning.costs import SIZES
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.cost_curve import SIZES
+from localspec.policy.profile import PairProfile
 from tools.medians import report
 from tools.scripted import (
     DRAFT_SECONDS,

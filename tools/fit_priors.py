@@ -26,7 +26,6 @@ import localspec
 from localspec.bench.prompt_texts import prompt_for
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.suites import load_suites
-from localspec.decoding.acceptance import undecided
 from localspec.decoding.auto_sources import Prediction, RankedLogits
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.params import SamplingParams
@@ -36,9 +35,8 @@ from localspec.decoding.session import Session
 from localspec.drafters import model, ngram
 from localspec.drafters.draft_sampler import CoupledLogits, DraftLogits, DraftSampler
 from localspec.engine import Engine
-from localspec.planning.acceptance_estimator import AcceptanceEstimator
-from localspec.planning.asking import BEFORE, PRIORS, Decisiveness
-from localspec.planning.growing_tree import SECOND, further_choices
+from localspec.policy.acceptance_estimator import AcceptanceEstimator
+from localspec.policy.growing import SECOND, further_choices
 
 HALVES = ("even", "odd")
 RIDGE = 0.5
@@ -134,11 +132,9 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
     unread = session.context[engine._target.reuse(session.context) : -1]
     if unread:
         target.extend(unread, 0)
-    decisiveness = Decisiveness()
     while session.finish is None:
         said = target.extend(session.context[-1:])[0]
         p = session.sampler.distribution(said)
-        hesitates = undecided(said, int(said.argmax()))
         if not session.at_prompt:  # the first token comes with the prompt
             hint = next(lookup.expected(lookup.place(session)), None)
             if hint is not None:
@@ -150,7 +146,6 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
             features = model.features_of(logits, hint)
             right = p.prob(logits.tokens[0])
             if session.sampler.greedy:
-                yield f"model {BEFORE}greedy", Position(decisiveness.features, right)
                 yield "model greedy", Position(features, right)
                 if not right:
                     yield from _further(logits, -1 if hint is None else hint.token, p)
@@ -158,10 +153,8 @@ def _positions(engine: Engine, session: Session) -> Iterator[tuple[str, Position
                 yield "model chosen", Position(features, right)
                 q = sampler.distribution(row)
                 overlap = float(np.minimum(p.probs, q.at(p.ids)).sum())
-                yield f"model {BEFORE}sampled", Position(decisiveness.features, overlap)
                 yield "model sampled", Position(features, overlap)
                 yield from _coupled(session, p, q, hint)
-        decisiveness.observe(1, hesitates)
         session.extend([session.random.draw(p, session.position)], None)
         lookup.committed(session.context, {})
 
@@ -193,7 +186,6 @@ def _further(
 def report(traces: Mapping[str, Trace], fitted_to: int) -> None:
     """Weights are fitted to the first traces, and all of them are judged."""
     priors = {f"model {kind}": prior for kind, prior in model.PRIORS.items()}
-    priors |= {f"model {BEFORE}{kind}": prior for kind, prior in PRIORS.items()}
     priors |= {f"ngram {kind}": prior for kind, prior in ngram.PRIORS.items()}
     fitting = list(traces.values())[:fitted_to]
     for kind, prior in priors.items():

@@ -110,10 +110,6 @@ class TimedPlanner:
         self._planner = planner
         self.seconds = 0.0
 
-    @property
-    def watches(self) -> bool:
-        return self._planner.watches
-
     def plan(self, session: Session) -> Plan:
         started = perf_counter()
         plan = self._planner.plan(session)

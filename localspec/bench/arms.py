@@ -14,7 +14,6 @@ from localspec.decoding.stats import GenerationStats
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import Cancelled, UsageError
-from localspec.planning.plan import AdaptivePlan
 
 if TYPE_CHECKING:
     from localspec.engine import Engine
@@ -119,15 +118,11 @@ class LocalspecArm:
 
     def _foreseen(self, step: Step) -> list[Foreseen]:
         """What was expected of a step in which a draft was tried, verified or not."""
-        expected, plan = step.draft.expectation, step.plan
-        tried = step.drafted or step.draft_seconds
-        if expected is None or not tried or not isinstance(plan, AdaptivePlan):
+        expected = step.draft.expectation
+        if expected is None or not (step.drafted or step.draft_seconds):
             return []
-        if plan.costs is None:
-            return []
-        # The planner reckons at the pace of its table: what is common to all passes cancels out.
-        # T(1) is the one that it reckoned with; the table has learned from the step since.
-        pace, plain = self._engine.profile.target.pace, plan.costs.least[1]
+        # The policy reckons at the pace of its table: what is common to all passes cancels out.
+        pace = self._engine.profile.target.pace
         return [
             Foreseen(
                 steps=1,
@@ -135,7 +130,7 @@ class LocalspecArm:
                 real_tokens=len(step.tokens),
                 seconds=expected.seconds * pace,
                 real_seconds=step.seconds,
-                plain_seconds=plain * pace,
+                plain_seconds=expected.plain * pace,
             )
         ]
 

@@ -48,7 +48,7 @@ class Figures:
         off: why drafting is off at present; None while it is on.
         pair_saved: what drafting with this pair saved so far, all answers counted; less than 0
             where it cost more.
-        may_risk: what drafts may lose at present, see `localspec.planning.account`.
+        may_risk: what drafts may lose at present, see `localspec.policy.budget`.
         held_back: passes that had no draft because more than that was at risk.
         rule, lossless, seed: of the acceptance.
         notices: sentences for the user.

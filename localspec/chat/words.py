@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from localspec.chat.figures import Figures
 from localspec.drafters.options import TURNED_OFF
-from localspec.planning.resting import RESTING
+from localspec.policy.reasons import RESTING
 
 NAMES = {
     "ngram": "the n-gram index",

@@ -6,19 +6,15 @@ distribution of the generated text exactly as the target alone would have it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import Constraint, Row, Rows
+from localspec.decoding.sampling import Constraint, Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
-
-UNDECIDED = 2.0
-"""Where the target gives a second token a logit within so much of the best one's (a seventh of its
-probability), it could as well have said that one: drafts are wrong there more often than not."""
 
 
 class Verdict(NamedTuple):
@@ -34,22 +30,6 @@ class Verdict(NamedTuple):
     path: list[int]
     token: int
     tested: list[int]
-
-
-def undecided(row: Row, best: int) -> bool:
-    """Whether the target was, see UNDECIDED. Its logits are looked at as they are: to compare them
-    takes a tenth of the time of an entropy.
-
-    Args:
-        row: its logits, float32 [vocabulary].
-        best: where the largest one is.
-    """
-    # An arg-max takes half the time of a maximum, and copies nothing.
-    close = row[best] - UNDECIDED
-    for part in (row[:best], row[best + 1 :]):  # noqa: SIM110 - half a microsecond, every token
-        if part.size and part[part.argmax()] > close:
-            return True
-    return False
 
 
 class Verification:
@@ -112,13 +92,6 @@ class Verification:
         further = constraint.fork()
         further.advance(token)
         return further
-
-    def undecided(self, nodes: Sequence[int]) -> int:
-        """Behind how many of these nodes the target was undecided."""
-        count = 0
-        for node in nodes:
-            count += undecided(self.rows[node + 1], self.argmax(node))
-        return count
 
     def argmax(self, node: int) -> int:
         """Where the largest of the logits after `node` is, of them as they are."""

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 from localspec.decoding.distribution import Distribution
 from localspec.decoding.interfaces import Source
-from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 
@@ -36,7 +35,7 @@ class AutoSource(Source, Protocol):
 
     Attributes:
         priors: by kind of candidate, the weights that its acceptance estimators start from, see
-            `localspec.planning.acceptance_estimator`. The profile of a pair keeps what is learned,
+            `localspec.policy.acceptance_estimator`. The profile of a pair keeps what is learned,
             under the source's name and these kinds.
     """
 
@@ -84,7 +83,7 @@ class ModelSource(AutoSource, Protocol):
     Attributes:
         credit: the name under which its proposals are counted; `name`, with a suffix perhaps.
         passes: what the cost of its passes is measured of: a
-            `localspec.planning.calibration.MeasuredCache`.
+            `localspec.policy.calibration.MeasuredCache`.
     """
 
     @property
@@ -127,40 +126,8 @@ class ModelSource(AutoSource, Protocol):
         needed. Its parent was expanded before; the first of a draft is ROOT."""
         ...
 
-    def review(self, session: Session, most: int) -> list[tuple[tuple[float, ...], bool | None]]:
-        """How it would have done on the latest tokens, in one pass that leaves no trace.
-
-        Returns:
-            For each of up to `most` tokens the features of its first choice, and whether that was
-            right; None where chance would have had a say.
-        """
-        ...
-
     def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
         """Entered before the target's pass and left after it, where the plan overlaps."""
-        ...
-
-
-@runtime_checkable
-class WindowSource(LookupSource, Protocol):
-    """A lookup source that learns from the target's rows behind tokens that nobody proposes.
-
-    It puts them into the tree that is verified as padding: the rule looks at them as at any others,
-    and they count as nothing. How many pay is the planner's business, see
-    `localspec.planning.window_shape`.
-    """
-
-    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
-        """Add up to columns · levels tokens of padding, in at most so many branches as columns,
-        behind all that is proposed; tokens that are in the tree are not added again."""
-        ...
-
-    def verified(self, rows: Rows) -> None:
-        """Read the rows of a pass, whether or not its tree had a window.
-
-        Args:
-            rows: see `localspec.decoding.interfaces.PassResult`; valid during the call.
-        """
         ...
 
 
@@ -225,10 +192,6 @@ class Growing(Protocol):
         """Expected tokens that are worth reading along behind a candidate, in the pass that reads
         `unread` tokens before them: where the model says the same, the rows behind them need no
         other pass (staged drafting: Spector & Ré 2023, section 3.2)."""
-        ...
-
-    def dearer_together(self, size: int) -> bool:
-        """Whether a pass over so many tokens costs more than one pass for each."""
         ...
 
     def read(self, size: int) -> None:

@@ -61,11 +61,13 @@ class Expectation:
         tokens: of the step, the target's own included.
         seconds: that the step takes, drafting included.
         chances: of each drafted node, to be accepted if its parent is.
+        plain: seconds that a plain step takes.
     """
 
     tokens: float
     seconds: float
     chances: Mapping[int, float]
+    plain: float
 
 
 @record(frozen=True, slots=True)
@@ -153,8 +155,6 @@ class Step:
         seconds: wall time of the step.
         target_seconds, draft_seconds: of that, in native passes of target and draft models.
         logprobs: of the tokens, by the target, where the session asks for them.
-        undecided: how many of the tokens the target was undecided about, see
-            `localspec.decoding.acceptance.UNDECIDED`; 0 where the planner does not watch that.
     """
 
     tokens: list[int]
@@ -168,7 +168,6 @@ class Step:
     target_seconds: float
     draft_seconds: float
     logprobs: tuple[TokenLogprob, ...] = ()
-    undecided: int = 0
 
     @property
     def tree(self) -> TokenTree:
@@ -248,14 +247,7 @@ class Target(Protocol):
 
 
 class Planner(Protocol):
-    """Decides before each step and learns from each.
-
-    Attributes:
-        watches: whether it wants to know how sure the target was, see `Step.undecided`.
-    """
-
-    @property
-    def watches(self) -> bool: ...
+    """Decides before each step and learns from each."""
 
     def plan(self, session: Session) -> Plan:
         """The decision for the step that comes."""

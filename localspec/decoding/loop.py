@@ -52,7 +52,7 @@ def speculate(
         clock: tells seconds; steps are timed by it, and nothing is decided by it.
     """
     session.coupled = rule.coupled
-    watches, reads = planner.watches, drafter.reads
+    reads = drafter.reads
     learning = 0.0  # seconds; counted to the step that follows, as there it was learned for
     try:
         while session.finish is None:
@@ -86,8 +86,6 @@ def speculate(
             else:
                 tokens, told = _told(session, said, behind, verification, path)
 
-            undecided = verification.undecided([ROOT, *path][: len(tokens)]) if watches else 0
-
             # The last committed token stays out of the caches: the next pass starts with it.
             kept = path[: len(tokens) - 1]
             yield Commit(tree, kept)
@@ -95,7 +93,7 @@ def speculate(
             drafter.committed(session.context, hidden)
 
             seconds = clock() - started, result.seconds, drafter.native_seconds - drafted
-            step = _step(session, tokens, plan, draft, verdict, seconds, told, undecided)
+            step = _step(session, tokens, plan, draft, verdict, seconds, told)
             observed = clock()
             planner.observe(step)
             learning = clock() - observed
@@ -146,7 +144,6 @@ def _step(
     verdict: Verdict,
     seconds: tuple[float, float, float],
     told: tuple[TokenLogprob, ...],
-    undecided: int,
 ) -> Step:
     """The record of a step; `seconds`: of all of it, of the target and of the draft models."""
     path, tests, tree = verdict.path, verdict.tested, draft.tree
@@ -168,5 +165,4 @@ def _step(
         before,
         *seconds,
         logprobs=told,
-        undecided=undecided,
     )

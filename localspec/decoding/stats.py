@@ -42,7 +42,7 @@ def add_counts(sums: list[int], counts: Sequence[int]) -> None:
 
 @dataclass(slots=True)
 class AccountStatement:
-    """What drafting saved and risked in one answer, see `localspec.planning.account`.
+    """What drafting saved and risked in one answer, see `localspec.policy.budget`.
 
     Attributes:
         saved: seconds, against plain decoding at the same pace; less than 0 where it cost more.

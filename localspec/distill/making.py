@@ -154,8 +154,8 @@ def _measured(request: DistillRequest) -> list[float]:
     """T(n) ÷ T(1) of the target here and now."""
     from localspec.llama.context import Context
     from localspec.llama.model import Model
-    from localspec.planning.calibration import calibrate
-    from localspec.planning.costs import CostCurve
+    from localspec.policy.calibration import calibrate
+    from localspec.policy.cost_curve import CostCurve
 
     options = ModelOptions(context=256, threads=request.threads)
     with Model(request.target, options) as model, closing(Context(model, options)) as context:

@@ -2,7 +2,7 @@
 
 Within a given time: what passes cost, how often drafts of the draft model are accepted in each
 kind of text, and how fast the planner is beside plain decoding. What the planner learns meanwhile
-stays (`localspec.planning.profile_store`), and what comes out is kept as a recommendation.
+stays (`localspec.policy.store`), and what comes out is kept as a recommendation.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from localspec.decoding.auto_sources import Growing
 from localspec.decoding.interfaces import Plan
-from localspec.decoding.sampling import Row, Rows
+from localspec.decoding.sampling import Row
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.trained_head import TrainedHead, TrainedHeadSource
@@ -65,9 +65,6 @@ class DepthSource(TrainedHeadSource):
         row = self._heads.row(self._depth, unread[-1])
         self._depth += 1
         return row
-
-    def _latest(self, session: Session, most: int) -> Rows | None:
-        return None  # what it would have said of the latest tokens takes a pass for each
 
 
 class _Depths:

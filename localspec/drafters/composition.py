@@ -6,21 +6,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import cast
 
-from localspec.decoding.auto_sources import LookupSource, ModelSource, WindowSource
+from localspec.decoding.auto_sources import LookupSource, ModelSource
 from localspec.decoding.interfaces import Drafter, Limits, Plan, Planner, Source
 from localspec.decoding.session import Session
 from localspec.drafters.lookahead import KEPT
-from localspec.drafters.named import NamedDrafter, Undrafted, Window
+from localspec.drafters.named import NamedDrafter, Undrafted, Window, WindowSource
 from localspec.drafters.options import TURNED_OFF, Drafting
 from localspec.drafters.registry import REGISTRY, Parts
+from localspec.drafters.window_shape import best_shape
 from localspec.errors import UsageError
-from localspec.planning.adaptive import AdaptivePlanner
-from localspec.planning.draft_tree import DraftTreeBuilder
-from localspec.planning.explore_then_commit import ExploreThenCommit
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.planner import Fixed, Never
-from localspec.planning.prompt_reading import repays
-from localspec.planning.window_shape import MOST_ROWS, best_shape
+from localspec.policy import reasons
+from localspec.policy.explore_then_commit import ExploreThenCommit
+from localspec.policy.fixed import Fixed, Never
+from localspec.policy.policy import Policy, repays
+from localspec.policy.profile import PairProfile
 
 
 def compose(
@@ -68,23 +67,21 @@ def compose(
     drawn = drafting.sampled and (parts.model is None or parts.model.draws(greedy=greedy))
     parts = replace(parts, greedy=not drawn)
     if name == "auto":
-        branching = greedy and trees and limits.max_leaves > 1
-        lookups, models = sources(parts, windows=branching and _window_pays(profile, limits))
+        lookups, models = sources(parts)
         taking_part = models
         if session is not None:
-            taking_part = [model for model in models if _repays(model, profile, session, known)]
-        planner = AdaptivePlanner(
+            taking_part = [model for model in models if repays(profile, model, session, known)]
+        policy = Policy(
             profile,
             lookups,
             taking_part,
             limits,
-            greedy=greedy or coupled,
-            trees=trees,
-            drawn=drawn,
+            branches=trees and (greedy or coupled),
+            drawn=drawn and not (greedy or coupled),
             overlap=_overlap(drafting, parts),
-            too_short=len(taking_part) < len(models),
+            nothing=reasons.TOO_SHORT if len(taking_part) < len(models) else reasons.NOTHING,
         )
-        return planner, DraftTreeBuilder(lookups, taking_part, profile)
+        return policy, policy
     registered = REGISTRY[name]
     plan = Plan(
         name,
@@ -128,13 +125,12 @@ def asks_model(drafting: Drafting, parts: Parts) -> bool:
 _KINDS: dict[type, type] = {}
 
 
-def sources(parts: Parts, *, windows: bool = False) -> tuple[list[LookupSource], list[ModelSource]]:
-    """The registered sources that take part in `auto`, of both kinds; with `windows` those among
-    them as well that need one."""
+def sources(parts: Parts) -> tuple[list[LookupSource], list[ModelSource]]:
+    """The registered sources that take part in `auto`, of both kinds."""
     lookups: list[LookupSource] = []
     models: list[ModelSource] = []
     for registered in REGISTRY.values():
-        if parts.lack(registered) is not None or (registered.windows and not windows):
+        if parts.lack(registered) is not None:
             continue
         source = registered.build(parts)
         # To ask a protocol takes a tenth of a millisecond: each class is asked once.
@@ -150,25 +146,6 @@ def sources(parts: Parts, *, windows: bool = False) -> tuple[list[LookupSource],
     return lookups, models
 
 
-def _repays(model: ModelSource, profile: PairProfile, session: Session, known: int) -> bool:
-    """Whether a model source can earn back reading its prompt in this answer."""
-    prompt, source = session.context, profile.source(model)
-    reads = model.reads(prompt, known)
-    longest = session.limit - len(prompt)
-    if not reads or repays(profile, source, reads, len(prompt), longest):
-        return True
-    source.earnings.left_out()
-    return False
-
-
-def _window_pays(profile: PairProfile, limits: Limits) -> bool:
-    """Whether there is a window worth its rows, going by what they cost: nearly never on a CPU."""
-    if not profile.target:
-        return False
-    least = profile.verification_costs(0, min(limits.max_draft, MOST_ROWS)).least
-    return best_shape(least, 1.0 / least[1], limits.max_leaves) is not None
-
-
 def _window(
     source: WindowSource, plan: Plan, profile: PairProfile, limits: Limits, *, trees: bool
 ) -> Window:
@@ -179,12 +156,11 @@ def _window(
     """
     width, drafted = min(plan.width, KEPT), plan.depth * min(plan.width, KEPT)
     leaves = limits.max_leaves - width if trees else 0
-    least: Sequence[float] = range(limits.max_draft + 2)  # unknown: a row costs what any other does
-    rate = 1.0
+    # Where nothing was measured, a row costs what any other does.
+    seconds: Sequence[float] = range(limits.max_draft + 2)
     if profile.target:
-        least = profile.verification_costs(0, limits.max_draft).least
-        rate = 1.0 / least[1]
-    shape = best_shape(least, rate, leaves, drafted=min(drafted, limits.max_draft), must=True)
+        seconds = profile.verifying(0, limits.max_draft)
+    shape = best_shape(seconds, leaves, min(drafted, limits.max_draft))
     if shape is None:
         raise UsageError(
             f"Drafter '{source.name}' tries several continuations per pass, which is not possible "

@@ -66,10 +66,6 @@ class ChainPasses:
         unread = [*context[held:], *path[max(0, held - len(context)) :]]
         size = len(unread)
         primes = _primes(model, growing, node, size, len(path))
-        if not primes and growing.dearer_together(size):
-            for token in unread[:-1]:
-                model.read((token,))
-            unread = unread[-1:]
         rows = model.read([*unread, *primes], 1 + len(primes))
         if not primes:
             cache.checkpoint()

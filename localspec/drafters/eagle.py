@@ -11,19 +11,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from localspec.decoding.sampling import Rows
-from localspec.decoding.session import Session
 from localspec.drafters.draft_model import BranchingCache
-from localspec.drafters.trained_head import FedHead, HeadCache, TrainedHeadSource
+from localspec.drafters.trained_head import FedHead, HeadCache
 
 
 class StateCache(HeadCache, BranchingCache, Protocol):
     """The cache of a head: `localspec.llama.eagle_cache.EagleCache`, and for MTP layers
     `localspec.llama.mtp_cache.MtpCache`."""
-
-    def look(self, context: Sequence[int], count: int) -> Rows:
-        """Logits after so many tokens before the last one of a text; nothing of it stays."""
-        ...
 
     def drop_drafted(self) -> None:
         """Drop what was read without the target's states."""
@@ -52,27 +46,3 @@ class EagleHead(FedHead):
         missing = context[len(self.cache.tokens) : -1]
         if missing:
             self.cache.extend(missing, 0)
-
-    def look(self, context: Sequence[int], most: int) -> Rows | None:
-        """Logits after up to so many tokens before the last one; None where states are lacking, or
-        there is no room."""
-        known = len(context) - 2 - self.cache.known_from()
-        room = self.cache.capacity - len(self.cache.tokens)
-        count = min(most, known, room)
-        return self.cache.look(context, count) if count > 0 else None
-
-
-class HeadSource(TrainedHeadSource):
-    """Implements `localspec.decoding.auto_sources.ModelSource`.
-
-    Args:
-        head, greedy: see `TrainedHeadSource`.
-    """
-
-    _head: EagleHead
-
-    def __init__(self, head: EagleHead, *, greedy: bool = False) -> None:
-        super().__init__(head, greedy=greedy)
-
-    def _latest(self, session: Session, most: int) -> Rows | None:
-        return self._head.look(session.context, most)

@@ -14,20 +14,16 @@ in earlier passes, so q is 1 on each, and greedy and sampled answers stay the ta
 
 from __future__ import annotations
 
-import math
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from localspec.decoding.auto_sources import Prediction
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
-PRIORS = {"greedy": (-0.5, 0.5), "sampled": (-0.8, 0.5)}
-"""Features: 1, and the logarithm of how often the n-gram was made."""
 KEPT = 8
 """N-grams of one first token; the paper's G, the most that are ever verified at once."""
 FARTHEST = 16
@@ -51,10 +47,9 @@ class WindowPlace(NamedTuple):
 class LookaheadSource:
     """Proposes from the pool, and keeps the window that fills it.
 
-    Implements `localspec.decoding.auto_sources.LookupSource` and `WindowSource`.
+    Implements `localspec.drafters.named.WindowSource`.
     """
 
-    priors: Mapping[str, tuple[float, ...]] = PRIORS
     hidden: tuple[int, ...] = ()
     native_seconds = 0.0
     name = "lookahead"
@@ -74,11 +69,11 @@ class LookaheadSource:
         place = self.place(session)
         for token in tree.path_tokens(tip):
             place = self.follow(place, token)
-        firsts = [first.token for first in islice(self.expected(place), 1)]
-        firsts += [token for token, _ in self.others(place, plan.width) if token not in firsts]
+        firsts = list(islice(self.expected(place), 1))
+        firsts += [token for token in self.others(place) if token not in firsts]
         for token in firsts[: plan.width]:
             node, at = tip, place
-            for follower in [token, *self._tokens_behind(self.follow(at, token))][: plan.depth]:
+            for follower in [token, *self.expected(self.follow(at, token))][: plan.depth]:
                 existing = tree.child_with(node, follower)
                 node = tree.add(follower, node, self.name) if existing is None else existing
 
@@ -124,15 +119,14 @@ class LookaheadSource:
         if len(known) > KEPT:
             known.popitem(last=False)
 
-    # In `auto`.
-
-    def kind(self, session: Session) -> str:
-        return "greedy" if session.sampler.greedy else "sampled"
+    # The pool.
 
     def place(self, session: Session) -> WindowPlace:
+        """The end of the committed text."""
         return WindowPlace(session.context[-1])
 
     def follow(self, place: WindowPlace, token: int) -> WindowPlace:
+        """The place one imagined token further."""
         if place.rest and place.rest[0] == token:
             return WindowPlace(token, place.rest[1:])
         if not place.rest:
@@ -141,25 +135,22 @@ class LookaheadSource:
                     return WindowPlace(token, tail[1:])
         return WindowPlace(token)
 
-    def expected(self, place: WindowPlace) -> Iterator[Prediction]:
-        token, rest, times = place.token, place.rest, 1
+    def expected(self, place: WindowPlace) -> Iterator[int]:
+        """What most likely follows: a chain."""
+        token, rest = place.token, place.rest
         for _ in range(FARTHEST):
             if not rest:
                 known = self._pool.get(token)
                 if not known:
                     return
                 rest = next(reversed(known))
-                times = known[rest]
             token, rest = rest[0], rest[1:]
-            yield Prediction(token, (1.0, math.log2(1 + min(times, 31))))
+            yield token
 
-    def others(self, place: WindowPlace, most: int) -> list[tuple[int, float]]:
+    def others(self, place: WindowPlace) -> list[int]:
+        """What else may follow, the latest first."""
         known = self._pool.get(place.token, _NONE)
-        firsts = dict.fromkeys(tail[0] for tail in reversed(known))
-        return [(token, 0.5 / (1 + n)) for n, token in enumerate(islice(firsts, most))]
-
-    def _tokens_behind(self, place: WindowPlace) -> Iterator[int]:
-        return (prediction.token for prediction in self.expected(place))
+        return list(dict.fromkeys(tail[0] for tail in reversed(known)))
 
 
 def _guesses(context: Sequence[int], count: int) -> list[int]:

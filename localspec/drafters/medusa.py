@@ -56,7 +56,7 @@ class MedusaWeights:
 
 class MedusaCache:
     """The heads behind one state, used like the cache of a draft model; see
-    `localspec.planning.calibration.MeasuredCache`.
+    `localspec.policy.calibration.MeasuredCache`.
 
     Attributes:
         model: the weights.

@@ -14,7 +14,7 @@ from localspec.drafters.draft_model import Cache, DraftModel
 from localspec.drafters.draft_passes import ChainPasses, DraftPasses, TreePasses
 from localspec.drafters.draft_sampler import DraftSampler
 from localspec.drafters.parallel import ParallelReader
-from localspec.planning.acceptance_estimator import logit
+from localspec.policy.acceptance_estimator import logit
 
 PRIORS = {
     "greedy": (0.16, 1.43, 0.51, 0.45),
@@ -212,35 +212,6 @@ class DraftModelSource:
             elif growing.worth_drawing(node, features):
                 token, q = sampler.candidates(row, 1)[0]
                 growing.offer(node, token, features, proposal=q)
-
-    def review(self, session: Session, most: int) -> list[tuple[tuple[float, ...], bool | None]]:
-        """One pass over the last few tokens, right behind what it read when it was asked last:
-        with a gap in its text, which costs it little of its judgement, and the time to fill it is
-        saved."""
-        held = len(self._model.cache.tokens)
-        sampler = DraftSampler(session, (), greedy=self._greedy)
-        found: list[tuple[tuple[float, ...], bool | None]] = []
-        rows = self._latest(session, most)
-        if rows is None:
-            return found
-        for place, row in enumerate(rows, -len(rows)):
-            logits = sampler.ranked(row, 1, place)
-            features = features_of(logits, None)
-            known = session.sampler.greedy or sampler.coupled
-            right = logits.tokens[0] == session.context[place] if known else None
-            found.append((features, right))
-        self._model.cache.truncate(held)
-        return found
-
-    def _latest(self, session: Session, most: int) -> Rows | None:
-        """Rows before the latest tokens, up to so many, for `review`; None for none."""
-        model = self._model
-        context, held = model.text(session.context), len(model.cache.tokens)
-        n = min(most, len(context) - held - 1, model.cache.capacity - held)
-        if n < 1:
-            return None
-        model.cache.checkpoint()
-        return model.read(context[-n - 1 : -1], n)
 
     def verifying(self, session: Session, tree: TokenTree) -> AbstractContextManager[object]:
         return self._reading(session, tree)

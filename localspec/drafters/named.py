@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
-from localspec.decoding.auto_sources import WindowSource
 from localspec.decoding.interfaces import Draft, Limits, Plan, Source
 from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
-from localspec.planning.window_shape import WindowShape
+from localspec.drafters.window_shape import WindowShape
+
+
+@runtime_checkable
+class WindowSource(Source, Protocol):
+    """A source that learns from the target's rows behind tokens that nobody proposes.
+
+    It puts them into the tree that is verified as padding: the rule looks at them as at any others,
+    and they count as nothing.
+    """
+
+    def open_window(self, session: Session, tree: TokenTree, columns: int, levels: int) -> None:
+        """Add up to columns · levels tokens of padding, in at most so many branches as columns,
+        behind all that is proposed; tokens that are in the tree are not added again."""
+        ...
+
+    def verified(self, rows: Rows) -> None:
+        """Read the rows of a pass, whether or not its tree had a window; valid during the call."""
+        ...
 
 
 class Window(NamedTuple):

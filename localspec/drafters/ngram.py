@@ -16,7 +16,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.streak import Streak
 from localspec.drafters.suffix_automaton import Match, SuffixAutomaton
-from localspec.planning.acceptance_estimator import logit
+from localspec.policy.acceptance_estimator import logit
 
 PRIORS = {
     "greedy": (-0.74, 0.36, 1.11, 0.59),

@@ -15,11 +15,10 @@ if TYPE_CHECKING:
     from localspec.decoding.interfaces import Source
     from localspec.drafters.by_depth import DepthHead
     from localspec.drafters.draft_model import DraftModel
-    from localspec.drafters.eagle import EagleHead
     from localspec.drafters.ngram import NgramIndex
     from localspec.drafters.parallel import ParallelReader
     from localspec.drafters.trained_head import TrainedHead
-    from localspec.planning.explore_then_commit import ExploreThenCommit
+    from localspec.policy.explore_then_commit import ExploreThenCommit
     from localspec.retrieval.datastore import Datastore
 
 
@@ -30,7 +29,7 @@ def _index() -> NgramIndex:
 
 
 def _trial() -> ExploreThenCommit:
-    from localspec.planning.explore_then_commit import ExploreThenCommit
+    from localspec.policy.explore_then_commit import ExploreThenCommit
 
     return ExploreThenCommit()
 
@@ -91,7 +90,6 @@ class Registration:
         needs_model: whether there has to be a draft model.
         needs_datastore: whether something has to have been learned.
         needs_head: the source itself, where there has to be a trained head for it.
-        windows: whether it is a `WindowSource`, which needs a target that takes branches.
         depth: tokens that it drafts where it is asked for by name, and no depth is.
     """
 
@@ -100,7 +98,6 @@ class Registration:
     needs_model: bool = False
     needs_datastore: bool = False
     needs_head: str = ""
-    windows: bool = False
     depth: int = 3
     """A pass over 4 is the cheapest per token on CPUs."""
 
@@ -138,11 +135,11 @@ def _model(parts: Parts) -> Source:
 
 
 def _head(parts: Parts) -> Source:
-    from localspec.drafters.eagle import HeadSource
+    from localspec.drafters.trained_head import TrainedHeadSource
 
     assert parts.head is not None
     assert parts.head.source in ("eagle", "mtp")
-    return HeadSource(cast("EagleHead", parts.head), greedy=parts.greedy)
+    return TrainedHeadSource(parts.head, greedy=parts.greedy)
 
 
 def _by_depth(parts: Parts) -> Source:
@@ -183,7 +180,7 @@ REGISTRY: dict[str, Registration] = {
         depth=8,
     ),
     "lookahead": Registration(
-        _lookahead, "n-grams that the target generates in extra rows of its passes", windows=True
+        _lookahead, "n-grams that the target generates in extra rows of its passes"
     ),
     "model": Registration(_model, "asks the draft model", needs_model=True),
     "eagle": Registration(

@@ -20,7 +20,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.streak import Streak
-from localspec.planning.acceptance_estimator import logit
+from localspec.policy.acceptance_estimator import logit
 from localspec.retrieval.datastore import LONGEST, Datastore, Snapshot, StoredOccurrences
 
 PRIORS = {

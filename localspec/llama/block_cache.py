@@ -70,7 +70,7 @@ class BlockCache(FedCache):
     Attributes:
         shape: that.
         recurrent, max_draft, extend, truncate: to be measured by; see
-            `localspec.planning.calibration.MeasuredCache`. A draft costs what it costs, however
+            `localspec.policy.calibration.MeasuredCache`. A draft costs what it costs, however
             many tokens are read.
     """
 

@@ -102,20 +102,6 @@ class EagleCache(FedCache):
         self.tokens += tokens
         return rows
 
-    def look(self, context: Sequence[int], count: int) -> Rows:
-        """Logits after the tokens before the last one of a text, so many of them, read right behind
-        what the cache holds; it stays as it was."""
-        first = len(context) - 1 - count
-        states, known = self._states_of(first, count)
-        assert known == count, "states of the text are known"
-        position = len(self.tokens) - self._base
-        try:
-            return self._read(
-                context[first:-1], states, range(position, position + count), [0] * count, count
-            )
-        finally:
-            self._sequences.cut(position)
-
     def grow(
         self, tokens: Sequence[int], parents: Sequence[int], pending: Sequence[int] = ()
     ) -> Rows:

@@ -16,8 +16,8 @@ from localspec.loading.places import open_context
 from localspec.loading.thread_choice import thread_choice
 from localspec.pairing import pair_memory
 from localspec.pairing.memory import MemoryNeed, Use, place
-from localspec.planning.other_processes import OtherProcesses
-from localspec.planning.profile_store import ProfileStore
+from localspec.policy.other_processes import OtherProcesses
+from localspec.policy.store import ProfileStore
 from localspec.text import gibibytes
 
 if TYPE_CHECKING:

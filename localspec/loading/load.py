@@ -30,8 +30,8 @@ from localspec.loading.heads import OpenHead, OpenMedusa, open_head, open_own_mt
 from localspec.loading.places import open_cache, open_projector, open_target
 from localspec.loading.same_bits import batch_invariant, equal_passes, keep_same_bits
 from localspec.loading.thread_choice import side_by_side, thread_choice
-from localspec.planning.other_processes import OtherProcesses
-from localspec.planning.profile_store import ProfileStore
+from localspec.policy.other_processes import OtherProcesses
+from localspec.policy.store import ProfileStore
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -6,12 +6,12 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from localspec.llama.options import ModelOptions
-from localspec.planning.thread_use import DRAFT, TARGET
-from localspec.planning.threads import ThreadController
+from localspec.policy.thread_use import DRAFT, TARGET
+from localspec.policy.threads import ThreadController
 
 if TYPE_CHECKING:
     from localspec.llama.model import Model
-    from localspec.planning.other_processes import OtherProcesses
+    from localspec.policy.other_processes import OtherProcesses
 
 
 def thread_choice(

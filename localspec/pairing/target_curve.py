@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from localspec.pairing.forecast import DEEPEST
-from localspec.planning.calibration import MeasuredCache, calibrate
-from localspec.planning.costs import CostCurve
+from localspec.policy.calibration import MeasuredCache, calibrate
+from localspec.policy.cost_curve import CostCurve
 
 
 def measured_curve(passes: MeasuredCache, seconds: float) -> tuple[float, ...]:

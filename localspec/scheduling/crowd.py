@@ -21,10 +21,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from localspec.llama.tree_passes import PassWatch
-from localspec.planning.costs import CostCurve, VerificationCosts
-from localspec.planning.draft_value import Bid
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.plain_pace import PlainPace
+from localspec.policy.baseline import Baseline
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.profile import PairProfile
+from localspec.policy.worth import Bid
 from localspec.scheduling.joint_budget import share_out
 from localspec.scheduling.members import TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds
@@ -39,7 +39,7 @@ class Crowd:
     """Shares out the seconds of passes, and learns from them what passes cost.
 
     Attributes:
-        plain_paces: of passes without any draft, in the costs of the curve, by the number of
+        baselines: of passes without any draft, in the costs of the curve, by the number of
             answers: the curve may be further off for some sizes than plain passes ever are.
     """
 
@@ -48,7 +48,7 @@ class Crowd:
     def __init__(self) -> None:
         self.profile = PairProfile()
         self._watches: tuple[PassWatch | None, PassWatch | None] = (None, None)
-        self.plain_paces: dict[int, PlainPace] = {}
+        self.baselines: dict[int, Baseline] = {}
         self._unconfirmed = 0
         self._least: tuple[object, list[float], list[int]] = (None, [], [])
 
@@ -60,7 +60,7 @@ class Crowd:
 
     def doubtful(self, answers: int) -> bool:
         """Whether it is time for a pass without any draft, which tells what those cost."""
-        told = self.plain_paces.get(answers)
+        told = self.baselines.get(answers)
         return self._unconfirmed >= self.OVERDUE or (told is not None and told.open)
 
     @property
@@ -123,7 +123,7 @@ class Crowd:
                 self.profile.target.observe(tokens + padding, context, seconds, alike=False)
             return
         if tokens == len(requests):
-            told = self.plain_paces.setdefault(tokens, PlainPace(self.profile.target.pace))
+            told = self.baselines.setdefault(tokens, Baseline(self.profile.target.pace))
             told.observe(seconds / self.least(tokens, context))
             self._unconfirmed = 0
         else:
@@ -167,14 +167,11 @@ class SharedProfile(PairProfile):
     def target(self, curve: CostCurve) -> None:
         self.curves.now = curve
 
-    def present_costs(
-        self, costs: VerificationCosts, context: int, bid: Callable[[], Bid]
-    ) -> tuple[VerificationCosts, int | None]:
+    def granted(self, context: int, bid: Callable[[], Bid]) -> tuple[int, float] | None:
         self._curve.look()
         if self._curve.answers == 1:
-            return costs, None
-        count, each = self._rounds.bid(self._member, bid(), context)
-        return VerificationCosts.evenly(costs.least[1], each, count), count
+            return None
+        return self._rounds.bid(self._member, bid(), context)
 
     @property
     def threads(self) -> int:
@@ -205,27 +202,25 @@ class SharedCurve(CostCurve):
         )
         self.pace = self._real.pace
         if self.answers == 1:
-            self.plain_pace = self._real.plain_pace
+            self.baseline = self._real.baseline
         else:
-            self.plain_pace = None
+            self.baseline = None
             if self._crowd.confirmed:
-                self.plain_pace = self._crowd.plain_paces.get(self.answers)
+                self.baseline = self._crowd.baselines.get(self.answers)
         self.version = (self._real.version * 64 + self.answers) * 1024 + min(1023, self._others)
 
     def __bool__(self) -> bool:
         return bool(self._real)
 
-    @property
-    def doubtful(self) -> bool:
-        return self._real.doubtful if self.answers == 1 else self._crowd.doubtful(self.answers)
-
-    def strayed(self, context: int) -> bool:
-        return self.answers == 1 and self._real.strayed(context)
+    def doubtful(self, context: int) -> bool:
+        if self.answers == 1:
+            return self._real.doubtful(context)
+        return self._crowd.doubtful(self.answers)
 
     def plain(self, context: int) -> float:
         if self.answers == 1:
             return self._real.plain(context)
-        told = self._crowd.plain_paces.get(self.answers)
+        told = self._crowd.baselines.get(self.answers)
         pace = self._real.pace if told is None else told.now
         return self._crowd.least(self.answers, context) / self.answers * pace
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
 
-from localspec.planning.draft_value import Bid
+from localspec.policy.worth import Bid
 
 
 def share_out(bids: Sequence[Bid], further: Sequence[float]) -> tuple[list[int], float]:

@@ -9,7 +9,7 @@ from typing import Protocol
 from localspec.decoding.sampling import Rows
 from localspec.errors import LocalspecError
 from localspec.llama.shared_context import PassPart
-from localspec.planning.draft_value import Bid
+from localspec.policy.worth import Bid
 
 DRAFT, TARGET, BID = range(3)
 """The lanes: passes of the draft model come first, as they are on the way to one of the target. Who

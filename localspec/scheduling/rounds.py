@@ -21,7 +21,7 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import PassPart
-from localspec.planning.draft_value import Bid
+from localspec.policy.worth import Bid
 from localspec.scheduling.cells import PAUSED, fits, paused, room
 from localspec.scheduling.members import BID, DRAFT, TARGET, Displaced, Lane, Member, Request
 from localspec.scheduling.next_pass import CHUNK, NextPass

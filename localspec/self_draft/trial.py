@@ -21,7 +21,7 @@ from localspec.llama.without_layers import MOST_TOKENS, WithoutLayers
 from localspec.pairing import texts
 from localspec.pairing.forecast import Forecast, active_bytes, best, speed_ups
 from localspec.pairing.target_curve import measured_curve
-from localspec.planning.calibration import WHOLE
+from localspec.policy.calibration import WHOLE
 from localspec.self_draft.layer_search import LayerChoice, search
 
 MINUTE = 60.0

@@ -13,7 +13,7 @@ from localspec.drafters.mapped_cache import MappedCache
 from localspec.errors import NativeError, SessionError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.sequence_state import State
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.profile import PairProfile
 from localspec.sessions.session_file import FORMAT, Damaged, Part, SessionFile, write
 
 TARGET, DRAFT = "target", "draft"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from localspec.errors import SessionError
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.profile import PairProfile
 from localspec.sessions.cache_states import CacheStates, StatefulCache
 from localspec.sessions.conversation_files import LEAST, ConversationFiles
 from localspec.worker_threads import WorkerThreads

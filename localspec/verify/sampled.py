@@ -17,7 +17,7 @@ from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
 from localspec.drafters.options import Drafting
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.profile import PairProfile
 from localspec.verify.chi_square import POWER, Pooled, bins, pooled
 from localspec.verify.effort import Deadline, Effort
 from localspec.verify.outcome import Outcome, left_out

@@ -28,7 +28,7 @@ from localspec.llama.devices import Device, backends, devices
 from localspec.pairing import recommendations, rules
 from localspec.pairing.memory import Use, n_layers, place
 from localspec.pairing.pair_memory import layers_that_fit
-from localspec.planning.profile_store import folder as measurements
+from localspec.policy.store import folder as measurements
 from tests.cli.conftest import Cli
 from tests.support.ggufs import sized_llama, tiny_bert, tiny_llama
 from tests.support.homes import move_to

@@ -5,7 +5,7 @@ from __future__ import annotations
 from localspec import DrafterStats, GenerationStats
 from localspec.cli.report import account, figures, table
 from localspec.decoding.stats import AccountStatement
-from localspec.planning.resting import RESTING
+from localspec.policy.reasons import RESTING
 
 
 def drafted() -> GenerationStats:

@@ -24,7 +24,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.planning.planner import Fixed, Never
+from localspec.policy.fixed import Fixed, Never
 from tests.support.toys import (
     AS_IS,
     START,

@@ -11,7 +11,7 @@ from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.decoding.tree import TokenTree
 from localspec.drafters.named import NamedDrafter
-from localspec.planning.planner import Fixed
+from localspec.policy.fixed import Fixed
 from tests.support.toys import ToyModel, ToyTarget, started
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])

@@ -28,7 +28,7 @@ from localspec.decoding.tree import TokenTree
 from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import NamedDrafter, Undrafted
-from localspec.planning.planner import Never
+from localspec.policy.fixed import Never
 from tests.decoding.steps import step_of
 from tests.support.toys import (
     GREEDY,

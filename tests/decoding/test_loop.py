@@ -41,7 +41,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import NamedDrafter, Undrafted
 from localspec.drafters.ngram import NgramIndex
-from localspec.planning.planner import Fixed, Never
+from localspec.policy.fixed import Fixed, Never
 from tests.decoding.exact import DRAFTERS
 from tests.decoding.steps import CYCLE, LIVELY, OTHER, run
 from tests.support.toys import (

@@ -25,7 +25,7 @@ from localspec.drafters.model import DraftModelSource
 from localspec.drafters.ngram import NgramIndex
 from localspec.drafters.parallel import ParallelReader
 from tests.decoding.exact import EXACT, drafted, gap, ngram, texts, undrafted
-from tests.planning.builders import Pair, distribution_of, seen_trees
+from tests.policy.builders import Pair, distribution_of, seen_trees
 from tests.support.tongues import TONGUES, WAYS, heterogeneous
 from tests.support.toys import (
     GREEDY,

@@ -25,11 +25,11 @@ from localspec.decoding.sampling import Constraint, SamplingParams
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.named import NamedDrafter
-from localspec.planning.planner import Fixed
+from localspec.policy.fixed import Fixed
 from tests.decoding.exact import DRAFTERS, Text, generate, model_drafter, texts, verify
 from tests.decoding.steps import LIVELY, OTHER
-from tests.planning.builders import Pair, run
-from tests.planning.measuring import SHAPES
+from tests.policy.builders import Pair, run
+from tests.policy.measuring import SHAPES
 from tests.support.toys import (
     AS_IS,
     SIZE,

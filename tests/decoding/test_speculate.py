@@ -23,7 +23,7 @@ from localspec.decoding.sampling import Rows
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.named import NamedDrafter, Undrafted
-from localspec.planning.planner import Never
+from localspec.policy.fixed import Never
 from tests.support.toys import GREEDY, Propose, ToyModel, ToySource, chosen_chain, session_of
 
 CYCLE = ToyModel([[0, 1, 0], [0, 0, 1], [1, 0, 0]])

@@ -15,7 +15,7 @@ from localspec.decoding.session import Session
 from localspec.decoding.stats import DrafterStats, GenerationStats
 from localspec.decoding.tree import PADDING, ROOT, TokenTree
 from localspec.drafters.named import NamedDrafter
-from localspec.planning.planner import Fixed, Never
+from localspec.policy.fixed import Fixed, Never
 from tests.decoding.steps import run, step_of
 from tests.support.toys import (
     GREEDY,

@@ -21,7 +21,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.named import NamedDrafter
 from localspec.drafters.ngram import NgramIndex
-from localspec.planning.planner import Fixed
+from localspec.policy.fixed import Fixed
 from tests.decoding.exact import EXACT, drafted, gap, texts
 from tests.decoding.steps import run
 from tests.support.toys import (

@@ -31,13 +31,12 @@ class Sketch:
         sizes: of the passes that were counted.
     """
 
-    def __init__(self, *, dearer: bool = False) -> None:
+    def __init__(self) -> None:
         self.session: Session = session_of(TEXT)
         self.drawn = False
         self.branching = True
         self.expected: dict[int, list[int]] = {}
         self.sizes: list[int] = []
-        self._dearer = dearer
         self._candidates: list[tuple[int, int]] = []
 
     def put(self, token: int, parent: int = ROOT) -> int:
@@ -59,9 +58,6 @@ class Sketch:
 
     def primes(self, node: int, unread: int) -> list[int]:
         return self.expected.get(node, [])
-
-    def dearer_together(self, size: int) -> bool:
-        return self._dearer and size > 1
 
     def read(self, size: int) -> None:
         self.sizes.append(size)
@@ -177,17 +173,6 @@ def test_chain_knows_rows_that_were_read_ahead() -> None:
     assert not passes.knows(growing, growing.put(1, node))
     assert growing.sizes == []
     assert cache.native_seconds == 0.0
-
-
-@pytest.mark.parametrize(("dearer", "passes"), [(False, 1), (True, 3)])
-def test_chain_reads_token_by_token_where_that_costs_less(dearer: bool, passes: int) -> None:
-    cache, growing = ToyCache(LIVELY), Sketch(dearer=dearer)
-    reads = ChainPasses(model_of(cache))
-    reads.read(growing, [ROOT])
-    assert cache.native_seconds == passes
-    assert cache.tokens == TEXT
-    assert_row(reads, growing, ROOT)
-    assert growing.sizes == [3]
 
 
 @pytest.mark.parametrize(("capacity", "expected"), [(3, 0), (4, 1), (5, 2), (9, 2)])

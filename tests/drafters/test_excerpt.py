@@ -252,20 +252,6 @@ def test_drafts_are_those_of_the_excerpt(
             assert sum(is_excerpt(one, text) for one in set(cache.decoded)) <= SINKS + WINDOW + 40
 
 
-def test_review_looks_at_the_latest_tokens() -> None:
-    cache, text = ToyCache(NEXT, capacity=300), words(90)
-    for _ in range(8):
-        text.append((text[-1] + 7) % WORDS)
-    source = chain(cache)
-    source.begin(text[:60])
-    held = [*cache.tokens]
-    found = source.review(session_of(text, params=GREEDY, size=WORDS), 8)
-    assert [right for _, right in found] == [True] * 8
-    assert cache.tokens == held
-    session = session_of([*text[:60], 1, 2, 3], params=GREEDY, size=WORDS)
-    assert len(source.review(session, 8)) == 3, "no more than were not read before"
-
-
 def test_reader_reads_on_behind_the_excerpt() -> None:
     cache, text = ToyCache(NEXT, capacity=300), words(90)
     model = model_of(cache)

@@ -18,9 +18,9 @@ from localspec.drafters.eagle import EagleHead
 from localspec.drafters.medusa import Medusa, MedusaWeights
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import Parts
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.profile import PairProfile
 from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.planning.measuring import SHAPES, Clockless, curve, profile_of
+from tests.policy.measuring import SHAPES, Clockless, curve, profile_of
 from tests.support.toy_heads import ToyStates, toy_head
 from tests.support.toys import (
     GREEDY,

@@ -13,7 +13,7 @@ from localspec.decoding.auto_sources import LookupSource
 from localspec.decoding.interfaces import Plan
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.ngram import NgramIndex, NgramSource
-from localspec.planning.acceptance_estimator import logit
+from localspec.policy.acceptance_estimator import logit
 from tests.support.toys import AS_IS, GREEDY, examples, session_of
 
 texts = st.lists(st.integers(0, 3), min_size=1, max_size=30)

@@ -21,10 +21,10 @@ from localspec.drafters.model import DraftModelSource
 from localspec.drafters.parallel import FARTHEST, ParallelReader
 from localspec.drafters.rows_ahead import RowsAhead
 from localspec.errors import Cancelled
-from localspec.planning.reasons import LEADING
+from localspec.policy.reasons import LEADING
 from tests.decoding.exact import EXACT, gap, texts
-from tests.planning.builders import Pair, distribution_of
-from tests.planning.test_builder_greedy import by_hand, generated, random_prompt, some_models
+from tests.policy.builders import Pair, distribution_of
+from tests.policy.test_policy_greedy import by_hand, generated, random_prompt, some_models
 from tests.support.toys import (
     GREEDY,
     START,

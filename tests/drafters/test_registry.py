@@ -23,9 +23,9 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.errors import UsageError
-from localspec.planning.adaptive import AdaptivePlanner
-from localspec.planning.pair_profile import PairProfile
-from tests.planning.measuring import SHAPES, Clockless, profile_of
+from localspec.policy.policy import Policy
+from localspec.policy.profile import PairProfile
+from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.learned import learned
 from tests.support.toy_heads import toy_head
 from tests.support.toys import (
@@ -246,7 +246,7 @@ def test_lookup_source_that_is_registered_takes_part_in_auto(
     planner, drafter = compose(
         Drafting(), Parts(), profile, target.limits, greedy=True, trees=True, cannot=None
     )
-    assert isinstance(planner, AdaptivePlanner)
+    assert isinstance(planner, Policy)
     session = session_of(prompt, size=3, params=GREEDY, count=20)
     drafter.begin(prompt)
     requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())

@@ -19,12 +19,12 @@ from localspec.drafters.composition import compose, sources
 from localspec.drafters.registry import Parts
 from localspec.drafters.retrieval import RetrievalSource
 from localspec.errors import UsageError
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.profile import PairProfile
 from localspec.retrieval.datastore import Datastore
 from localspec.retrieval.learning import LearnedVocabulary, forget, learn
 from localspec.retrieval.manifest import root
 from tests.decoding.exact import EXACT, gap, generate, texts
-from tests.planning.measuring import SHAPES, Clockless, profile_of
+from tests.policy.measuring import SHAPES, Clockless, profile_of
 from tests.support.greedy import CLEAR
 from tests.support.learned import learned
 from tests.support.sessions import make_drafts_cheap

@@ -32,7 +32,7 @@ from tests.engine.test_exact_distribution import check_every_outcome
 from tests.engine.test_heads import GREEDY, followers
 from tests.engine.test_loading_failures import Alive, alive
 from tests.engine.test_sampled_distribution import PROMPT
-from tests.planning.timed import Clock
+from tests.policy.timed import Clock
 from tests.support import block_heads, ggufs
 from tests.support.agreed_time import DRAFT_SECONDS, agree_on_time
 from tests.support.greedy import divergence, plain_text

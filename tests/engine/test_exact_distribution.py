@@ -24,7 +24,7 @@ from localspec.decoding.tree import ROOT, TokenTree
 from localspec.drafters.lookahead import LookaheadSource
 from tests.decoding.exact import gap
 from tests.engine.test_sampled_distribution import PROMPT, SAMPLING, Pair, of_the_target
-from tests.planning.timed import Clock
+from tests.policy.timed import Clock
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 from tests.support.toys import EnumeratingSource, enumerate_outcomes
 

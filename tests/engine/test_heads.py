@@ -20,7 +20,7 @@ from localspec.tui.rendering.palette import Palette
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import check_every_outcome
 from tests.engine.test_sampled_distribution import PROMPT
-from tests.planning.timed import Clock
+from tests.policy.timed import Clock
 from tests.support import heads
 from tests.support.agreed_time import agree_on_time
 from tests.support.greedy import Reference, require_same_text

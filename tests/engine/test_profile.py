@@ -13,9 +13,9 @@ import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams, measuring
 from localspec.decoding.sampling import Rows
 from localspec.llama.context import Context
-from localspec.planning import calibration
-from localspec.planning.costs import SIZES, CostCurve
-from localspec.planning.profile_store import folder
+from localspec.policy import calibration
+from localspec.policy.cost_curve import SIZES, CostCurve
+from localspec.policy.store import folder
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 
@@ -98,7 +98,7 @@ def test_what_was_forgotten_is_not_checked(
         make_drafts_cheap(engine)
         ask(engine)
         assert len(measured) == 2
-        engine.profile.account.seconds += 1000.0  # enough for a look at it
+        engine.profile.budget.seconds += 1000.0  # enough for a look at it
     with localspec.load(options=OPTIONS) as engine:
         ask(engine)
         assert len(measured) == 4, "but what another session measured is"
@@ -259,16 +259,16 @@ def test_a_first_answer_waits_for_what_it_needs_and_later_ones_measure_the_rest(
             engine.generate("Something else.", max_tokens=2, sampling=GREEDY)
         assert [n for n in sizes if profile.target.knows(n)] == few, "too little was decoded"
         assert 0 not in read, "and the prompt is read in one pass"
-        profile.account.seconds += 1000.0
+        profile.budget.seconds += 1000.0
         later = ask(engine)
         assert later.text == text
         assert later.stats.calibration_seconds > 0.0
         assert all(profile.target.knows(n) for n in sizes)
         assert profile.measured_at >= 1000.0
-        profile.account.seconds += 1000.0
+        profile.budget.seconds += 1000.0
         ask(engine)  # the draft model's turn
         at = profile.measured_at
-        profile.account.seconds += 1000.0
+        profile.budget.seconds += 1000.0
         ask(engine)
         assert profile.measured_at == at, "nothing is left to measure"
 

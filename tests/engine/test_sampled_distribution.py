@@ -18,7 +18,7 @@ from scipy import stats
 from localspec import Drafting, Engine, SamplingParams
 from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
-from tests.planning.timed import Clock
+from tests.policy.timed import Clock
 from tests.support.sessions import a_session, make_drafts_cheap, steps
 
 PROMPT = "She went to the"

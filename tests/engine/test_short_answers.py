@@ -9,7 +9,7 @@ import pytest
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
 from localspec.drafters.composition import sources
-from localspec.planning.reasons import TOO_SHORT
+from localspec.policy.reasons import TOO_SHORT
 from tests.support.sessions import SIZES, FollowingCosts, make_drafts_cheap
 
 GREEDY = SamplingParams(temperature=0)
@@ -65,4 +65,4 @@ def test_what_it_missed_is_read_when_the_conversation_goes_on(engine: Engine) ->
 def test_it_says_why(engine: Engine) -> None:
     with engine.stream(STORY, max_tokens=4, sampling=GREEDY) as stream:
         reasons = [chunk.step.plan.reason for chunk in stream if chunk.step is not None]
-    assert TOO_SHORT.reason in reasons
+    assert TOO_SHORT in reasons

@@ -9,8 +9,8 @@ import pytest
 import localspec
 from localspec import Engine, ModelOptions, SamplingParams
 from localspec.llama import library, thread_counts
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.thread_use import SECONDS, TOGETHER, ThreadUse
+from localspec.policy.profile import PairProfile
+from localspec.policy.thread_use import SECONDS, TOGETHER, ThreadUse
 from tests.support.greedy import CLEAR
 from tests.support.sessions import make_drafts_cheap
 

@@ -195,19 +195,6 @@ def test_text_that_goes_on_otherwise_keeps_what_it_begins_with(
     assert cache.tokens == []
 
 
-def test_looking_leaves_nothing_behind(bench: Bench, opened: list[EagleCache]) -> None:
-    opened.append(cache := bench.fed("lens", 41))
-    read(cache, TEXT[:20])
-    rows = cache.look(TEXT[:41], 4).copy()
-    assert np.abs(rows - bench.lens(bench.inputs[35:39, 2 * bench.target.width :])).max() < NOISE
-    assert cache.tokens == TEXT[:20]
-    opened.append(fresh := bench.fed("random", 41))
-    opened.append(looked := bench.fed("random", 41))
-    read(looked, TEXT[:20])
-    looked.look(TEXT[:41], 6)
-    assert np.abs(read(looked, TEXT[:41]) - read(fresh, TEXT[:41])).max() < ALIKE
-
-
 def test_what_nobody_asks_for_is_not_kept_for_ever(
     bench: Bench, opened: list[EagleCache], monkeypatch: pytest.MonkeyPatch
 ) -> None:

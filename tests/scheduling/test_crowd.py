@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from localspec.llama.shared_context import PassPart
-from localspec.planning.costs import CostCurve
-from localspec.planning.draft_value import Bid
-from localspec.planning.pair_profile import PairProfile
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.profile import PairProfile
+from localspec.policy.worth import Bid, Worth
 from localspec.scheduling.crowd import Crowd
 from localspec.scheduling.members import BID, DRAFT, TARGET, Member, Request
 from localspec.scheduling.rounds import Rounds
@@ -47,12 +47,9 @@ def request(member: Member, tokens: int, lane: int = TARGET) -> Request:
 
 def drafted(profile: PairProfile, chance: float) -> int:
     """How many tokens of a chain are worth verifying, each right with this chance."""
-    least = profile.verification_costs(0, 16).least
-    rate = 1.0 / least[1]
-    worth = [
-        sum(chance**i for i in range(n + 1)) - rate * least[n + 1] for n in range(len(least) - 1)
-    ]
-    return max(range(len(worth)), key=worth.__getitem__)
+    seconds = profile.verifying(0, 16)
+    worth = Worth(seconds, 1.0 / seconds[1], 1e9)
+    return worth.count([chance**n for n in range(1, 17)])
 
 
 def test_an_answer_alone_has_the_costs_of_always() -> None:
@@ -60,8 +57,7 @@ def test_an_answer_alone_has_the_costs_of_always() -> None:
     real = table.profile
     assert table.view().target.row(20, 5) == real.target.row(20, 5)
     assert table.view().target.plain(5) == real.target.plain(5)
-    before, after = table.view().verification_costs(0, 20), real.verification_costs(0, 20)
-    assert (before.least, before.size) == (after.least, after.size)
+    assert table.view().verifying(0, 20) == real.verifying(0, 20)
 
 
 @pytest.mark.parametrize("answers", [2, 3, 5, 8])
@@ -119,14 +115,11 @@ def test_drafts_share_the_rows_that_pay() -> None:
     assert left < 40.0 * (table.least(7 + rows) - table.least(6 + rows) + 1e-3)
 
 
-def test_alone_the_costs_of_the_plan_hold() -> None:
-    table = Table(1)
-    costs = table.view().verification_costs(0, 8)
-
+def test_alone_the_answer_decides_itself() -> None:
     def bid() -> Bid:
         raise AssertionError("nobody is asked")
 
-    assert table.view().present_costs(costs, 0, bid) == (costs, None)
+    assert Table(1).view().granted(0, bid) is None
 
 
 def test_rows_that_cost_nothing_are_all_that_is_granted() -> None:
@@ -165,14 +158,14 @@ def test_the_curve_learns_from_shared_passes() -> None:
 def test_after_many_drafted_passes_a_plain_one_is_made() -> None:
     table = Table(2)
     for _ in range(CostCurve.OVERDUE):
-        assert not table.view().target.doubtful
+        assert not table.view().target.doubtful(0)
         requests = [request(member, 2) for member in table.members]
         table.crowd.passed(TARGET, requests, 0, table.seconds(4))
-    assert table.view(0).target.doubtful
-    assert table.view(1).target.doubtful
+    assert table.view(0).target.doubtful(0)
+    assert table.view(1).target.doubtful(0)
     plain = [request(member, 1) for member in table.members]
     table.crowd.passed(TARGET, plain, 0, table.seconds(2))
-    assert not table.view().target.doubtful
+    assert not table.view().target.doubtful(0)
 
 
 def test_who_is_slow_to_come_back_is_not_counted() -> None:

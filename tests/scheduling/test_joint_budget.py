@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from localspec.planning.draft_value import Bid
+from localspec.policy.worth import Bid
 from localspec.scheduling.joint_budget import share_out
 
 UNBOUND = 1e9

@@ -13,7 +13,7 @@ from localspec.decoding.sampling import Rows
 from localspec.errors import Cancelled, NativeError
 from localspec.llama.native_context import CacheFull
 from localspec.llama.shared_context import PassPart
-from localspec.planning.draft_value import Bid
+from localspec.policy.worth import Bid
 from localspec.scheduling import rounds
 from localspec.scheduling.members import DRAFT, TARGET, Displaced, Member, Request
 from localspec.scheduling.rounds import Rounds

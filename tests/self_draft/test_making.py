@@ -21,7 +21,7 @@ from localspec.hub import removal
 from localspec.hub.local import local_models
 from localspec.llama.model import Model
 from localspec.pairing import target_curve
-from localspec.planning.costs import CostCurve
+from localspec.policy.cost_curve import CostCurve
 from localspec.self_draft import trial
 from localspec.self_draft.making import SelfDraft, self_draft
 from localspec.self_draft.recipe import Wish

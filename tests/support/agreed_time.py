@@ -14,7 +14,7 @@ from localspec import Engine
 from localspec.llama.context import Context
 from localspec.llama.shared_context import PassPart, SharedContext
 from localspec.parallel_engine import ParallelEngine
-from tests.planning.timed import Clock
+from tests.policy.timed import Clock
 from tests.support.sessions import make_drafts_cheap, target_seconds
 
 DRAFT_SECONDS = 0.001

@@ -14,7 +14,7 @@ from localspec.decoding.rules import acceptance_rule
 from localspec.decoding.sampling import Sampler
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose, sources
-from localspec.planning.costs import CostCurve
+from localspec.policy.cost_curve import CostCurve
 
 
 def a_session(

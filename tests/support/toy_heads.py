@@ -89,11 +89,6 @@ class ToyStates(BranchingToyCache):
     def known_from(self) -> int:
         return self._start
 
-    def look(self, context: Sequence[int], count: int) -> Rows:
-        ends = range(len(context) - count, len(context))
-        assert len(context) - count - 2 >= self._start, "of a token whose state is not known"
-        return self.model.logits([context[:end] for end in ends])
-
 
 class ToyBlocks(ToyStates):
     """A `localspec.drafters.block.BlockRows` that insists on being told the right states."""

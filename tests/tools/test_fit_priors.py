@@ -9,8 +9,7 @@ import pytest
 
 import localspec
 from localspec.drafters import model, ngram
-from localspec.planning.acceptance_estimator import AcceptanceEstimator
-from localspec.planning.asking import BEFORE, PRIORS
+from localspec.policy.acceptance_estimator import AcceptanceEstimator
 from tools.fit_priors import Position, fit, load_prompts, log_loss, trace, usual_chances
 
 TRUE = (-0.4, 1.2, -0.8)
@@ -51,7 +50,6 @@ def test_trace_has_features_of_every_kind_as_the_priors_want_them() -> None:
         found = trace(engine, load_prompts("stories:even", 1)[:4], 0.8, 24)
     priors = {f"model {kind}": prior for kind, prior in model.PRIORS.items()}
     priors |= {f"ngram {kind}": prior for kind, prior in ngram.PRIORS.items()}
-    priors |= {f"model {BEFORE}{kind}": prior for kind, prior in PRIORS.items()}
     assert found.keys() == priors.keys()
     for kind, prior in priors.items():
         assert {len(one.features) for one in found[kind]} == {len(prior)}

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import localspec
 from localspec.history.history import History
-from localspec.planning.pair_profile import PairProfile
-from localspec.planning.profile_store import ProfileStore
+from localspec.policy.profile import PairProfile
+from localspec.policy.store import ProfileStore
 from localspec.retrieval.datastore import Datastore
 from localspec.retrieval.learning import LearnedVocabulary, learn
 from tests.history.histories import rows, talk

@@ -1,0 +1,264 @@
+"""What a pass costs: T(n, c), measured on this machine and refined while it is used.
+
+T(n, c) = a(n) + b(n) · c, for a pass over n tokens behind c cached ones. a(n) is a table: without
+kernels of our own it is not even monotone. What attention adds grows with the cache, the more so
+the more tokens look at it: b(n) = b₀ + b₁ · n.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from localspec.policy.baseline import Baseline
+
+SIZES = (1, 4, 2, 3, 8, 5, 6, 16, 7, 12, 32, 9, 10, 11, 13, 14, 20, 24, 28, 64)
+"""Sizes of a pass worth measuring, the most telling ones first."""
+
+
+class CostCurve:
+    """Seconds of one pass over n tokens behind c cached ones.
+
+    Two things move a measured time: what this pass costs here (the table), and how fast the machine
+    is just now (the pace, one factor for all sizes). A live step moves the pace quickly and the
+    table slowly: a second in which another process takes a core cancels out of every decision, and
+    a lasting change of one size gets through.
+
+    Attributes:
+        pace: how much slower than the table the machine is at present.
+        baseline: that of plain passes; None where none ran since the pace was set.
+        version: counts the changes that are worth working out costs anew for.
+        two_lengths: whether passes were measured at two lengths of context.
+    """
+
+    PACE_RATE, PACE_CLIP = 0.1, 0.7
+    TABLE_RATE, TABLE_CLIP = 0.03, 0.25
+    FIRST_RATE = 0.3
+    """Rate of the first live pass of a size, falling with the root of how many there were."""
+    PLAIN_RATE = 0.5
+    """Rate at which a plain pass moves the pace where the others have led it astray."""
+    SETTLE = 0.01
+    """Share of the pace (as a logarithm) that the table takes over every REFRESH passes. Without
+    it a pass in thirty that takes far longer than usual drives the two apart for ever."""
+    REFRESH = 32
+    TOLERANCE, NOISY = 0.05, 0.7
+    """So far (as a logarithm), or so many times the noise of plain passes, the pace may move until
+    a plain pass has to confirm it."""
+    OVERDUE = 32
+    """Passes over several tokens until a plain one has to confirm what a plain one takes."""
+    APART = 256
+    """Tokens that two lengths have to lie apart to tell what the cache costs."""
+    UNSURE, UNSURE_SLOPE = 0.05, 0.3
+    """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
+    LEAST = 1e-7
+    """Seconds of a pass, whatever comes."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.forget()
+
+    def __bool__(self) -> bool:
+        return bool(self._table)
+
+    def forget(self) -> None:
+        """Drop everything that was measured."""
+        self._table: dict[int, float] = {}
+        self._known: list[int] = []
+        self._slope = (0.0, 0.0)
+        self.two_lengths = False
+        self._length = 0  # of the context at which the table was measured
+        self._seen: dict[int, int] = {}
+        self._passes = 0
+        self._stale = False  # of an earlier session
+        self.set_pace(1.0)
+        self.version += 1
+
+    def set_pace(self, pace: float) -> None:
+        """Begin at another pace, for plain passes as well."""
+        self.pace = self._confirmed = pace
+        self.baseline: Baseline | None = None
+        self._plain_at = 0  # tokens of context of the latest plain pass
+        self._unconfirmed = 0  # passes over several tokens since the latest plain one
+
+    def knows(self, n: int) -> bool:
+        """Whether a pass over n tokens was ever measured; what it takes is guessed else."""
+        return n in self._table
+
+    def learn(self, measured: Mapping[int, float], context: int) -> None:
+        """Take over calibrated seconds by pass size, at so many tokens of context. The first length
+        that is learned makes the table, another one what the cache costs."""
+        if not self._table:
+            self._length = context
+        both = {n: seconds for n, seconds in measured.items() if n in self._table}
+        if both and abs(context - self._length) >= self.APART:
+            self._fit_slope(both, context)
+        else:
+            both = {}
+        for n, seconds in measured.items():
+            if n not in both:
+                self._set(n, max(0.5 * seconds, seconds - self._cached(n, context)))
+        self.version += 1
+
+    def seconds(self, n: int, context: int) -> float:
+        """T(n, context), at the table's pace; 0 where nothing is known."""
+        near = self._table.get(n)
+        return (self._near(n) if near is None else near) + self._cached(n, context)
+
+    def row(self, most: int, context: int) -> list[float]:
+        """T(0) = 0, T(1) … T(most): for a policy that looks many of them up."""
+        if not self._known or most > self._known[-1]:
+            return [0.0, *(self.seconds(n, context) for n in range(1, most + 1))]
+        sizes = np.arange(1, most + 1)
+        fixed, each = self._slope
+        near = np.interp(sizes, self._known, [self._table[n] for n in self._known])
+        return [0.0, *(near + (fixed + each * sizes) * context).tolist()]
+
+    def plain(self, context: int) -> float:
+        """Seconds of a plain pass at present, as plain passes themselves tell: those over several
+        tokens move the table and the pace, and may have changed for reasons of their own."""
+        if self.baseline is None:
+            # That passes over several tokens are slower than thought tells nothing of plain ones.
+            return self.seconds(1, context) * min(self.pace, self._confirmed)
+        return self.baseline.now * self.seconds(1, context)
+
+    def doubtful(self, context: int) -> bool:
+        """Whether only a plain pass can tell how fast the machine is: passes over several tokens
+        have moved the pace far; or there were only such for long; or the latest plain one was
+        strange, or behind a text of quite another length; or this session has seen none yet."""
+        if self._stale or self._unconfirmed >= self.OVERDUE:
+            return True
+        tolerance = self.TOLERANCE
+        if self.baseline is not None:
+            if self.baseline.open or abs(context - self._plain_at) >= 2 * self.APART:
+                return True
+            tolerance = max(tolerance, self.NOISY * self.baseline.noise)
+        return abs(math.log(self.pace / self._confirmed)) > tolerance
+
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
+        """Learn from a live pass.
+
+        Args:
+            alike: whether the pass before it was over as many tokens; of plain passes alone.
+        """
+        if seconds <= 0.0:
+            return
+        if not self._table:
+            self.learn({n: seconds}, context)
+            return
+        near, expected, rate = self._near(n), self.seconds(n, context), self.PACE_RATE
+        if n == 1:
+            rate = self.PLAIN_RATE if self.doubtful(context) else rate
+            if self.baseline is None:
+                self.baseline = Baseline(min(self.pace, self._confirmed))
+            seconds *= self.baseline.observe(seconds / expected, alike=alike) * expected / seconds
+            self._plain_at, self._stale = context, False
+        elif self.baseline is not None:
+            self.baseline.interrupt()
+        off = math.log(seconds / (expected * self.pace))
+        self.pace *= math.exp(rate * _clipped(off, self.PACE_CLIP))
+        if n == 1:
+            self._confirmed, self._unconfirmed = self.pace, 0
+        else:
+            self._unconfirmed += 1
+        seen = self._seen[n] = self._seen.get(n, 0) + 1
+        rate = max(self.TABLE_RATE, self.FIRST_RATE / math.sqrt(seen))
+        moved = expected * (math.exp(rate * _clipped(off, self.TABLE_CLIP)) - 1.0)
+        # Near the beginning the error is that of the table; deep in a text it may be the cache's.
+        share = 0.0
+        if context >= self.APART:
+            unsure = self.UNSURE * near
+            slope = max(expected - near, unsure * context / 512) * self.UNSURE_SLOPE
+            share = slope * slope / (unsure * unsure + slope * slope)
+        self._move(n, near + moved * (1.0 - share))
+        if share:
+            by = moved * share / context / (1.0 + n)
+            self._slope = max(0.0, self._slope[0] + by), max(0.0, self._slope[1] + by)
+        self._passes += 1
+        if self._passes % self.REFRESH == 0:
+            factor = self.pace**self.SETTLE
+            for size, before in list(self._table.items()):
+                self._move(size, before + (factor - 1.0) * self.seconds(size, context))
+            self.pace /= factor
+            self._confirmed /= factor
+            self.version += 1
+
+    def as_dict(self) -> dict[str, Any]:
+        """For the store: seconds by size with an empty cache, and what a cached token adds."""
+        return {
+            "sizes": {str(n): self._table[n] for n in self._known},
+            "cached": list(self._slope),
+            "length": self._length,
+            "two_lengths": self.two_lengths,
+        }
+
+    @classmethod
+    def from_dict(cls, stored: Any) -> CostCurve:
+        """The opposite of `as_dict`.
+
+        Raises:
+            ValueError: not such a record.
+        """
+        curve = cls()
+        try:
+            table = {int(n): float(seconds) for n, seconds in stored["sizes"].items()}
+            fixed, each = (float(part) for part in stored["cached"])
+            length, two_lengths = int(stored["length"]), bool(stored["two_lengths"])
+        except (AttributeError, KeyError, TypeError, OverflowError) as error:
+            raise ValueError(str(error)) from None
+        if not all(n > 0 and 0.0 < s < math.inf for n, s in table.items()):
+            raise ValueError("a pass of no tokens, or one that takes no time")
+        if not (0.0 <= fixed < math.inf and 0.0 <= each < math.inf and length >= 0):
+            raise ValueError("no such cost of the cache")
+        curve._table, curve._known = table, sorted(table)
+        curve._slope, curve._length, curve.two_lengths = (fixed, each), length, two_lengths
+        curve._stale = bool(table)
+        return curve
+
+    def _set(self, n: int, seconds: float) -> None:
+        if n not in self._table:
+            insort(self._known, n)
+        self._table[n] = max(seconds, self.LEAST)
+
+    def _move(self, n: int, seconds: float) -> None:
+        """Change a(n) by a live pass; what plain passes take stays what plain passes said."""
+        before = self._near(n)
+        self._set(n, max(0.5 * before, seconds))
+        if n == 1 and self.baseline is not None:
+            self.baseline.now *= before / self._table[n]
+
+    def _cached(self, n: int, context: int) -> float:
+        """What the cache adds."""
+        return (self._slope[0] + self._slope[1] * n) * context
+
+    def _fit_slope(self, measured: Mapping[int, float], context: int) -> None:
+        """b₀ and b₁, by least squares over what each size took more than at the table's length."""
+        sizes = list(measured)
+        there = {n: self.seconds(n, self._length) for n in sizes}
+        added = [max(0.0, measured[n] - there[n]) / (context - self._length) for n in sizes]
+        each, fixed = np.polyfit(sizes, added, 1).tolist() if len(sizes) > 1 else (0.0, added[0])
+        if each < 0.0:
+            each, fixed = 0.0, float(np.mean(added))
+        self._slope = slope = max(0.0, fixed), each
+        for n in sizes:
+            # The cache's share cannot be most of what a pass takes where it is nearly empty.
+            self._set(n, max(0.5 * there[n], there[n] - (slope[0] + slope[1] * n) * self._length))
+        self.two_lengths = True
+
+    def _near(self, n: int) -> float:
+        """a(n): interpolated, and in proportion beyond the largest size."""
+        table, known = self._table, self._known
+        if n in table:
+            return table[n]
+        if not known:
+            return 0.0
+        if n > known[-1]:
+            return table[known[-1]] * n / known[-1]
+        return float(np.interp(n, known, [table[k] for k in known]))
+
+
+def _clipped(value: float, most: float) -> float:
+    return max(-most, min(most, value))

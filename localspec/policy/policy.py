@@ -1,0 +1,457 @@
+"""How much is drafted at each step of `auto`, and by whom: every decision is made here.
+
+A step is planned in three parts. What the lookup sources expect is free, so its worth is known
+(`localspec.policy.worth`). A model source costs a pass before it says anything, so it is asked
+where what asking gained lately exceeds that. While it drafts, each further pass has to be worth
+more than it costs (`localspec.policy.growing`). Nothing is drafted that the budget does not cover
+(`localspec.policy.budget`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from itertools import islice
+
+from localspec.decoding.auto_sources import LookupSource, ModelSource
+from localspec.decoding.interfaces import Draft, Expectation, Limits, Plan, Step
+from localspec.decoding.sampling import Rows
+from localspec.decoding.session import Session
+from localspec.decoding.stats import AccountStatement
+from localspec.decoding.tree import ROOT
+from localspec.policy import reasons
+from localspec.policy.acceptance_estimator import AcceptanceEstimator
+from localspec.policy.explore_then_commit import ExploreThenCommit
+from localspec.policy.fixed import LAST
+from localspec.policy.growing import SECOND, Asked, Growing, Looked
+from localspec.policy.profile import PairProfile
+from localspec.policy.worth import Worth
+
+AUTO = "auto"
+LOOKED_UP, SURE = 1, 2
+"""Situations of `SourceProfile.gains`, beside 0."""
+DEEPEST = 63
+"""Tokens of a draft, at most."""
+
+
+class Asking:
+    """A model source during one answer.
+
+    Attributes:
+        onward: probability of its next token, if those before it were right, lately.
+        next_trial: step at which it is tried again if it does not pay.
+    """
+
+    HORIZON = 8
+    """Times of asking over which the cost of catching up with the text is spread."""
+    INTERVAL, LONGEST, BURST = 16, 256, 2
+    """Steps until it is tried again where it does not pay, doubled with each trial in vain; and
+    steps that a trial has, as catching up is paid in the first."""
+    TRIALS = 0.02
+    """Of plain decoding, what trials may take: where they are dear, they are further apart."""
+    ONWARD_RATE = 0.05
+
+    def __init__(self, source: ModelSource, profile: PairProfile, session: Session) -> None:
+        self.source, self.profile = source, profile.source(source)
+        self._pair, self._kind = profile, source.kind(session)
+        self.onward = 0.75
+        self.burst, self._interval = 0, self.INTERVAL
+        self.next_trial = self.INTERVAL
+
+    def look(self, session: Session) -> bool:
+        """Before each step; whether its passes were ever measured."""
+        if not self.profile.costs:
+            return False
+        seconds = self._pair.pass_seconds(self.profile, self.source.held(session))
+        self.seconds, self.one = seconds, seconds(1)
+        unread = self.source.unread(session)
+        self.missed = max(0.0, min(seconds(unread), unread * self.one) - self.one)
+        return True
+
+    def advantage(self, situation: int, rate: float) -> float:
+        """Tokens that asking it gains over what it costs; above 0 it pays."""
+        price = self.one + self.missed / self.HORIZON
+        return self.profile.gains[situation].hoped - rate * price
+
+    def chosen(self, step: int, rate: float, *, pays: bool) -> None:
+        """It is asked at this step."""
+        if pays:
+            self._interval, self.burst = self.INTERVAL, 0
+        elif self.burst:
+            self.burst -= 1
+        else:
+            self._interval, self.burst = min(2 * self._interval, self.LONGEST), self.BURST - 1
+        dear = int(rate * (self.missed + self.BURST * self.one) / self.TRIALS)
+        self.next_trial = step + max(self._interval, dear)
+
+    def asked(self) -> Asked:
+        estimators = self.profile.estimators
+        second = estimators.get(f"{SECOND} {self._kind}", estimators[SECOND])
+        return Asked(self.source, estimators[self._kind], second, self.seconds, self.onward)
+
+
+class Policy:
+    """Implements `localspec.decoding.interfaces.Planner` and `Drafter`, for one answer.
+
+    Args:
+        profile: of this pair on this machine; learns as the answer goes on.
+        lookups, models: the sources that may be used.
+        limits: of the target.
+        branches: whether the text is greedy, or drawn with noise that the drafts know, and the rule
+            takes trees.
+        drawn: whether model sources draw their tokens from their distributions.
+        overlap: says whether the model source goes on while the target verifies; None if it never
+            does.
+        nothing: reason where nothing is looked up and no model source takes part.
+
+    Attributes:
+        statement: what drafting saved and risked in this answer.
+    """
+
+    RATE_KEEP = 0.97
+    """Weight of the past in the running tokens per second, per step."""
+    BEYOND = 12
+    """Tokens of a looked up chain behind the best end so far: passes of some sizes are bargains."""
+    DOUBTFUL, FAINT = 0.2, 0.05
+    """A first prediction less likely than the one, and a later one less likely to be reached than
+    the other, are not worth a thought."""
+    SURELY = 0.9
+    LONGEST_PLANNING = 1e-3
+    """Seconds; a step whose planning seems to take longer was interrupted."""
+    SHORT, LONGEST_REST = 3e-3, 16
+    """Seconds of a pass for which planning (some 30 µs) would show, and steps that are left out of
+    it at most: half as many in a row as were planned in vain."""
+    OPENING, SHARE = 6.0, 0.1
+    """Plain passes that one answer may lose at first, and the share of the tokens so far: a first
+    answer is read as it comes."""
+
+    name = AUTO
+    reads = False
+
+    def __init__(
+        self,
+        profile: PairProfile,
+        lookups: Sequence[LookupSource],
+        models: Sequence[ModelSource],
+        limits: Limits,
+        *,
+        branches: bool,
+        drawn: bool,
+        overlap: ExploreThenCommit | None = None,
+        nothing: str = reasons.NOTHING,
+    ) -> None:
+        self._profile = profile
+        self._lookups, self._models = lookups, models
+        self._sources = (*lookups, *models)
+        self._most, self._capacity = min(limits.max_draft, DEEPEST), limits.capacity
+        self._leaves = limits.max_leaves if branches else 1
+        self._drawn, self._overlap, self._nothing = drawn, overlap, nothing
+        self._askings: list[Asking] | None = None
+        self._estimators: list[AcceptanceEstimator] = []
+        self._steps = self._idle = self._rest = self._tokens_said = 0
+        self._tokens = self._seconds = 0.0
+        self._plain_before = False  # whether the last pass of the target was over one token
+        self._costs: tuple[object, list[float]] = (None, [])
+        # Of the step under way.
+        self._looked: list[Looked] = []
+        self._worth: Worth | None = None
+        self._asking: Asking | None = None
+        self._growing: Growing | None = None
+        self._situation, self._lookup_worth, self._gain = 0, 0.0, 0.0
+        self.hidden = tuple(sorted({layer for s in self._sources for layer in s.hidden}))
+        self.statement = AccountStatement()
+        profile.budget.tell(self.statement)
+        profile.begin()
+
+    # Decide.
+
+    def plan(self, session: Session) -> Plan:
+        profile, held = self._profile, len(session.context)
+        self._looked, self._asking, self._growing = [], None, None
+        self._steps += 1
+        if self._rest:
+            self._rest -= 1
+            return RESTING
+        target = profile.target
+        if not target:
+            return UNMEASURED
+        room = min(session.room - 1, self._most, self._capacity - held)
+        if room < 1:
+            return LAST
+        plain = target.plain(held)
+        if target.doubtful(held) or profile.budget.exposed(plain):
+            return CONFIRMING
+        seconds = self._verifying(held)[: room + 2]
+        if not self._seconds:
+            # Eight steps of plain decoding: where every answer begins.
+            self._tokens, self._seconds = 8.0, 8.0 * seconds[1]
+        rate = max(1.0 / seconds[1], self._tokens / self._seconds)
+        # The fund is in seconds of now, costs are at the table's pace: the slowest that is known.
+        pace = max(target.pace, plain / target.seconds(1, held))
+        fund = profile.budget.open(plain)
+        opening = (self.OPENING + self.SHARE * self._tokens_said) * plain + self.statement.saved
+        spare = min(profile.budget.stake(plain), opening) / pace
+        self._worth = Worth(seconds, rate, spare)
+        self._look_up(session, room, self._worth)
+        if self._askings is None:
+            self._askings = [Asking(source, profile, session) for source in self._models]
+        covered, best, gain = True, None, 0.0
+        for asking in self._askings:
+            if not asking.look(session):
+                continue
+            advantage = asking.advantage(self._situation, rate)
+            due = asking.burst or self._steps >= asking.next_trial
+            if advantage <= gain and not (due and best is None):
+                continue
+            # Catching up is no bet: what it takes is known, and need not be half of the fund.
+            needed = asking.one + seconds[2] - seconds[1]
+            if needed > spare or (needed + asking.missed) * pace > fund:
+                covered = False
+                continue
+            best, gain = asking, max(advantage, 0.0)
+        if best is None and self._situation == 0:
+            return self._undrafted(seconds[1], covered=covered)
+        self._idle = 0
+        if best is None:
+            return Plan(AUTO, room, reason=reasons.COPYING)
+        best.chosen(self._steps, rate, pays=gain > 0.0)
+        self._asking = best
+        self._worth = Worth(seconds, rate, min(fund / pace, spare + best.missed), firm=self._drawn)
+        overlaps = self._overlap is not None and self._overlap.new_way
+        return Plan(AUTO, room, reason=reasons.LEADING, overlaps=overlaps)
+
+    def _look_up(self, session: Session, room: int, worth: Worth) -> None:
+        """What the lookup sources expect, as far as it is worth a thought, and what it is worth."""
+        if not self._estimators:
+            self._estimators = [
+                self._profile.source(s).estimators[s.kind(session)] for s in self._lookups
+            ]
+        self._situation, self._lookup_worth = 0, worth.plain
+        for source, estimator in zip(self._lookups, self._estimators, strict=True):
+            looked = Looked(source, estimator, [])
+            self._looked.append(looked)
+            reach = total = 1.0
+            first, best, farthest = 0.0, worth.plain, 1 + self.BEYOND
+            for n, prediction in enumerate(islice(source.expected(source.place(session)), room), 2):
+                looked.expected.append(prediction)
+                reach *= estimator.predict(prediction.features)
+                if reach < (self.FAINT if first else self.DOUBTFUL) or n > farthest:
+                    break
+                first = first or reach
+                total += reach
+                here = total - worth.rate * worth.seconds[n]
+                if here > best and worth.affords(0.0, n - 1):
+                    best, farthest = here, n + self.BEYOND
+            if best > self._lookup_worth:
+                self._lookup_worth = best
+                self._situation = SURE if first >= self.SURELY else LOOKED_UP
+
+    def _undrafted(self, plain: float, *, covered: bool) -> Plan:
+        """Nothing is drafted: why, and for how long nothing is planned either."""
+        if not covered:
+            self.statement.refused += 1
+            return UNCOVERED
+        self._idle += 1
+        if plain < self.SHORT:
+            self._rest = min(self._idle // 2, self.LONGEST_REST)
+        if self._models:
+            return LOSING
+        looked_up = any(looked.expected for looked in self._looked)
+        return UNLIKELY if looked_up else Plan(None, reason=self._nothing)
+
+    def _verifying(self, held: int) -> list[float]:
+        """What verifying costs at this context length, worked out anew when it has moved."""
+        target = self._profile.target
+        plain = target.plain(held) / (target.seconds(1, held) * target.pace)
+        of = self._profile.threads, target.version, held >> 7, round(100.0 * plain)
+        if self._costs[0] != of:
+            before, threads = self._costs[1], self._costs[0]
+            self._costs = of, self._profile.verifying(held, self._most)
+            if isinstance(threads, tuple) and threads[0] != of[0]:
+                # What recent steps brought, as if it had been on this many threads.
+                self._seconds *= self._costs[1][1] / before[1]
+        return self._costs[1]
+
+    # Draft.
+
+    def draft(self, session: Session, plan: Plan) -> Draft:
+        worth, asking, profile = self._worth, self._asking, self._profile
+        assert worth is not None
+        growing = self._growing = Growing(
+            session,
+            self._looked,
+            worth,
+            depth=plan.depth,
+            leaves=self._leaves,
+            drawn=self._drawn and asking is not None,
+        )
+        if asking is None:
+            growing.look_up()
+        else:
+            growing.ask(asking.asked())
+        granted, seconds = None, worth.seconds
+        if growing.candidates:
+            joint = profile.granted(len(session.context), growing.bid)
+            if joint is not None:
+                granted, each = joint
+                seconds = [0.0, *(seconds[1] + n * each for n in range(granted + 1))]
+        tree = growing.selected(granted)
+        verifying = seconds[len(tree) + 1]
+        passes = [] if asking is None else [asking.seconds(size) for size in growing.sizes]
+        # Of asking, its first pass not taken off.
+        value = growing.tokens - worth.rate * (verifying + sum(passes[1:]))
+        self._gain = max(0.0, value - self._lookup_worth)
+        expectation = Expectation(
+            growing.tokens, verifying + sum(passes), growing.chances, worth.seconds[1]
+        )
+        return Draft(tree, reasons.REJECTED if passes else reasons.UNLIKELY, expectation)
+
+    @property
+    def native_seconds(self) -> float:
+        seconds = 0.0  # what is looked up takes none
+        for source in self._models:
+            seconds += source.native_seconds
+        return seconds
+
+    def begin(self, prompt: Sequence[int]) -> None:
+        for source in self._sources:
+            source.begin(prompt)
+
+    def verifying(
+        self, session: Session, plan: Plan, draft: Draft
+    ) -> AbstractContextManager[object]:
+        assert self._asking is not None, "only a model source can go on while the target verifies"
+        return self._asking.source.verifying(session, draft.tree)
+
+    def verified(self, rows: Rows) -> None:
+        """Nothing to read."""
+
+    def committed(self, context: Sequence[int], hidden: Mapping[int, Rows]) -> None:
+        for source in self._sources:
+            source.committed(context, hidden)
+
+    # Learn.
+
+    def observe(self, step: Step) -> None:
+        nodes = len(step.draft.tree.tokens)
+        alike, self._plain_before = self._plain_before, not (step.reads_prompt or nodes)
+        self._tokens_said += len(step.tokens)
+        self._profile.said += len(step.tokens)
+        # The prompt's pass is over many tokens, and its time is no step's.
+        if step.reads_prompt or step.plan is RESTING:
+            return
+        profile, held = self._profile, step.context_length
+        target, asking, growing = profile.target, self._asking, self._growing
+        before = target.plain(held)
+        lost = self._settle(step, before)
+        target.observe(1 + nodes, held, step.target_seconds, alike=alike)
+        told = target.baseline
+        if not nodes and (told is None or not told.open):
+            plain = target.plain(held)
+            fell = told is not None and told.fell
+            profile.budget.prove(before if fell else plain, plain, self.statement)
+        profile.spent(step.seconds - step.target_seconds - step.draft_seconds, nodes)
+        self._tokens = self._tokens * self.RATE_KEEP + len(step.tokens)
+        self._seconds = self._seconds * self.RATE_KEEP + step.seconds / target.pace
+        for model in self._models if before else ():
+            saved = -lost if asking is not None and asking.source is model else 0.0
+            profile.source(model).earned(saved / before, len(step.tokens))
+        if asking is not None and growing is not None and growing.sizes:
+            if set(growing.sizes) == {1}:
+                seconds = step.draft_seconds / len(growing.sizes)
+                asking.profile.costs.observe(1, held, seconds)
+            asking.profile.gains[self._situation].learn(self._gain)
+        if self._overlap is not None and asking is not None:
+            self._overlap.observe(len(step.tokens), step.seconds)
+        if growing is not None:
+            self._learn_from_candidates(growing, step)
+        for looked in self._looked:
+            _check(looked, step.tokens)
+
+    def _settle(self, step: Step, plain: float) -> float:
+        """Enter the step in the budget, and say what it lost against plain decoding, in seconds."""
+        profile, tokens = self._profile, len(step.tokens)
+        drafted = bool(step.tree.tokens) or step.draft_seconds > 0.0
+        if drafted:
+            lost = step.seconds - tokens * (plain + profile.step_overhead)
+        else:
+            # How long a plain pass takes is not drafting's doing; that it was planned for is.
+            own = step.seconds - step.target_seconds
+            lost = min(self.LONGEST_PLANNING, max(0.0, own - profile.step_overhead))
+        profile.budget.settle(plain, tokens, lost, step.seconds, self.statement, drafted=drafted)
+        return lost
+
+    def _learn_from_candidates(self, growing: Growing, step: Step) -> None:
+        """What the target said about the candidates along the accepted path.
+
+        Also of those that were not verified: where their parent was accepted, what the target put
+        in their place is known.
+        """
+        parent: int | None = ROOT
+        for depth, token in enumerate(step.tokens, 1):
+            if parent is None or parent not in growing.children:
+                break
+            siblings, parent = growing.children[parent], None
+            for number in siblings:
+                one = growing.candidates[number]
+                if depth > 1 and one.first and self._asking is not None:
+                    self._asking.onward += Asking.ONWARD_RATE * (one.chance - self._asking.onward)
+                if parent is not None:
+                    continue
+                right = one.token == token
+                if one.proposal is not None:
+                    right = depth <= step.accepted  # drawn: what counts is whether it was accepted
+                # A looked up token is learned from with the others that the source expected.
+                if one.estimator is not None:
+                    one.estimator.learn(one.features, right)
+                if right:
+                    parent = number
+
+
+def _check(looked: Looked, tokens: Sequence[int]) -> None:
+    """Learn from what a lookup source expected, whoever drafted. Every token of a long copy teaches
+    the same, so three will do."""
+    for prediction, token in list(zip(looked.expected, tokens, strict=False))[:3]:
+        right = prediction.token == token
+        looked.estimator.learn(prediction.features, right)
+        if not right:
+            return
+
+
+RESTING = Plan(None, reason=reasons.RESTING)
+UNMEASURED = Plan(None, reason=reasons.UNMEASURED)
+CONFIRMING = Plan(None, reason=reasons.CONFIRMING)
+UNCOVERED = Plan(None, reason=reasons.UNCOVERED)
+LOSING = Plan(None, reason=reasons.LOSING)
+UNLIKELY = Plan(None, reason=reasons.UNLIKELY)
+
+
+def repays(profile: PairProfile, model: ModelSource, session: Session, known: int) -> bool:
+    """Whether a model source can earn back reading the prompt in this answer: at first as the best
+    drafts would, then as it did lately, in an answer of the usual length. True where costs are not
+    known yet.
+
+    Args:
+        known: tokens of the prompt that need not be read any more.
+    """
+    prompt, source = session.context, profile.source(model)
+    reads = model.reads(prompt, known)
+    if not reads or not profile.target or not source.costs:
+        return True
+    longest = session.limit - len(prompt)
+    verifying, seconds = profile.verifying(len(prompt), 8), profile.pass_seconds(source, reads)
+    best, tokens = verifying[1], 1.0
+    for depth in range(1, 9):
+        tokens += BEST**depth
+        best = min(best, (verifying[depth + 1] + depth * seconds(1)) / tokens)
+    saved = 1.0 - best / verifying[1] if source.saved is None else source.saved
+    # Halfway, on average, does a token of the prompt look back.
+    reading = profile.pass_seconds(source, reads // 2)(reads)
+    if reading <= min(longest, profile.usual_length) * saved * verifying[1]:
+        return True
+    source.left_out()
+    return False
+
+
+BEST = 0.95
+"""Probability that a drafted token is right, at best: no pair is right more often."""

@@ -1,0 +1,79 @@
+"""Where measurements are kept: one small JSON file per machine × pair × settings × library."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from localspec import paths
+from localspec.files import write_atomically
+from localspec.identity import fingerprint
+from localspec.policy.profile import PairProfile
+
+FORMAT = 7
+"""Counts up when a stored record means something else; older ones are then measured anew."""
+
+LATELY = 180.0
+"""Seconds after which a debt of the budget is forgiven."""
+
+logger = logging.getLogger("localspec.policy.store")
+
+
+class ProfileStore:
+    """Reads and writes what is known of one pair here. Never raises: it can all be measured again.
+
+    Args:
+        identity: everything that the figures depend on, as JSON values; see `identity_of`.
+        now: tells the time of day, in seconds.
+    """
+
+    def __init__(self, identity: dict[str, Any], *, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self.identity = identity = identity | {"format": FORMAT}
+        self.path = folder() / f"{fingerprint(identity)[:24]}.json"
+
+    def load(self, profile: PairProfile) -> bool:
+        """Fill in what an earlier session measured; False where there is nothing (valid)."""
+        try:
+            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            if stored["identity"] != self.identity:
+                return False
+            profile.restore(stored["profile"])
+            if abs(self._now() - float(stored["saved_at"])) > LATELY:
+                profile.budget.forgive()
+        except FileNotFoundError:
+            return False
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            logger.warning(
+                "measurements in %s cannot be used, and are made anew: %s", self.path, error
+            )
+            return False
+        return True
+
+    def save(self, profile: PairProfile) -> None:
+        """Replace the file in one go: a reader, or a crash, finds the old one or the new one."""
+        record = {
+            "identity": self.identity,
+            "saved_at": self._now(),
+            "profile": profile.as_dict(),
+        }
+        try:
+            write_atomically(self.path, json.dumps(record))
+        except OSError as error:
+            logger.warning("measurements cannot be kept in %s: %s", self.path, error)
+
+    def remove(self) -> None:
+        """Forget what is on disk."""
+        try:
+            self.path.unlink(missing_ok=True)
+        except OSError as error:
+            logger.warning("measurements in %s cannot be removed: %s", self.path, error)
+
+
+def folder() -> Path:
+    """Where all the files are."""
+    return paths.cache_folder() / "measurements"

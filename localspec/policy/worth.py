@@ -1,0 +1,129 @@
+"""What a draft is worth: expected tokens against the seconds they cost.
+
+Tokens per second in the long run are maximised by taking, at every decision, what maximises
+expected tokens − rate × expected seconds, where the rate is the tokens per second that are to be
+had on average (the renewal-reward argument; Dinkelbach 1967 for the ratio). A draft whose nodes
+have path probabilities r₁ ≥ … ≥ r_k is worth 1 + Σ r_i − rate · T(k + 1), and one more pass of a
+draft model has to raise that by more than rate × its seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from operator import sub
+from typing import NamedTuple
+
+FARTHEST = 4
+"""Draft passes looked ahead: where kernels work in tiles of four, T(n) dips every four tokens."""
+
+
+class Bid(NamedTuple):
+    """What one of several answers would have verified, for who decides about all of them.
+
+    Attributes:
+        reaches: path probabilities of its candidates, in the order in which they are taken.
+        firm: how many of these are verified whatever that costs: what was drawn.
+        rate: tokens per second to be had.
+        spare: seconds that may be lost by verifying in vain.
+    """
+
+    reaches: list[float]
+    firm: int
+    rate: float
+    spare: float
+
+
+class Worth:
+    """Worth of drafts at one place of a text, in tokens.
+
+    Args:
+        seconds: of a pass of the target by its tokens, from 1 on; localspec's own work included.
+        rate: tokens per second to be had on average.
+        spare: seconds that the step may take beyond a plain one if nothing is accepted.
+        firm: whether all candidates are verified, as they were drawn.
+
+    Attributes:
+        plain: worth of plain decoding.
+    """
+
+    __slots__ = ("_firm", "_most", "_prices", "plain", "rate", "seconds", "spare")
+
+    def __init__(
+        self, seconds: Sequence[float], rate: float, spare: float, *, firm: bool = False
+    ) -> None:
+        self.seconds, self.rate, self.spare = seconds, rate, spare
+        self._firm = firm
+        self._most = len(seconds) - 2
+        self._prices = [rate * each for each in seconds[1:]]
+        self.plain = 1.0 - self._prices[0]
+        self.spend(0.0)
+
+    def spend(self, seconds: float) -> None:
+        """Count seconds of a draft pass: so much less may be lost by verifying."""
+        self.spare -= seconds
+        most, costs = self._most, self.seconds
+        while most and costs[most + 1] - costs[1] > self.spare:
+            most -= 1
+        if most < self._most:
+            self._most = most
+            del self._prices[most + 1 :]
+
+    def affords(self, seconds: float, count: int) -> bool:
+        """Whether so many candidates may still be verified after a pass of so many seconds."""
+        costs = self.seconds
+        return count + 1 < len(costs) and seconds + costs[count + 1] - costs[1] <= self.spare
+
+    def of(self, reaches: Sequence[float], further: Sequence[float] = ()) -> float:
+        """Of what is best verified of these candidates; of all of them where they are firm."""
+        reaches = [*reaches, *further]
+        if self._firm:
+            count = min(len(reaches), len(self.seconds) - 2)
+            return 1.0 + sum(reaches) - self.rate * self.seconds[count + 1]
+        reaches.sort(reverse=True)
+        # This runs for every pass that is thought of: no loop is spelled out.
+        best: float = max(map(sub, accumulate(reaches, initial=1.0), self._prices))
+        return best
+
+    def count(self, reaches: Sequence[float], firm: int = 0) -> int:
+        """How many of these candidates are best verified, in their order; at least `firm`."""
+        best, count, total = self.plain, 0, 1.0
+        if firm:
+            best, count, total = float("-inf"), firm, 1.0 + sum(reaches[: firm - 1])
+        for n in range(max(1, firm), min(len(reaches), max(self._most, firm)) + 1):
+            total += reaches[n - 1]
+            seconds = self.seconds[n + 1]
+            worth = total - self.rate * seconds
+            if worth > best and (seconds - self.seconds[1] <= self.spare or n == firm):
+                best, count = worth, n
+        return count
+
+    def grows(
+        self,
+        now: float,
+        reaches: Sequence[float],
+        known: Sequence[float],
+        reach: float,
+        onward: float,
+        one: float,
+        room: int,
+    ) -> bool:
+        """Whether some number of further passes of a draft model is worth more than `now`.
+
+        Args:
+            reaches: of the candidates that there are; `known` are further ones to count.
+            reach: of the candidate that the first pass reads.
+            onward: probability of each further token, if those before it are accepted.
+            one: seconds of a pass.
+            room: levels of further candidates.
+        """
+        further, price, spent = list(known), self.rate * one, 0.0
+        for _ in range(min(FARTHEST, room - len(known))):
+            reach *= onward
+            spent += price
+            if reach + 0.2 < spent and not self._firm:
+                return False  # what is left to gain is less than what is spent
+            further.append(reach)
+            if self.of(reaches, further) - spent > now:
+                return True
+        return False

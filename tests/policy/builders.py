@@ -1,0 +1,193 @@
+"""The adaptive planner and the draft tree builder over toy models, made anew for each text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from localspec.decoding.acceptance import AcceptanceRule
+from localspec.decoding.interfaces import Limits
+from localspec.decoding.random_source import RandomSource
+from localspec.decoding.rules import BestLossless
+from localspec.decoding.sampling import Constraint
+from localspec.decoding.tree import TokenTree
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.drafters.parallel import ParallelReader
+from localspec.policy.explore_then_commit import ExploreThenCommit
+from localspec.policy.policy import Policy
+from localspec.policy.profile import Gain, PairProfile
+from tests.decoding.exact import Text, generate
+from tests.policy.measuring import SHAPES, Clockless, profile_of
+from tests.support.toys import (
+    START,
+    BranchingToyCache,
+    EnumeratingSource,
+    ToyCache,
+    ToyModel,
+    ToyTarget,
+    enumerate_outcomes,
+    leaves,
+    never,
+)
+
+
+@dataclass
+class Pair:
+    """What `build` makes a planner and a tree builder of.
+
+    Attributes:
+        draft: the draft model, None without one.
+        shape: of the target's curve, see SHAPES.
+        price: of a pass of the draft model over any number of tokens, in passes of the target.
+        branching: whether the draft model's cache takes trees.
+        apart: whether a pass over n tokens costs as much as n passes.
+        sampled: whether the draft model's tokens are drawn where the text is sampled.
+        most_leaves: of a tree.
+        crosses: makes a draft model with a vocabulary of its own of the cache.
+        ahead: makes what reads on while the target verifies, None to leave it off.
+        cache, profile, source, planner, reader: of the last `build`.
+    """
+
+    draft: ToyModel | None
+    shape: str
+    price: float = 0.05
+    apart: bool = False
+    sampled: bool = True
+    recurrent: bool = False
+    draft_capacity: int = 64
+    max_draft: int = 16
+    capacity: int = 64
+    most_leaves: int = 8
+    branching: bool = False
+    kind: type[Policy] = Policy
+    crosses: Callable[[ToyCache], DraftModel] | None = None
+    ahead: Callable[[DraftModel], ParallelReader] | None = None
+    cache: ToyCache | None = field(default=None, init=False)
+    profile: PairProfile = field(default_factory=PairProfile, init=False)
+    source: DraftModelSource | None = field(default=None, init=False)
+    planner: Clockless | None = field(default=None, init=False)
+    reader: ParallelReader | None = field(default=None, init=False)
+
+    def build(self, *, greedy: bool) -> tuple[Clockless, Policy]:
+        """A planner that knows nothing but what passes cost, and its drafter."""
+        model, self.cache, self.reader = None, None, None
+        if self.draft is not None:
+            if self.branching:
+                self.cache = BranchingToyCache(self.draft, capacity=self.draft_capacity)
+            else:
+                self.cache = ToyCache(
+                    self.draft, capacity=self.draft_capacity, recurrent=self.recurrent
+                )
+            make = self.crosses or (lambda cache: DraftModel(cache, cache.model.size))
+            model = make(self.cache)
+            self.reader = self.ahead(model) if self.ahead is not None else None
+        self.profile = profile = profile_of(
+            SHAPES[self.shape],
+            None
+            if model is None
+            else [self.price * (n if self.apart else 1) for n in range(1, 17)],
+        )
+        lookups, models = [NgramSource(NgramIndex())], []
+        if model is not None:
+            self.source = DraftModelSource(model, greedy=not self.sampled, reader=self.reader)
+            models = [self.source]
+            profile.source(self.source).gains = [
+                Gain(3.0) for _ in range(3)
+            ]  # it is asked, at first
+        policy = self.kind(
+            profile,
+            lookups,
+            models,
+            Limits(self.capacity, self.max_draft, self.most_leaves),
+            branches=greedy,
+            drawn=self.sampled and not greedy,
+            overlap=None if self.reader is None else ExploreThenCommit(decided=True),
+        )
+        self.planner = Clockless(policy, profile)
+        return self.planner, policy
+
+    def target(self, model: ToyModel) -> ToyTarget:
+        """One with the limits that the planner was told."""
+        return ToyTarget(
+            model,
+            capacity=self.capacity,
+            max_leaves=self.most_leaves,
+            max_draft=self.max_draft,
+        )
+
+
+def run(
+    random: RandomSource,
+    model: ToyModel,
+    pair: Pair,
+    rule: AcceptanceRule,
+    *,
+    prompt: Sequence[int] = (START,),
+    count: int = 4,
+    ends: Callable[[int], bool] = never,
+    constraint: Constraint | None = None,
+) -> tuple[Text, list[TokenTree]]:
+    """One sampled generation, and the trees that the target verified."""
+    planner, builder = pair.build(greedy=rule.coupled)  # as `compose` does
+    target = pair.target(model)
+    text = generate(
+        random,
+        model,
+        builder,
+        planner,
+        rule,
+        prompt=prompt,
+        count=count,
+        ends=ends,
+        constraint=constraint,
+        target=target,
+    )
+    if pair.cache is not None and pair.crosses is None:
+        whole = [*prompt, *text]
+        assert pair.cache.tokens == whole[: len(pair.cache.tokens)], "the draft model read another"
+    return text, target.trees
+
+
+def distribution_of(
+    model: ToyModel,
+    pair: Pair,
+    rule: AcceptanceRule,
+    *,
+    prompt: Sequence[int] = (START,),
+    count: int = 4,
+    ends: Callable[[int], bool] = never,
+    constraint: Constraint | None = None,
+) -> dict[Text, float]:
+    """Exact distribution of what the loop generates."""
+
+    def once(random: EnumeratingSource) -> Text:
+        text, _ = run(
+            random,
+            model,
+            pair,
+            rule,
+            prompt=prompt,
+            count=count,
+            ends=ends,
+            constraint=constraint,
+        )
+        return text
+
+    return enumerate_outcomes(once)
+
+
+def seen_trees(
+    model: ToyModel, pair: Pair, *, prompt: Sequence[int] = (START,), count: int = 5
+) -> list[TokenTree]:
+    """Every tree that some generation verified."""
+    found: list[TokenTree] = []
+
+    def once(random: EnumeratingSource) -> int:
+        found.extend(run(random, model, pair, BestLossless(), prompt=prompt, count=count)[1])
+        return 0
+
+    for _ in leaves(once):
+        pass
+    return found

@@ -1,0 +1,94 @@
+"""Made-up costs, and a planner whose decisions no clock can sway."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from localspec.decoding.interfaces import Plan, Planner, Step
+from localspec.decoding.session import Session
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.profile import PairProfile
+from tests.support.toys import ToyCache, started
+
+UNIT = 0.01
+"""Seconds of a pass over one token; localspec's own work is nothing beside it."""
+MODEL = DraftModelSource(DraftModel(ToyCache(started([1, 1, 1])), 4))
+"""As whose the cost of draft passes is known."""
+
+TILES = (1.0, 1.8, 2.6, 1.7, 2.5, 3.3, 4.1, 3.1)
+"""T(n)/T(1) of kernels that work in tiles of four: a pass over 4 costs less than one over 2."""
+SHAPES: Mapping[str, Sequence[float]] = {
+    "flat": (1.0, 1.01, 1.02, 1.03, 1.04, 1.05, 1.06, 1.07),
+    "tiles": TILES,
+    "steep": (1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5),
+    "ruinous": (1.0, 2.1, 3.2, 4.3, 5.4, 6.5, 7.6, 8.7),
+}
+
+
+class Steady(CostCurve):
+    """A curve that no step changes."""
+
+    def observe(self, n: int, context: int, seconds: float, *, alike: bool = True) -> None:
+        """Nothing to learn."""
+
+
+def curve(shape: Sequence[float], unit: float = UNIT) -> Steady:
+    """T(n) = shape[n − 1] units; beyond its end in proportion."""
+    made = Steady()
+    made.learn({n: unit * times for n, times in enumerate(shape, 1)}, 0)
+    return made
+
+
+def profile_of(target: Sequence[float], draft: Sequence[float] | None = (0.05,)) -> PairProfile:
+    """Of a pair that has never run; `draft` in the same unit, None without a draft model."""
+    profile = PairProfile()
+    profile.target = curve(target)
+    if draft is not None:
+        profile.source(MODEL).costs = curve(draft)
+    return profile
+
+
+class Clockless:
+    """A planner that is told what the made-up curves say, instead of seconds.
+
+    Attributes:
+        plans: every decision so far.
+        told: every step, as the planner was told it.
+    """
+
+    def __init__(self, planner: Planner, profile: PairProfile) -> None:
+        self._planner = planner
+        self._profile = profile
+        self.plans: list[Plan] = []
+        self.told: list[Step] = []
+
+    def plan(self, session: Session) -> Plan:
+        plan = self._planner.plan(session)
+        self.plans.append(plan)
+        return plan
+
+    def observe(self, step: Step) -> None:
+        target, draft = seconds_of(self._profile, step)
+        overhead = self._profile.step_overhead + self._profile.row_overhead * len(step.tree)
+        told = replace(
+            step,
+            seconds=target + draft + overhead,
+            target_seconds=target,
+            draft_seconds=draft,
+        )
+        self.told.append(told)
+        self._planner.observe(told)
+
+
+def seconds_of(profile: PairProfile, step: Step) -> tuple[float, float]:
+    """What the step's passes cost by the curves: the target's, the draft model's, of which what
+    was expected tells."""
+    verified = profile.target.seconds(1 + len(step.tree), step.context_length)
+    expected, own = step.draft.expectation, profile.step_overhead
+    if expected is None:
+        return verified, 0.0
+    own += (1 + len(step.tree)) * profile.row_overhead
+    return verified, max(0.0, expected.seconds - verified - own)

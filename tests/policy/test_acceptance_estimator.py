@@ -1,0 +1,251 @@
+"""Chances of acceptance: learned from what was accepted, begun with a prior, kept in bounds."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from localspec.drafters.ngram import PRIORS
+from localspec.policy.acceptance_estimator import HIGHEST, LOWEST, AcceptanceEstimator, logit
+
+Features = npt.NDArray[np.float64]
+TRUE = (-0.4, 1.2, -0.8)
+
+
+def sample(count: int, seed: int, weights: tuple[float, ...] = TRUE) -> tuple[Features, Features]:
+    """Features with a leading 1, and the true estimator of each row."""
+    rng = np.random.default_rng(seed)
+    features = np.column_stack([np.ones(count), rng.normal(size=(count, len(weights) - 1))])
+    return features, 1.0 / (1.0 + np.exp(-features @ np.array(weights)))
+
+
+def teach(estimator: AcceptanceEstimator, features: Features, chances: Features, seed: int) -> None:
+    drawn = np.random.default_rng(seed).random(len(chances)) < chances
+    for row, accepted in zip(features.tolist(), drawn.tolist(), strict=True):
+        estimator.learn(row, accepted)
+
+
+def calibration_error(
+    estimator: AcceptanceEstimator, features: Features, seed: int, truth: Features
+) -> float:
+    """Expected calibration error over ten bins: predicted against observed."""
+    hits = np.random.default_rng(seed).random(len(truth)) < truth
+    predicted = np.array([estimator.predict(row) for row in features.tolist()])
+    bins = np.minimum((predicted * 10).astype(int), 9)
+    error = 0.0
+    for number in range(10):
+        inside = bins == number
+        if inside.any():
+            error += inside.mean() * abs(predicted[inside].mean() - hits[inside].mean())
+    return error
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_known_function_is_learned(seed: int) -> None:
+    """The bias of one conversation wanders with its luck, so held-back data begin a new one."""
+    estimator = AcceptanceEstimator((0.0, 0.0, 0.0))
+    features, truth = sample(3000, seed)
+    teach(estimator, features, truth, seed + 100)
+    estimator.begin()
+    held_back, truth = sample(20_000, seed + 200)
+    assert calibration_error(estimator, held_back, seed + 300, truth) <= 0.03
+    predicted = np.array([estimator.predict(row) for row in held_back.tolist()])
+    assert np.abs(predicted - truth).mean() < 0.03
+
+
+def test_without_learning_it_is_not_calibrated() -> None:
+    """The bound above can be missed."""
+    held_back, truth = sample(20_000, 1)
+    assert calibration_error(AcceptanceEstimator((1.0, 0.0, 0.0)), held_back, 2, truth) > 0.1
+
+
+def test_prior_is_what_it_says_at_first() -> None:
+    estimator = AcceptanceEstimator((0.3, 1.0))
+    assert estimator.predict((1.0, 0.5)) == pytest.approx(1.0 / (1.0 + math.exp(-0.8)))
+    assert estimator.seen == 0
+
+
+def test_narrow_prior_outlasts_a_wide_one() -> None:
+    narrow, wide = AcceptanceEstimator((2.0,), spread=0.1), AcceptanceEstimator((2.0,), spread=2.0)
+    for estimator in (narrow, wide):
+        for _ in range(5):
+            estimator.learn((1.0,), False)
+        estimator.begin()
+    assert narrow.predict((1.0,)) > 0.8
+    assert wide.predict((1.0,)) < 0.4
+
+
+def test_later_evidence_still_counts() -> None:
+    """What was true for long is forgotten when it no longer is; at once within a conversation."""
+    estimator = AcceptanceEstimator((0.0,))
+    rng = np.random.default_rng(0)
+    for p in (0.9, 0.2):
+        for hit in (rng.random(6000) < p).tolist():
+            estimator.learn((1.0,), hit)
+        assert estimator.predict((1.0,)) == pytest.approx(p, abs=0.1)
+    estimator.begin()
+    assert estimator.predict((1.0,)) < 0.55
+
+
+def test_bias_follows_a_conversation_and_goes_with_it() -> None:
+    estimator = AcceptanceEstimator((0.0, 1.0))
+    features, truth = sample(2000, 3, (0.0, 1.0))
+    teach(estimator, features, truth, 4)
+    estimator.begin()
+    before = estimator.predict((1.0, 0.0))
+    for _ in range(40):
+        estimator.learn((1.0, 0.0), True)
+    during = estimator.predict((1.0, 0.0))
+    assert estimator.bias > 0.5
+    assert during > before + 0.15
+    estimator.begin()
+    assert estimator.bias == 0.0
+    assert before < estimator.predict((1.0, 0.0)) < during - 0.1
+
+
+def test_bias_is_bounded() -> None:
+    estimator = AcceptanceEstimator((0.0,), spread=1e-6)
+    for accepted in (True, False):
+        for _ in range(2000):
+            estimator.learn((1.0,), accepted)
+            assert abs(estimator.bias) <= AcceptanceEstimator.BIAS_CLIP
+
+
+@pytest.mark.parametrize("weight", [-1e6, -9.0, 0.0, 9.0, 1e6])
+def test_nothing_is_certain(weight: float) -> None:
+    estimator = AcceptanceEstimator((weight,))
+    assert LOWEST <= estimator.predict((1.0,)) <= HIGHEST
+    for accepted in (True, False):
+        for _ in range(500):
+            estimator.learn((1.0,), accepted)
+            assert LOWEST <= estimator.predict((1.0,)) <= HIGHEST
+    assert 0.0 < LOWEST < HIGHEST < 1.0
+
+
+def test_chance_is_monotone_up_to_its_bounds() -> None:
+    estimator = AcceptanceEstimator((0.0, 1.0))
+    found = [estimator.predict((1.0, x)) for x in np.linspace(-9.0, 9.0, 400).tolist()]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (LOWEST, HIGHEST)
+
+
+@pytest.mark.parametrize("p", [-1.0, 0.0, 1e-9, 0.5, 1.0, 2.0])
+def test_logit_is_finite(p: float) -> None:
+    assert abs(logit(p)) < 7.0
+    assert logit(0.5) == 0.0
+
+
+@pytest.mark.parametrize(
+    "features",
+    [(1.0, 5.0, 3.4, 5.0), (1.0, 0.0, -1.0, 0.0), (1.0, 1.0, 1.0, 1.0)],
+    ids=["long copy", "poor", "even"],
+)
+def test_same_evidence_for_long_does_not_upset_the_rest(features: tuple[float, ...]) -> None:
+    """Ten sessions of nothing but copying: what was never observed stays about as it was."""
+    estimator = AcceptanceEstimator(PRIORS["greedy"])
+    other = (1.0, 2.0, 0.5, 1.0)
+    before = estimator.predict(other)
+    rng = np.random.default_rng(7)
+    for hit in (rng.random(20_000) < 0.9).tolist():
+        estimator.learn(features, hit)
+    assert estimator.predict(features) == pytest.approx(0.9, abs=0.1)
+    for _ in range(3):
+        estimator.learn(other, False)
+        estimator.learn(other, True)
+    estimator.begin()
+    stored = estimator.as_dict()
+    assert np.isfinite(stored["weights"]).all()
+    assert np.abs(stored["weights"]).max() < 20.0
+    assert np.linalg.eigvalsh(np.array(stored["variance"])).min() > -1e-9, "no longer a variance"
+    assert 0.02 < estimator.predict(other) < 0.98
+    assert 0.0 < before < 1.0
+    assert estimator.predict(features) == pytest.approx(0.9, abs=0.15)
+
+
+def test_rounding_does_not_grow_over_months() -> None:
+    """What forgetting makes of a last bit in 100,000 observations is as large as the variance."""
+    estimator = AcceptanceEstimator(PRIORS["greedy"])
+    rng = np.random.default_rng(3)
+    seen = np.column_stack([np.ones(3), rng.uniform(0.0, 4.0, (3, 3))])
+    which = rng.integers(3, size=100_000).tolist()
+    hits = (rng.random(100_000) < 0.6).tolist()
+    for number, hit in zip(which, hits, strict=True):
+        estimator.learn(seen[number].tolist(), hit)
+    variance = np.array(estimator.as_dict()["variance"])
+    assert (variance == variance.T).all()
+    assert np.linalg.eigvalsh(variance).min() > 0.0
+    estimator.begin()
+    for features in seen.tolist():
+        assert estimator.predict(features) == pytest.approx(0.6, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    "variance",
+    [[[1.0, 0.4], [-0.4, 1.0]], [[1.0, 1.5], [1.5, 1.0]], [[-1.0, 0.0], [0.0, 1.0]]],
+    ids=["asymmetric", "indefinite", "negative"],
+)
+def test_what_rounding_led_astray_begins_anew(variance: list[list[float]]) -> None:
+    estimator = AcceptanceEstimator((0.5, 1.0))
+    estimator.restore({"weights": [9.0, -9.0], "variance": variance, "seen": 90_000})
+    assert estimator.as_dict() == AcceptanceEstimator((0.5, 1.0)).as_dict()
+    for _ in range(100):
+        estimator.learn((1.0, 1.0), accepted=True)
+
+
+def test_round_trip_through_json() -> None:
+    estimator = AcceptanceEstimator((0.3, 1.0, -0.2))
+    features, truth = sample(50, 5)
+    teach(estimator, features, truth, 6)
+    estimator.begin()
+    again = AcceptanceEstimator((0.0, 0.0, 0.0))
+    again.restore(json.loads(json.dumps(estimator.as_dict())))
+    assert again.seen == 50
+    for row in features.tolist():
+        assert again.predict(row) == estimator.predict(row)
+    teach(estimator, features, truth, 8)
+    teach(again, features, truth, 8)
+    assert again.as_dict() == estimator.as_dict()
+
+
+GOOD: dict[str, Any] = {"weights": [0.0, 1.0], "variance": [[1.0, 0.0], [0.0, 1.0]], "seen": 3}
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [],
+        "weights",
+        {},
+        GOOD | {"weights": [0.0]},
+        GOOD | {"weights": [0.0, float("nan")]},
+        GOOD | {"weights": ["a", "b"]},
+        GOOD | {"weights": 3},
+        GOOD | {"variance": [[1.0, 0.0]]},
+        GOOD | {"variance": [[1.0], [0.0, 1.0]]},
+        GOOD | {"variance": [[1.0, 0.0], [0.0, float("inf")]]},
+        GOOD | {"variance": [1.0, 2.0]},
+        GOOD | {"seen": None},
+        GOOD | {"seen": "many"},
+        GOOD | {"seen": float("inf")},
+        {key: value for key, value in GOOD.items() if key != "seen"},
+    ],
+    ids=repr,
+)
+def test_broken_record_is_refused_and_changes_nothing(broken: Any) -> None:
+    estimator = AcceptanceEstimator((0.5, 0.5))
+    before = estimator.as_dict()
+    with pytest.raises(ValueError):
+        estimator.restore(broken)
+    assert estimator.as_dict() == before
+
+
+def test_sound_record_is_not_refused() -> None:
+    estimator = AcceptanceEstimator((0.5, 0.5))
+    estimator.restore(GOOD)
+    assert estimator.as_dict() == GOOD

@@ -1,0 +1,351 @@
+"""What drafting may risk: the fund, and that nothing is drafted beyond it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec.decoding.interfaces import Limits
+from localspec.decoding.stats import AccountStatement
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.policy.budget import Budget
+from localspec.policy.growing import Growing
+from localspec.policy.policy import AUTO, Policy
+from localspec.policy.profile import SITUATIONS, Gain, PairProfile
+from localspec.policy.reasons import UNCOVERED
+from tests.policy.adversaries import WORDS, natural
+from tests.policy.lookups import ListedSource, expects
+from tests.policy.measuring import MODEL, UNIT, profile_of
+from tests.policy.timed import Clock, TimedBranchingCache, TimedCache
+from tests.support.toys import (
+    AS_IS,
+    GREEDY,
+    Follows,
+    ToyCache,
+    examples,
+    session_of,
+)
+
+PLAIN = 0.02
+MOST = 0.5
+
+
+def settled(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
+    """After steps of so many tokens that lost so many seconds."""
+    statement = AccountStatement()
+    for tokens, lost in steps:
+        budget.settle(PLAIN, tokens, lost, tokens * PLAIN + lost, statement, drafted=True)
+        budget.prove(PLAIN, PLAIN, statement)
+    return statement
+
+
+def test_new_pair_begins_with_the_most_there_can_be() -> None:
+    assert Budget().open(PLAIN) == Budget.SECONDS
+    assert Budget().open(0.2) == pytest.approx(Budget.PASSES * 0.2)
+
+
+def test_gift_is_given_once() -> None:
+    budget = Budget()
+    assert budget.open(PLAIN) == MOST
+    settled(budget, (1, 0.3), (1, 0.3))
+    spent = budget.fund
+    assert spent is not None
+    assert spent < 0.0
+    assert budget.open(PLAIN) == spent
+    assert budget.open(0.3) == spent, "that passes take longer now covers nothing either"
+    again = Budget.from_dict(json.loads(json.dumps(budget.as_dict())))
+    assert again.open(PLAIN) == spent, "another session"
+
+
+def test_fund_is_capped_by_what_passes_take_now() -> None:
+    budget = Budget()
+    settled(budget, (10, -9.0))
+    assert budget.fund == MOST, "what was earned yesterday is no licence"
+    slow = Budget()
+    assert slow.open(1.0) == Budget.PASSES
+    assert slow.open(PLAIN) == MOST, "the machine is faster again"
+
+
+def test_each_token_brings_a_hundredth_of_its_plain_time() -> None:
+    budget = Budget()
+    settled(budget, (1, 0.4))
+    before = budget.open(PLAIN)
+    settled(budget, *[(1, 0.0)] * 50)
+    assert budget.open(PLAIN) == pytest.approx(before + 0.01 * 50 * PLAIN)
+
+
+def test_loss_is_charged_and_gain_credited() -> None:
+    budget = Budget()
+    statement = settled(budget, (1, 0.2), (3, -0.05), (1, 0.1))
+    brought = 5 * 0.01 * PLAIN
+    assert budget.fund == pytest.approx(MOST - 0.25 + brought)
+    assert statement.fund == budget.fund
+    assert statement.saved == budget.saved == pytest.approx(-0.25)
+    assert statement.risked == pytest.approx(0.3)
+    assert budget.seconds == pytest.approx(5 * PLAIN + 0.25)
+
+
+def test_step_stakes_half_of_the_fund_or_a_few_passes() -> None:
+    """Who stakes all on one draft is soon out, with drafts that pay as well."""
+    budget = Budget()
+    assert budget.stake(PLAIN) == pytest.approx(MOST / 2)
+    budget.fund = 4 * PLAIN
+    assert budget.stake(PLAIN) == pytest.approx(3 * PLAIN)
+    budget.fund = PLAIN
+    assert budget.stake(PLAIN) == pytest.approx(PLAIN)
+    budget.fund = -PLAIN
+    assert budget.stake(PLAIN) <= 0.0
+
+
+def test_plain_pass_is_due_before_too_much_may_be_lost() -> None:
+    """Steps that broke even would have lost two thirds of their time, had plain passes become three
+    times cheaper: 24 passes after 36; the faster the drafts, the later."""
+
+    def steps(tokens: int) -> int:
+        budget, statement = Budget(), AccountStatement()
+        for number in range(1, 1000):
+            budget.settle(PLAIN, tokens, 0.0, 2 * PLAIN, statement, drafted=True)
+            if budget.exposed(PLAIN):
+                return number
+        return 1000
+
+    assert steps(2) * 2 == pytest.approx(24 / (1 - 1 / 3), abs=2)
+    assert steps(3) > 1.2 * steps(2)
+
+
+def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
+    budget, statement = Budget(), AccountStatement()
+    budget.fund = 2 * PLAIN
+    budget.settle(PLAIN, 2, -PLAIN, PLAIN, statement, drafted=True)
+    assert not budget.exposed(PLAIN)
+    budget.settle(PLAIN, 3, -2 * PLAIN, PLAIN, statement, drafted=True)
+    assert budget.exposed(PLAIN)
+    budget.prove(PLAIN, PLAIN, statement)
+    assert not budget.exposed(PLAIN)
+    assert budget.open(PLAIN) > 5 * PLAIN
+
+
+def test_gains_that_wait_and_the_fund_hold_no_more_than_the_most_together() -> None:
+    budget, statement = Budget(), AccountStatement()
+    settled(budget, (1, 0.02))
+    budget.settle(PLAIN, 10, -0.5, PLAIN, statement, drafted=True)
+    for _ in range(60):
+        budget.settle(PLAIN, 10, 0.0, 10 * PLAIN, statement, drafted=True)
+        assert budget.open(PLAIN) + budget._credit <= MOST + 1e-9
+
+
+def test_sleep_of_the_machine_does_not_end_drafting_for_as_long() -> None:
+    budget = Budget()
+    settled(budget, (1, 3600.0))
+    assert budget.fund == -Budget.DEBT * MOST
+    assert budget.saved == -3600.0, "it is told all the same"
+    steps = 0
+    while budget.open(PLAIN) < 0.0:
+        settled(budget, (1, 0.0))
+        steps += 1
+    assert steps * PLAIN < 60.0
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(1, 16), st.floats(-0.5, 0.24)),
+        min_size=1,
+        max_size=60,
+    ),
+    st.floats(0.001, 0.3),
+)
+@examples(200)
+def test_no_stretch_loses_more_than_it_may(steps: list[tuple[int, float]], plain: float) -> None:
+    """Where a step is only taken if the fund covers it."""
+    budget, losses = Budget(), []
+    most = max(Budget.SECONDS, Budget.PASSES * plain)
+    for tokens, lost in steps:
+        if lost > max(0.0, budget.open(plain)):
+            continue
+        budget.settle(plain, tokens, lost, 1.0, AccountStatement(), drafted=True)
+        losses.append(lost - 0.01 * tokens * plain)
+        assert budget.fund is not None
+        assert budget.fund <= most
+    for first in range(len(losses)):
+        assert sum(losses[first:]) <= most + 1e-9
+
+
+def test_round_trip_through_json() -> None:
+    budget = Budget()
+    assert Budget.from_dict(json.loads(json.dumps(budget.as_dict()))).fund is None
+    settled(budget, (4, 0.1), (2, -0.03))
+    again = Budget.from_dict(json.loads(json.dumps(budget.as_dict())))
+    assert again.as_dict() == budget.as_dict()
+
+
+def record(**changed: Any) -> dict[str, Any]:
+    return {"fund": 0.3, "saved": 1.0, "seconds": 9.0} | changed
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [],
+        3,
+        {},
+        record(fund="much"),
+        record(fund=[]),
+        record(fund=math.nan),
+        record(fund=math.inf),
+        record(saved=None),
+        record(saved=-math.inf),
+        record(seconds="long"),
+        record(seconds=math.nan),
+    ],
+    ids=repr,
+)
+def test_broken_record_is_refused(broken: Any) -> None:
+    with pytest.raises(ValueError):
+        Budget.from_dict(broken)
+    profile, stored = PairProfile(), PairProfile().as_dict()
+    profile.budget.open(PLAIN)
+    with pytest.raises(ValueError):
+        profile.restore(stored | {"budget": broken})
+    assert profile.budget.fund == MOST, "and changes nothing"
+
+
+def test_sound_record_is_not_refused() -> None:
+    assert Budget.from_dict(record()).fund == 0.3
+    assert Budget.from_dict(record(fund=None)).fund is None
+
+
+# The gates: nothing is drafted whose worst case is not covered.
+
+shapes = st.lists(st.floats(0.2, 3.0), min_size=16, max_size=16).map(
+    lambda more: [1.0, *np.cumsum(more[:-1]).round(3) + 1.0]
+) | st.lists(st.floats(1.0, 8.0), min_size=16, max_size=16).map(lambda more: [1.0, *more[1:]])
+"""T(n) ÷ T(1), rising or with dips anywhere."""
+funds = st.floats(0.0, 30.0) | st.floats(0.0, 1.0) | st.just(0.0)
+"""In plain passes."""
+chances = st.lists(st.floats(0.01, 0.99), min_size=0, max_size=12)
+
+
+class Watched(DraftModelSource):
+    """Keeps the latest draft that it took part in."""
+
+    growing: Growing | None = None
+
+    def start(self, growing: Any) -> None:
+        self.growing = growing
+        super().start(growing)
+
+
+def hopeful(profile: PairProfile, source: DraftModelSource) -> DraftModelSource:
+    """A source whose asking brought much in all situations."""
+    profile.source(source).gains = [Gain(5.0, 12.0) for _ in range(SITUATIONS)]
+    return source
+
+
+@given(shapes, funds, chances, st.booleans(), st.booleans(), st.floats(0.02, 1.2))
+@examples(300)
+def test_no_draft_risks_more_than_the_fund_has(
+    shape: Sequence[float],
+    fund: float,
+    listed: Sequence[float],
+    greedy: bool,
+    branching: bool,
+    price: float,
+) -> None:
+    """Trees and chains, chosen and drawn, looked up and asked for. Whatever was drawn is verified,
+    and was covered with that: dropping it for what it is would bias the text."""
+    profile, clock = profile_of(shape, [price * (1.0 + 0.3 * n) for n in range(16)]), Clock()
+    profile.budget.fund = fund * UNIT
+    costs, target = profile.source(MODEL).costs, profile.target
+    says = Follows({token: (natural(token), 0.9) for token in range(WORDS)}, WORDS)
+    kind = TimedBranchingCache if branching else TimedCache
+    cache = kind(says, clock, lambda n: costs.seconds(n, 10))
+    source = Watched(DraftModel(cache, WORDS))
+    hopeful(profile, source)
+    lookup = ListedSource([expects(5 + n, chance) for n, chance in enumerate(listed)])
+    policy = Policy(
+        profile, [lookup], [source], Limits(400, 15, 8), branches=greedy, drawn=not greedy
+    )
+    session = session_of(list(range(10)), size=WORDS, params=GREEDY if greedy else AS_IS, count=200)
+    policy.begin(session.context)
+    fund = profile.budget.open(UNIT)
+    stake = min(profile.budget.stake(UNIT), Policy.OPENING * UNIT)
+    for _ in range(3):
+        plan, before = policy.plan(session), clock.now
+        if plan.drafter is None:
+            break
+        unread = len(session.context) - len(cache.tokens)
+        missed = max(0.0, costs.seconds(unread, 10) - costs.seconds(1, 10))
+        tree = policy.draft(session, plan).tree
+        size = 1 + len(tree)
+        risked = clock.now - before + target.seconds(size, 10) - target.seconds(1, 10)
+        assert risked <= min(fund, stake + missed) + 1e-9
+        if source.growing is not None:
+            drawn = [c.token for c in source.growing.candidates if c.proposal is not None]
+            assert not (drawn and greedy)
+            assert tree.tokens[: len(drawn)] == drawn
+        session.extend([1], None)
+        policy.committed(session.context, {})
+
+
+def asking(profile: PairProfile, *, greedy: bool = True) -> Policy:
+    """One whose draft model, that has read nothing yet, is trusted."""
+    cache = ToyCache(Follows({}, WORDS), capacity=400)
+    source = hopeful(profile, DraftModelSource(DraftModel(cache, WORDS)))
+    return Policy(profile, [], [source], Limits(400, 15, 8), branches=greedy, drawn=not greedy)
+
+
+@pytest.mark.parametrize("greedy", [True, False])
+def test_step_that_is_held_back_says_so_and_is_counted(greedy: bool) -> None:
+    profile = profile_of([1.0 + 0.3 * n for n in range(16)], (0.3,))
+    profile.budget.fund = 0.5 * UNIT
+    policy, session = asking(profile, greedy=greedy), session_of([1], size=WORDS, count=200)
+    assert policy.plan(session).reason == UNCOVERED
+    assert policy.statement.refused == 1
+    profile.budget.fund = 30 * UNIT
+    assert policy.plan(session).drafter == AUTO
+    assert policy.statement.refused == 1
+
+
+def test_catching_up_may_take_more_than_half_of_the_fund_and_no_more_than_it_holds() -> None:
+    """What it takes is known, so it is no bet; here 20 tokens at 0.3 of a plain pass each."""
+    profile = profile_of([1.0 + 0.1 * n for n in range(16)], [0.3 * n for n in range(1, 33)])
+    session = session_of([1] * 20, size=WORDS, count=200)
+    policy = asking(profile)
+    profile.budget.fund = 8 * UNIT
+    assert policy.plan(session).drafter == AUTO
+    profile.budget.fund = 6 * UNIT
+    assert policy.plan(session).reason == UNCOVERED
+
+
+def test_debt_of_a_busy_machine_shrinks_on_an_idle_one_and_not_by_noise() -> None:
+    budget = Budget()
+    assert budget.open(0.2) == pytest.approx(Budget.PASSES * 0.2)
+    budget.settle(0.2, 1, 2.0, 2.2, AccountStatement(), drafted=True)
+    owed = budget.fund
+    assert owed is not None
+    assert owed < -0.3
+    for plain in (0.19, 0.2, 0.15, 0.21, 0.14):
+        assert budget.open(plain) == owed, "noise"
+    assert budget.open(0.02) == pytest.approx(owed / 10)
+    assert budget.open(0.2) == pytest.approx(owed / 10), "and it does not come back"
+
+
+def test_debt_is_forgiven_gains_are_not() -> None:
+    budget = Budget()
+    budget.open(PLAIN)
+    settled(budget, (1, 0.3), (1, 0.3))
+    budget.forgive()
+    assert budget.fund == 0.0
+    settled(budget, (100, -0.2))
+    kept = budget.fund
+    budget.forgive()
+    assert budget.fund == kept > 0.0

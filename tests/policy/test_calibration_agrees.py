@@ -1,0 +1,48 @@
+"""A stored curve is compared with the machine before it is believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import localspec
+from localspec import ModelOptions, SamplingParams
+from localspec.llama.context import Context
+from localspec.llama.model import Model
+from localspec.policy.calibration import agrees, calibrate
+from localspec.policy.cost_curve import CostCurve
+
+OPTIONS = ModelOptions(context=256, threads=1)
+
+
+def test_a_curve_that_was_once_wrong_does_not_agree(draft_path: Path) -> None:
+    with Model(draft_path, OPTIONS) as model:
+        context = Context(model, OPTIONS)
+        try:
+            curve = CostCurve()
+            calibrate(context, curve, 0.2)
+            wrong = CostCurve.from_dict(curve.as_dict())
+            wrong.learn({4: 50 * curve.seconds(4, 0)}, 0)
+            assert not agrees(context, wrong)
+            assert context.tokens == []
+        finally:
+            context.close()
+
+
+def test_an_engine_measures_anew_what_does_not_agree() -> None:
+    greedy = SamplingParams(temperature=0)
+    with localspec.load(options=OPTIONS) as engine:
+        engine.generate("Once", max_tokens=2, sampling=greedy)
+        engine.profile.target.learn({4: 50 * engine.profile.target.seconds(4, 0)}, 0)
+        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
+        assert poisoned > 20
+    with localspec.load(options=OPTIONS) as engine:
+        answer = engine.generate("Once", max_tokens=2, sampling=greedy)
+        assert answer.stats.calibration_seconds == 0.0, "too little was decoded since for a look"
+        engine.profile.budget.seconds += 1000.0
+    with localspec.load(options=OPTIONS) as engine:
+        poisoned = engine.profile.target.seconds(4, 0) / engine.profile.target.seconds(1, 0)
+        assert poisoned > 20
+        answer = engine.generate("Once", max_tokens=2, sampling=greedy)
+        assert answer.stats.calibration_seconds > 0.0
+        known = engine.profile.target
+        assert known.seconds(4, 0) / known.seconds(1, 0) < poisoned / 2

@@ -1,0 +1,460 @@
+"""Cost curves: what is measured, what is filled in between, and what live passes teach."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+
+from localspec.policy.baseline import Baseline
+from localspec.policy.cost_curve import CostCurve
+from localspec.policy.profile import PairProfile
+
+TILES = {1: 1.0, 2: 1.8, 3: 2.6, 4: 1.7, 5: 2.5, 6: 3.3, 7: 4.1, 8: 3.1}
+"""Made-up milliseconds of a machine whose kernels work in tiles of four."""
+
+
+def curve_of(measured: Mapping[int, float], context: int = 0) -> CostCurve:
+    curve = CostCurve()
+    curve.learn(measured, context)
+    return curve
+
+
+def test_nothing_is_known_at_first() -> None:
+    curve = CostCurve()
+    assert not curve
+    assert curve.seconds(1, 0) == 0.0
+    assert curve_of({1: 1.0})
+
+
+def test_measured_sizes_are_taken_as_they_are() -> None:
+    curve = curve_of(TILES)
+    assert [curve.seconds(n, 0) for n in TILES] == list(TILES.values())
+
+
+def test_sizes_between_lie_on_the_line() -> None:
+    curve = curve_of({2: 2.0, 6: 4.0, 10: 3.0})
+    assert [curve.seconds(n, 0) for n in (2, 3, 4, 5, 6)] == pytest.approx([2, 2.5, 3, 3.5, 4])
+    assert curve.seconds(8, 0) == pytest.approx(3.5)
+
+
+def test_beyond_the_measured_sizes() -> None:
+    """Fewer tokens cost what the fewest do, more of them at least their share."""
+    curve = curve_of({2: 2.0, 8: 4.0})
+    assert curve.seconds(1, 0) == 2.0
+    assert curve.seconds(16, 0) == pytest.approx(8.0)
+    assert curve.seconds(64, 0) == pytest.approx(32.0)
+
+
+FAR = 520
+
+
+def linear(near: Mapping[int, float], fixed: float, each: float, context: int) -> dict[int, float]:
+    """What passes take behind so many cached tokens, where each of those adds fixed + each · n."""
+    return {n: seconds + (fixed + each * n) * context for n, seconds in near.items()}
+
+
+@pytest.mark.parametrize(("fixed", "each"), [(1e-3, 2e-4), (0.0, 5e-4), (2e-3, 0.0)])
+def test_two_lengths_tell_what_any_other_costs(fixed: float, each: float) -> None:
+    """Sizes that were measured at the beginning only as well."""
+    curve = curve_of(linear(TILES, fixed, each, 9), 9)
+    curve.learn(linear({n: TILES[n] for n in (1, 4, 8)}, fixed, each, FAR), FAR)
+    for context in (0, 100, FAR, 6000):
+        for n, seconds in linear(TILES, fixed, each, context).items():
+            assert curve.seconds(n, context) == pytest.approx(seconds, rel=0.02)
+
+
+def test_first_length_that_was_learned_may_be_a_long_one() -> None:
+    curve = curve_of(linear(TILES, 2e-4, 1e-4, 2000), 2000)
+    curve.learn(linear(TILES, 2e-4, 1e-4, 0), 0)
+    for n, seconds in linear(TILES, 2e-4, 1e-4, 5000).items():
+        assert curve.seconds(n, 5000) == pytest.approx(seconds, rel=0.02)
+
+
+def test_one_size_at_a_second_length_moves_all() -> None:
+    curve = curve_of({1: 1.0, 4: 2.0})
+    curve.learn({1: 1.5}, 1000)
+    assert curve.seconds(1, 2000) == pytest.approx(2.0, rel=0.02)
+    assert 3.0 <= curve.seconds(4, 2000) < 6.1, "attention may look from each of its tokens"
+
+
+def test_one_known_length_stands_for_all() -> None:
+    curve = curve_of({1: 1.0, 8: 3.0}, 2048)
+    for context in (0, 5000):
+        assert curve.seconds(8, context) == 3.0
+
+
+def test_what_falls_with_the_length_is_noise() -> None:
+    """It must not make long contexts free."""
+    curve = curve_of({1: 1.0, 4: 2.0})
+    curve.learn({1: 0.7, 4: 1.8}, FAR)
+    assert curve.seconds(1, 20 * FAR) == pytest.approx(1.0)
+    assert curve.seconds(4, 20 * FAR) == pytest.approx(2.0)
+
+
+def test_same_length_again_replaces_what_was_measured() -> None:
+    curve = curve_of({1: 1.0, 4: 2.0})
+    curve.learn({4: 3.0}, 0)
+    assert curve.seconds(4, 0) == 3.0
+    assert curve.seconds(1, 5000) == 1.0
+
+
+@pytest.mark.parametrize("context", [0, FAR, 1543])
+@pytest.mark.parametrize("most", [1, 3, 8, 11, 64])
+def test_row_is_what_the_sizes_cost(most: int, context: int) -> None:
+    curve = curve_of({1: 1.0, 2: 1.8, 4: 1.7, 8: 3.1, 16: 5.0})
+    curve.learn({1: 1.2, 4: 2.5, 16: 7.0}, FAR)
+    for _ in range(2 * curve.REFRESH):
+        curve.observe(6, 700, 4.0)
+    wanted = [0.0, *(curve.seconds(n, context) for n in range(1, most + 1))]
+    assert curve.row(most, context) == pytest.approx(wanted)
+
+
+def test_round_trip_through_json() -> None:
+    curve = curve_of(TILES)
+    curve.learn({1: 2.0, 4: 3.0}, 1536)
+    curve.observe(4, 0, 2.0)
+    again = CostCurve.from_dict(json.loads(json.dumps(curve.as_dict())))
+    assert again.as_dict() == curve.as_dict()
+    assert again.seconds(5, 1536) == pytest.approx(curve.seconds(5, 1536), rel=0.1)
+    assert again.pace == 1.0, "how fast the machine was then says nothing about now"
+    assert not CostCurve.from_dict(CostCurve().as_dict())
+
+
+def record(**changed: Any) -> dict[str, Any]:
+    return curve_of(TILES).as_dict() | changed
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        None,
+        [],
+        3,
+        {},
+        {"0": {"1": 1.0}},
+        record(sizes=None),
+        record(sizes=[1.0]),
+        record(sizes={"1": None}),
+        record(sizes={"1": "fast"}),
+        record(sizes={"one": 1.0}),
+        record(sizes={"0": 1.0}),
+        record(sizes={"-1": 1.0}),
+        record(sizes={"1": 0.0}),
+        record(sizes={"1": -1.0}),
+        record(sizes={"1": math.inf}),
+        record(sizes={"1": math.nan}),
+        record(cached=None),
+        record(cached=[0.0]),
+        record(cached=[0.0, -1.0]),
+        record(cached=[math.nan, 0.0]),
+        record(length=-1),
+        record(length="far"),
+    ],
+    ids=repr,
+)
+def test_broken_record_is_refused(broken: Any) -> None:
+    with pytest.raises(ValueError):
+        CostCurve.from_dict(broken)
+
+
+class Machine:
+    """Takes its time by a true curve, times how slow it is just now, with noise."""
+
+    def __init__(self, true: Mapping[int, float], seed: int, *, noise: float = 0.04) -> None:
+        self.true = dict(true)
+        self.slowness = 1.0
+        self._noise = noise
+        self._rng = np.random.default_rng(seed)
+
+    def run(self, curve: CostCurve, steps: int, sizes: tuple[int, ...] = (1, 2, 4, 5, 8)) -> None:
+        """Live passes of mixed sizes."""
+        for n in self._rng.choice(sizes, size=steps).tolist():
+            late = abs(self._rng.normal(0.0, self._noise))
+            curve.observe(n, 100, self.true[n] * self.slowness * (1.0 + late))
+
+    def ratio(self, n: int) -> float:
+        return self.true[n] / self.true[1]
+
+
+def ratio(curve: CostCurve, n: int) -> float:
+    """What decisions rest on: the cost of n tokens in passes over one."""
+    return curve.seconds(n, 100) / curve.seconds(1, 100)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_live_passes_put_a_poor_calibration_right(seed: int) -> None:
+    """Off by up to 30 % at each size: right within 5 % after 100 passes of each."""
+    machine = Machine(TILES, seed)
+    rng = np.random.default_rng(seed + 50)
+    curve = curve_of({n: t * float(rng.uniform(0.7, 1.3)) for n, t in TILES.items()})
+    machine.run(curve, 500)
+    for n in (1, 2, 4, 5, 8):
+        assert ratio(curve, n) == pytest.approx(machine.ratio(n), rel=0.05)
+
+
+@pytest.mark.parametrize("slowness", [3.0, 0.4])
+def test_another_process_for_a_second_changes_no_decision(slowness: float) -> None:
+    """60 steps at a third of the speed: the pace takes it, the ratios stay, the pace recovers."""
+    machine, curve = Machine(TILES, 9), curve_of(TILES)
+    machine.run(curve, 400)
+    before = {n: curve.seconds(n, 100) for n in TILES}
+    machine.slowness = slowness
+    machine.run(curve, 60)
+    assert curve.pace == pytest.approx(slowness, rel=0.25)
+    for n in (1, 2, 4, 5, 8):
+        assert ratio(curve, n) == pytest.approx(machine.ratio(n), rel=0.05)
+    machine.slowness = 1.0
+    machine.run(curve, 80)
+    assert curve.pace == pytest.approx(1.0, abs=0.08)
+    for n in (1, 2, 4, 5, 8):
+        assert ratio(curve, n) == pytest.approx(machine.ratio(n), rel=0.05)
+        assert curve.seconds(n, 100) == pytest.approx(before[n], rel=0.15)
+
+
+def test_single_slow_pass_moves_little() -> None:
+    machine, curve = Machine(TILES, 2), curve_of(TILES)
+    machine.run(curve, 200)
+    before = {n: curve.seconds(n, 100) for n in TILES}
+    curve.observe(4, 100, 500.0)
+    for _ in range(40):
+        machine.run(curve, 1, (1,))
+    for n in TILES:
+        assert curve.seconds(n, 100) == pytest.approx(before[n], rel=0.05)
+    assert curve.pace < 1.2
+
+
+def test_lasting_change_of_one_size_gets_through() -> None:
+    machine, curve = Machine(TILES, 5), curve_of(TILES)
+    machine.run(curve, 400)
+    machine.true[4] = 2.6
+    machine.run(curve, 1000)
+    assert ratio(curve, 4) == pytest.approx(machine.ratio(4), rel=0.08)
+    for n in (2, 5, 8):
+        assert ratio(curve, n) == pytest.approx(machine.ratio(n), rel=0.08)
+
+
+def test_size_that_was_never_calibrated_is_learned() -> None:
+    curve = curve_of({1: 1.0, 8: 8.0})
+    machine = Machine({1: 1.0, 4: 1.7, 8: 8.0}, 3)
+    machine.run(curve, 400, (1, 4, 8))
+    assert ratio(curve, 4) == pytest.approx(1.7, rel=0.1)
+
+
+def test_first_pass_of_all_is_taken_as_it_is() -> None:
+    curve = CostCurve()
+    curve.observe(1, 0, 2.0)
+    assert curve.seconds(1, 0) == 2.0
+    curve.observe(1, 0, 0.0)
+    curve.observe(1, 0, -1.0)
+    assert curve.seconds(1, 0) == 2.0
+    assert curve.pace == 1.0
+
+
+def test_live_passes_deep_in_a_text_tell_what_the_cache_costs() -> None:
+    """Calibration saw nothing of what each token adds: other sizes learn of it as well."""
+    curve = curve_of(TILES)
+    curve.learn(linear({1: 1.0, 4: 1.7, 8: 3.1}, 3e-4, 0.0, FAR), FAR)
+    true = linear(TILES, 2e-4, 1e-4, 6000)
+    before = curve.seconds(8, 6000) / curve.seconds(1, 6000)
+    for _ in range(60):
+        for n in (1, 4):
+            curve.observe(n, 6000, true[n])
+    after = curve.seconds(8, 6000) / curve.seconds(1, 6000)
+    wanted = true[8] / true[1]
+    assert abs(after - wanted) < 0.7 * abs(before - wanted)
+    seen = curve.seconds(4, 6000) / curve.seconds(1, 6000)
+    assert seen == pytest.approx(true[4] / true[1], rel=0.25), "it was 0.66 of that"
+    for n in TILES:
+        assert curve.seconds(n, 0) == pytest.approx(TILES[n], rel=0.15), "that was measured well"
+
+
+def test_plain_passes_confirm_the_pace() -> None:
+    """What costs of larger passes do to it is not believed until a plain one says the same."""
+    curve = curve_of(TILES)
+    assert not curve.doubtful(0)
+    curve.observe(1, 0, TILES[1])
+    for _ in range(30):
+        curve.observe(4, 0, 2 * TILES[4])
+    assert curve.pace > 1.3
+    assert curve.doubtful(0)
+    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.02), "no plain pass said otherwise"
+    passes = 0
+    while curve.doubtful(0):
+        curve.observe(1, 0, TILES[1])
+        passes += 1
+    assert passes <= 8
+    for _ in range(8):
+        curve.observe(1, 0, TILES[1])
+    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.1)
+
+
+def test_plain_passes_behind_larger_ones_come_in_twos_at_first() -> None:
+    """The second tells what the first took longer, which is no plain decoding's."""
+    curve = curve_of(TILES)
+    curve.observe(1, 0, TILES[1])
+    for pair in range(30):
+        curve.observe(4, 0, TILES[4])
+        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
+        assert curve.doubtful(0) == (pair < Baseline.ENOUGH)
+        curve.observe(1, 0, TILES[1])
+        assert not curve.doubtful(0)
+    for _ in range(20):
+        curve.observe(4, 0, TILES[4])
+        curve.observe(1, 0, 1.04 * TILES[1], alike=False)
+        assert not curve.doubtful(0)
+    assert curve.plain(0) == pytest.approx(TILES[1], rel=0.01)
+
+
+def test_curve_of_an_earlier_session_says_nothing_of_todays_pace() -> None:
+    curve = CostCurve.from_dict(curve_of(TILES).as_dict())
+    assert curve.doubtful(0)
+    curve.observe(4, 0, 3 * TILES[4])
+    assert curve.doubtful(0)
+    for _ in range(2):
+        curve.observe(1, 0, 3 * TILES[1])
+    assert curve.plain(0) == pytest.approx(3 * TILES[1], rel=0.01)
+    assert not CostCurve().doubtful(0)
+
+
+@pytest.mark.parametrize("times", [0.5, 2.0])
+@pytest.mark.parametrize("context", [0, 500, 6000])
+def test_what_plain_passes_take_stays_what_plain_passes_said(context: int, times: float) -> None:
+    """Passes over several tokens move the table, the pace, and what the cache costs."""
+    curve = curve_of(TILES)
+    curve.learn(linear({1: 1.0, 4: 1.7}, 2e-4, 1e-4, FAR), FAR)
+    true = linear(TILES, 2e-4, 1e-4, context)
+    for _ in range(2 * curve.REFRESH):
+        curve.observe(1, context, true[1])
+    for _ in range(2 * curve.REFRESH):
+        curve.observe(4, context, times * true[4])
+        assert curve.plain(context) == pytest.approx(true[1], rel=0.01)
+
+
+def test_slower_machine_is_confirmed_at_once() -> None:
+    curve = curve_of(TILES)
+    for _ in range(4):
+        curve.observe(4, 0, 2 * TILES[4])
+    for _ in range(4):
+        curve.observe(1, 0, 2 * TILES[1])
+    assert curve.plain(0) > 1.5 * TILES[1]
+
+
+def test_version_says_when_costs_are_worth_working_out_anew() -> None:
+    curve = curve_of(TILES)
+    before = curve.version
+    for _ in range(5 * curve.REFRESH):
+        curve.observe(4, 0, 2.5)
+    assert curve.version == before + 5
+    curve.learn({4: 2.5}, 0)
+    assert curve.version == before + 6
+
+
+def verifying(curve: CostCurve) -> list[float]:
+    """T(n) as decisions see it, up to 8; localspec's own work is nothing beside it."""
+    profile = PairProfile()
+    profile.target, profile.step_overhead, profile.row_overhead = curve, 0.0, 0.0
+    return profile.verifying(0, 7)
+
+
+def test_what_verifying_gains_is_measured_by_what_plain_passes_say() -> None:
+    """The table says too much of them, behind a text of this length, and most passes are over
+    several tokens: the pace settles between the two."""
+    curve, plain = curve_of(TILES), 0.85 * TILES[1]
+    for _ in range(8):
+        curve.observe(1, 0, plain)
+        for _ in range(6):
+            curve.observe(4, 0, TILES[4])
+    seconds = verifying(curve)
+    assert seconds[1] / seconds[4] == pytest.approx(plain / TILES[4], rel=0.03)
+
+
+def test_passes_over_several_tokens_say_nothing_of_plain_ones() -> None:
+    curve = curve_of(TILES)
+    for _ in range(5):
+        curve.observe(4, 0, 1.3 * TILES[4])
+    assert verifying(curve)[1] * curve.pace == pytest.approx(TILES[1])
+
+
+def test_a_text_of_another_length_asks_for_a_plain_pass() -> None:
+    curve = curve_of(TILES)
+    assert not curve.doubtful(10_000), "what was measured a moment ago is as good as a plain pass"
+    curve.observe(1, 1000, TILES[1])
+    for context, far in ((1000, False), (1511, False), (1512, True), (488, True)):
+        assert curve.doubtful(context) is far
+    curve.observe(1, 1512, TILES[1])
+    assert not curve.doubtful(1512)
+    assert curve.doubtful(1000), "and back"
+
+
+def test_many_drafts_in_a_row_ask_for_a_plain_pass() -> None:
+    curve = curve_of(TILES)
+    curve.observe(1, 0, TILES[1])
+    for _ in range(curve.OVERDUE):
+        assert not curve.doubtful(0)
+        curve.observe(4, 0, TILES[4])
+    assert curve.doubtful(0)
+    curve.observe(1, 0, TILES[1])
+    assert not curve.doubtful(0)
+
+
+@pytest.mark.parametrize("longest", [250, 900])
+def test_hiccups_drive_table_and_pace_nowhere(longest: int) -> None:
+    """As many passes as a small model makes in some minutes, one in thirty waits for others."""
+    near = {1: 1.0, 2: 1.5, 3: 1.8, 4: 2.0, 8: 3.0, 16: 5.0}
+
+    def true(n: int, context: int) -> float:
+        return near[n] + (2e-3 + 5e-4 * n) * context
+
+    random, curve = Random(1), CostCurve()
+    for context in (0, 520):
+        curve.learn({n: true(n, context) for n in near}, context)
+    for _ in range(30_000):
+        n = random.choices([*near], [20, 3, 3, 6, 2, 1])[0]
+        context = random.randrange(20, longest)
+        waits = random.uniform(2, 20) if random.random() < 0.03 else 1.0
+        noise = waits * math.exp(random.gauss(0, 0.05))
+        curve.observe(n, context, true(n, context) * noise)
+    assert abs(math.log(curve.pace)) < 0.4
+    for n in near:
+        for context in (20, 200):
+            seconds = curve.pace * curve.seconds(n, context)
+            assert 0.9 < seconds / true(n, context) < 1.3  # a pass takes 1.3 times that on average
+
+
+def test_a_lasting_pace_becomes_the_tables() -> None:
+    curve = curve_of(TILES)
+    for _ in range(2_000):
+        for n in TILES:
+            curve.observe(n, 0, 2.0 * TILES[n])
+    assert curve.pace == pytest.approx(1.0, abs=0.02)
+    assert [curve.seconds(n, 0) for n in TILES] == pytest.approx(
+        [2.0 * t for t in TILES.values()], 0.02
+    )
+
+
+@pytest.mark.parametrize("longest", [100, 400])
+def test_a_cache_that_was_measured_in_a_busy_moment_is_put_right(longest: int) -> None:
+    """Passes behind 520 tokens took 200 times as long as they do. Once that was taken off the
+    passes themselves, which came to take less than nothing."""
+    near = {1: 0.085, 2: 0.11, 3: 0.13, 4: 0.15, 8: 0.25, 16: 0.4}
+
+    def true(n: int, context: int) -> float:
+        return near[n] + 1e-5 * n * context
+
+    random, curve = Random(1), CostCurve()
+    curve.learn(near, 0)
+    curve.learn({n: near[n] + 2e-3 * n * 520 for n in (1, 4, 8, 16)}, 520)
+    for _ in range(1000):
+        n = random.choices([*near], [20, 3, 3, 6, 2, 1])[0]
+        context = random.randrange(20, longest)
+        curve.observe(n, context, true(n, context) * math.exp(random.gauss(0, 0.05)))
+    for n in near:
+        seconds = curve.pace * curve.seconds(n, longest // 2)
+        assert 0.75 < seconds / true(n, longest // 2) < 1.5
+    assert all(curve.seconds(n, 0) > 0.0 for n in near)

@@ -1,0 +1,270 @@
+"""The policy where the answer is greedy: trees, and the text that the target picks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+import pytest
+
+from localspec.decoding.acceptance import AcceptanceRule, BlockVerification, GreedyMatch
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Step
+from localspec.decoding.loop import speculate
+from localspec.decoding.sampling import Constraint
+from tests.policy.builders import Pair
+from tests.policy.measuring import SHAPES
+from tests.support.toys import (
+    GREEDY,
+    START,
+    BranchingToyCache,
+    Forbids,
+    ToyModel,
+    never,
+    session_of,
+    started,
+)
+
+COUNT = 24
+MODELS = 40
+for_shapes = pytest.mark.parametrize("shape", SHAPES)
+for_caches = pytest.mark.parametrize("branching", [False, True], ids=["chain", "tree"])
+"""Whether the draft model's cache takes a single branch or several."""
+
+
+def some_models(seed: int) -> tuple[ToyModel, ToyModel]:
+    """A target, and a draft model that says about the same."""
+    rng = np.random.default_rng(seed)
+    table = rng.dirichlet(np.full(3, 0.5), size=(3, 3))
+    blurred = 0.6 * table + 0.4 * rng.dirichlet(np.full(3, 0.5), size=(3, 3))
+    return started(table), started(blurred)
+
+
+def by_hand(
+    model: ToyModel,
+    prompt: Sequence[int],
+    ends: Callable[[int], bool] = never,
+    forbidden: Collection[tuple[int, int]] = (),
+) -> list[int]:
+    """Greedy decoding, none of the code under test involved."""
+    text = list(prompt)
+    while len(text) < len(prompt) + COUNT:
+        row = model.logits([text])[0].copy()
+        for token in range(model.size):
+            if (text[-1], token) in forbidden:
+                row[token] = -np.inf
+        text.append(int(row.argmax()))
+        if ends(text[-1]):
+            break
+    return text
+
+
+def generated(
+    model: ToyModel,
+    pair: Pair,
+    prompt: Sequence[int],
+    *,
+    ends: Callable[[int], bool] = never,
+    constraint: Constraint | None = None,
+    rule: AcceptanceRule | None = None,
+) -> tuple[list[int], list[Step]]:
+    """The loop's text and steps; caches are compared with the text after each."""
+    planner, policy = pair.build(greedy=True)
+    target = pair.target(model)
+    session = session_of(prompt, params=GREEDY, count=COUNT, ends=ends, constraint=constraint)
+    policy.begin(prompt)
+    steps = []
+    for step in drive(session, speculate(session, policy, planner, rule or GreedyMatch()), target):
+        assert target.cache == session.context[:-1]
+        if pair.cache is not None:
+            assert pair.cache.tokens == session.context[: len(pair.cache.tokens)]
+        steps.append(step)
+    return session.context, steps
+
+
+def random_prompt(seed: int) -> list[int]:
+    rng = np.random.default_rng([seed, 1])
+    return [*rng.integers(0, 3, size=rng.integers(2, 12)).tolist(), START]
+
+
+@for_caches
+@for_shapes
+@pytest.mark.parametrize("price", [0.02, 0.3])
+def test_text_is_what_the_target_picks(shape: str, price: float, branching: bool) -> None:
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        text, _ = generated(
+            model, Pair(draft, shape=shape, price=price, branching=branching), prompt
+        )
+        assert text == by_hand(model, prompt)
+
+
+@for_caches
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+def test_trees_branch_and_branches_are_accepted(shape: str, branching: bool) -> None:
+    branches = beside = 0
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        _, steps = generated(model, Pair(draft, shape=shape, branching=branching), prompt)
+        for step in steps:
+            branches += not step.tree.is_chain()
+            beside += any(
+                node != step.tree.children(step.tree.parents[node])[0] for node in step.path
+            )
+    assert branches > MODELS
+    assert beside > MODELS // 4, "second choices are there to be accepted"
+
+
+@for_caches
+@pytest.mark.parametrize("most_leaves", [1, 2, 3])
+@pytest.mark.parametrize("price", [0.02, 0.3])
+def test_no_tree_has_more_branches_than_the_target_takes(
+    most_leaves: int, price: float, branching: bool
+) -> None:
+    """`ToyTarget` counts them."""
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape="flat", price=price, most_leaves=most_leaves, branching=branching)
+        text, _ = generated(model, pair, prompt)
+        assert text == by_hand(model, prompt)
+
+
+def test_rule_for_chains_gets_chains() -> None:
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape="flat", most_leaves=1)
+        text, _ = generated(model, pair, prompt, rule=BlockVerification())
+        assert text == by_hand(model, prompt)
+
+
+def test_candidates_of_several_branches_share_a_pass_where_that_costs_no_more() -> None:
+    widest: dict[bool, int] = {}
+    for apart in (False, True):
+        widest[apart] = 0
+        for seed in range(MODELS):
+            (model, draft), prompt = some_models(seed), random_prompt(seed)
+            pair = Pair(draft, shape="flat", price=0.2, branching=True, apart=apart)
+            text, _ = generated(model, pair, prompt)
+            assert text == by_hand(model, prompt)
+            assert isinstance(pair.cache, BranchingToyCache)
+            widest[apart] = max(widest[apart], pair.cache.widest)
+    assert widest[False] > 2
+    assert widest[True] <= 2, "of a copy that the draft model is asked about"
+
+
+@for_shapes
+def test_text_is_what_the_target_picks_without_a_draft_model(shape: str) -> None:
+    accepted = 0
+    for seed in range(MODELS):
+        model, prompt = some_models(seed)[0], random_prompt(seed)
+        text, steps = generated(model, Pair(None, shape=shape), prompt)
+        assert text == by_hand(model, prompt)
+        accepted += sum(step.accepted for step in steps)
+    assert accepted > 100 or shape == "ruinous"
+
+
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+def test_recurrent_draft_model_changes_nothing(shape: str) -> None:
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        text, _ = generated(model, Pair(draft, shape=shape, recurrent=True), prompt)
+        assert text == by_hand(model, prompt)
+
+
+@for_caches
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+@pytest.mark.parametrize("end", [0, 1, 2])
+def test_text_ends_at_its_end_token(shape: str, end: int, branching: bool) -> None:
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        text, _ = generated(
+            model, Pair(draft, shape=shape, branching=branching), prompt, ends=lambda t: t == end
+        )
+        assert text == by_hand(model, prompt, lambda t: t == end)
+
+
+@for_caches
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+def test_grammar_holds(shape: str, branching: bool) -> None:
+    pairs = {(0, 0), (1, 2), (2, 0)}
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        text, _ = generated(
+            model,
+            Pair(draft, shape=shape, branching=branching),
+            prompt,
+            constraint=Forbids(pairs, START),
+        )
+        assert text == by_hand(model, prompt, forbidden=pairs)
+
+
+@for_caches
+def test_draft_model_proposes_nothing_that_the_grammar_forbids(branching: bool) -> None:
+    pairs = {(0, 0), (1, 2), (2, 0)}
+    proposed = 0
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape="flat", branching=branching)
+        text, steps = generated(model, pair, prompt, constraint=Forbids(pairs, START))
+        for step in steps:
+            for node, source in enumerate(step.tree.sources):
+                path = [text[step.context_length - 1], *step.tree.path_tokens(node)]
+                if source == "model":
+                    assert (path[-2], path[-1]) not in pairs
+                    proposed += 1
+    assert proposed > MODELS
+
+
+@for_caches
+@pytest.mark.parametrize("draft_capacity", [4, 12, 20, 33])
+def test_full_draft_model_is_left_out(draft_capacity: int, branching: bool) -> None:
+    """`ToyCache` takes no token beyond its capacity."""
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(draft, shape="flat", draft_capacity=draft_capacity, branching=branching)
+        text, _ = generated(model, pair, prompt)
+        assert text == by_hand(model, prompt)
+
+
+@for_caches
+@pytest.mark.parametrize("max_draft", [1, 2, 3, 5])
+def test_target_with_little_room_gets_small_trees(max_draft: int, branching: bool) -> None:
+    """`ToyTarget` takes no larger tree, and no token beyond its capacity."""
+    for seed in range(MODELS):
+        (model, draft), prompt = some_models(seed), random_prompt(seed)
+        pair = Pair(
+            draft, shape="tiles", max_draft=max_draft, capacity=len(prompt) + COUNT + max_draft % 2
+        )
+        text, steps = generated(model, pair, prompt)
+        assert text == by_hand(model, prompt)
+        assert max(step.drafted for step in steps) <= max_draft
+
+
+@for_caches
+def test_what_the_draft_model_read_is_not_read_again(branching: bool) -> None:
+    """Where drafts are accepted, a token of the text is decoded once."""
+    model, _ = some_models(3)
+    prompt = [0, START]
+    pair = Pair(model, shape="flat", most_leaves=1, branching=branching)
+    text, steps = generated(model, pair, prompt)
+    assert text == by_hand(model, prompt)
+    assert sum(step.accepted for step in steps) > COUNT // 2
+    assert pair.cache is not None
+    for length in range(1, len(pair.cache.tokens) + 1):
+        assert pair.cache.decoded.count(tuple(text[:length])) == 1
+
+
+def test_steps_carry_what_was_expected_of_them() -> None:
+    """Chances of the drafted tokens, tokens and seconds; reasons where nothing was drafted."""
+    model, draft = some_models(1)
+    _, steps = generated(model, Pair(draft, shape="tiles"), random_prompt(1))
+    drafted = [step for step in steps if step.drafted]
+    assert drafted
+    for step in drafted:
+        expected = step.draft.expectation
+        assert expected is not None
+        assert sorted(expected.chances) == list(range(step.drafted))
+        assert all(0.0 <= chance < 1.0 for chance in expected.chances.values())
+        assert 1.0 <= expected.tokens <= 1.0 + step.drafted
+        assert expected.seconds > 0.0
+    assert all(step.plan.reason for step in steps)

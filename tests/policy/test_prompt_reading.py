@@ -1,0 +1,228 @@
+"""A draft model reads no prompt of a short answer, nor where it hardly saved anything lately."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from localspec import Drafting
+from localspec.decoding.acceptance import GreedyMatch
+from localspec.decoding.driver import drive
+from localspec.decoding.interfaces import Limits
+from localspec.decoding.loop import speculate
+from localspec.drafters.composition import compose
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.model import DraftModelSource
+from localspec.drafters.registry import Parts
+from localspec.policy.policy import AUTO, BEST, Asking, repays
+from localspec.policy.profile import PairProfile
+from localspec.policy.reasons import LOSING, TOO_SHORT
+from tests.policy.measuring import MODEL, SHAPES, Clockless, curve, profile_of
+from tests.support.toys import GREEDY, Follows, ToyCache, ToyTarget, session_of
+
+LIMITS = Limits(capacity=64, max_draft=32, max_leaves=16)
+WORDS = 50
+READING = (0.05, 0.1, 0.15, 0.2)
+"""Passes of a draft model of a twentieth of the target's cost, over 1 to 4 tokens."""
+
+
+def pays(profile: PairProfile, *, reads: int, longest: int) -> bool:
+    source = DraftModelSource(DraftModel(ToyCache(Follows({}, 4), capacity=2000), 4, window=None))
+    return repays(profile, source, session_of([0] * (reads + 1), count=longest), 0)
+
+
+@given(
+    shape=st.sampled_from(sorted(SHAPES)),
+    each=st.floats(0.01, 1.0),
+    reads=st.integers(1, 400),
+    longest=st.integers(1, 400),
+    depth=st.integers(1, 8),
+)
+def test_where_it_is_left_out_the_best_drafts_would_have_lost(
+    shape: str, each: float, reads: int, longest: int, depth: int
+) -> None:
+    profile = profile_of(SHAPES[shape], [each * n for n in range(1, 5)])
+    if pays(profile, reads=reads, longest=longest):
+        return
+    # Steps of one depth, every draft right as often as any: localspec's own work is left out.
+    costs, own = profile.source(MODEL).costs, profile.target
+    step = own.seconds(depth + 1, reads) + depth * costs.seconds(1, reads)
+    tokens = sum(BEST**n for n in range(depth + 1))
+    plain = longest * own.seconds(1, reads)
+    assert longest / tokens * step + costs.seconds(reads, 0) > 0.99 * plain
+
+
+def test_the_longer_the_prompt_the_longer_the_answer_must_be() -> None:
+    profile = profile_of(SHAPES["flat"], READING)
+
+    def least(reads: int) -> int:
+        return next(n for n in range(1, 1000) if pays(profile, reads=reads, longest=n))
+
+    assert 4 <= least(60) <= 6
+    assert 1.8 * least(200) < least(400) < 2.2 * least(200)
+
+
+def test_where_drafts_never_pay_no_prompt_is_read() -> None:
+    profile = profile_of(SHAPES["ruinous"], READING)
+    assert not pays(profile, reads=1, longest=10_000)
+
+
+@pytest.mark.parametrize("known", ["target", "draft"])
+def test_what_is_not_measured_is_read(known: str) -> None:
+    profile = profile_of(SHAPES["flat"], None)
+    if known == "draft":
+        profile = PairProfile()
+        profile.source(MODEL).costs = curve(READING)
+    assert pays(profile, reads=60, longest=1)
+
+
+def after(saved: float) -> PairProfile:
+    """Of a pair whose draft model saved so many plain passes a token lately."""
+    profile = profile_of(SHAPES["steep"], READING)
+    for _ in range(50):
+        profile.source(MODEL).earned(64 * saved, 64)
+    return profile
+
+
+def test_one_that_hardly_saved_anything_reads_no_more() -> None:
+    assert pays(profile_of(SHAPES["steep"], READING), reads=100, longest=64)
+    assert pays(after(0.3), reads=100, longest=64)
+    assert not pays(after(0.02), reads=100, longest=64), "1.3 passes, and 5 to read"
+    assert pays(after(0.02), reads=10, longest=64), "half a pass"
+    assert not pays(after(-0.1), reads=1, longest=64)
+
+
+def test_it_is_doubted_little_by_little() -> None:
+    """Not after the first steps, in which little is known of its tokens."""
+    profile, found = profile_of(SHAPES["steep"], READING), []
+    for _ in range(50):
+        found.append(pays(profile, reads=100, longest=64))
+        for _ in range(20 if found[-1] else 0):
+            profile.source(MODEL).earned(0.0, 1)
+    assert found[:4] == [True] * 4
+    assert not all(found)
+
+
+def test_it_is_tried_again_when_it_was_left_out_for_long() -> None:
+    """Its prompts are read for nothing meanwhile, so that they must be few: here each takes 5
+    passes, of answers of 64."""
+    profile, read, answers = after(0.0), 0, 60
+    for _ in range(answers):
+        if pays(profile, reads=100, longest=64):
+            read += 1
+            profile.source(MODEL).earned(0.0, 64)
+    assert 1 <= read
+    assert 5 * read <= Asking.TRIALS * 64 * answers
+
+
+def test_only_the_latest_answers_count() -> None:
+    profile = after(-0.05)
+    for _ in range(50):
+        profile.source(MODEL).earned(20.0, 64)
+    assert pays(profile, reads=100, longest=64)
+
+
+def test_answers_are_taken_to_be_as_long_as_they_were() -> None:
+    profile = after(0.1)
+    assert pays(profile, reads=100, longest=1000)
+    for _ in range(10):
+        profile.begin()
+        profile.said += 9
+    assert profile.usual_length == pytest.approx(9)
+    assert not pays(profile, reads=100, longest=1000)
+    profile.begin()
+    profile.said += 2000
+    assert pays(profile, reads=100, longest=1000)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_an_answer_tells_what_it_earned(right: bool) -> None:
+    """Drafts that are always right save nearly what the best could, others nothing."""
+    words = 400
+    told = {token: (token + 1 if right else 0, 0.99) for token in range(words - 1)}
+    profile = profile_of(SHAPES["flat"], (0.05,))
+    cache = ToyCache(Follows(told, words), capacity=2 * words)
+    limits = Limits(capacity=2 * words, max_draft=7, max_leaves=8)
+    session = session_of([0], size=words, params=GREEDY, count=300)
+    planner, drafter = compose(
+        Drafting(),
+        Parts(DraftModel(cache, words)),
+        profile,
+        limits,
+        greedy=True,
+        trees=False,
+        cannot=None,
+        session=session,
+    )
+    drafter.begin(session.context)
+    says = Follows({token: (token + 1, 0.999) for token in range(words - 1)}, words)
+    target = ToyTarget(says, capacity=2 * words, max_leaves=8)
+    requests = speculate(session, drafter, Clockless(planner, profile), GreedyMatch())
+    tokens = sum(len(step.tokens) for step in drive(session, requests, target))
+    saved = profile.source(MODEL).saved
+    assert profile.usual_length == tokens == 300
+    assert saved is not None
+    if right:
+        assert 0.6 < saved < 0.9
+    else:
+        assert -0.2 < saved <= 0.0
+
+
+def read_and_said(
+    longest: int, *, known: int = 0, window: int | None = None, saved: float | None = None
+) -> tuple[int, str]:
+    """How many tokens of a prompt of 40 the draft model reads before an answer of so many tokens,
+    and what the planner says of the first step where nothing repeats."""
+    profile = profile_of(SHAPES["steep"], [0.1 * n for n in range(1, 5)])
+    profile.source(MODEL).saved = saved
+    cache = ToyCache(Follows({}, WORDS), capacity=64)
+    model = DraftModel(cache, WORDS, window=window)
+    session = session_of(list(range(40)), size=WORDS, count=longest)
+    planner, drafter = compose(
+        Drafting(),
+        Parts(model),
+        profile,
+        LIMITS,
+        greedy=True,
+        trees=False,
+        cannot=None,
+        session=session,
+        known=known,
+    )
+    drafter.begin(session.context)
+    profile.target.observe(1, 40, 0.01)
+    plan = planner.plan(session)
+    return len(cache.tokens), AUTO if plan.drafter == AUTO else plan.reason
+
+
+def test_a_short_answer_leaves_it_out_and_says_why() -> None:
+    assert read_and_said(4) == (0, TOO_SHORT)
+
+
+def test_one_that_saved_nothing_lately_leaves_it_out_and_says_why() -> None:
+    assert read_and_said(60, saved=-0.01) == (0, TOO_SHORT)
+
+
+def test_a_long_one_has_it_read() -> None:
+    read, said = read_and_said(60)
+    assert read == 39
+    assert said in (AUTO, LOSING)
+
+
+def test_what_the_cache_has_of_the_prompt_costs_nothing() -> None:
+    assert read_and_said(4, known=39)[0] == 39
+
+
+def test_what_a_window_leaves_out_costs_nothing() -> None:
+    assert read_and_said(10)[0] == 0
+    assert read_and_said(10, window=8)[0] == 11
+
+
+def test_what_is_read_of_a_prompt() -> None:
+    cache = ToyCache(Follows({}, WORDS), capacity=64)
+    whole, part = DraftModel(cache, WORDS, window=None), DraftModel(cache, WORDS, window=8)
+    prompt = list(range(40))
+    assert [whole.reads(prompt, known) for known in (0, 30, 39, 40)] == [39, 9, 0, 0]
+    assert [part.reads(prompt, known) for known in (0, 30, 39)] == [11, 9, 0]
+    assert DraftModelSource(part).reads(prompt, 30) == 9

@@ -1,0 +1,316 @@
+"""What was measured is kept from session to session, and never stands in the way of one."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from localspec.drafters.composition import sources
+from localspec.drafters.draft_model import DraftModel
+from localspec.drafters.ngram import NgramIndex, NgramSource
+from localspec.drafters.registry import Parts
+from localspec.policy import store as module
+from localspec.policy.profile import PairProfile
+from localspec.policy.store import LATELY, ProfileStore
+from tests.support.toys import ToyCache, started
+
+IDENTITY: dict[str, Any] = {"machine": {"cores": 2}, "models": ["a.gguf"], "threads": [2, None]}
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
+    return tmp_path
+
+
+def parts() -> Parts:
+    return Parts(DraftModel(ToyCache(started([1, 1, 1])), 4))
+
+
+SOURCES = [source for kind in sources(parts()) for source in kind]
+
+
+def taught() -> PairProfile:
+    """One in which everything differs from the beginning."""
+    profile = PairProfile()
+    profile.target.learn({1: 0.02, 4: 0.03, 8: 0.05}, 0)
+    profile.target.learn({1: 0.03, 4: 0.05}, 1024)
+    for source in SOURCES:
+        known = profile.source(source)
+        known.costs.learn({1: 0.002}, 0)
+        known.gains[2].learn(0.5)
+        known.earned(-3.0, 40)
+        for kind, prior in source.priors.items():
+            for accepted in (True, True, False):
+                features = [1.0, *([0.5] * (len(prior) - 1))]
+                known.estimators[kind].learn(features, accepted)
+    profile.begin()
+    profile.said += 30
+    profile.spent(5e-5, 0)
+    profile.spent(5e-4, 3)
+    return profile
+
+
+def test_everything_comes_back() -> None:
+    profile, again = taught(), PairProfile()
+    assert not ProfileStore(IDENTITY).load(again)
+    ProfileStore(IDENTITY).save(profile)
+    assert again.as_dict() != profile.as_dict()
+    assert ProfileStore(IDENTITY).load(again)
+    assert again.as_dict() == profile.as_dict(), "also before a source asks for it"
+    for source in SOURCES:
+        for kind, prior in source.priors.items():
+            features = [1.0, *([0.3] * (len(prior) - 1))]
+            there, here = again.source(source), profile.source(source)
+            found, known = there.estimators[kind], here.estimators[kind]
+            assert found.predict(features) == known.predict(features)
+            assert found.seen == 3
+        assert there.gains[2].hoped == here.gains[2].hoped
+        assert there.saved == pytest.approx(-3.0 / 40)
+        assert there.costs.seconds(1, 0) == 0.002
+    assert again.target.seconds(2, 0) == profile.target.seconds(2, 0)
+    assert again.usual_length == 30.0
+
+
+def test_what_is_stored_survives_a_source_that_comes_and_goes() -> None:
+    """Sessions without a draft model, or without a source that somebody registers, keep what
+    others learned of it."""
+    ProfileStore(IDENTITY).save(taught())
+    without = PairProfile()
+    assert ProfileStore(IDENTITY).load(without)
+    for source in SOURCES[:1]:
+        without.source(source).gains[1].learn(2.0)
+    ProfileStore(IDENTITY).save(without)
+    again = PairProfile()
+    assert ProfileStore(IDENTITY).load(again)
+    known, wanted = again.source(SOURCES[-1]), taught().source(SOURCES[-1])
+    assert known.as_dict() == wanted.as_dict()
+    assert again.source(SOURCES[0]).as_dict() == without.source(SOURCES[0]).as_dict()
+
+
+def test_estimator_with_other_features_than_stored_starts_anew() -> None:
+    """The rest of what is known of its source stays."""
+    ProfileStore(IDENTITY).save(taught())
+    source, profile = NgramSource(NgramIndex()), PairProfile()
+    source.priors = {**source.priors, "greedy": (0.1, 0.2)}
+    assert ProfileStore(IDENTITY).load(profile)
+    known = profile.source(source)
+    assert known.estimators["greedy"].seen == 0
+    assert known.estimators["sampled"].seen == 3
+    assert known.gains[2].mean == taught().source(SOURCES[0]).gains[2].mean
+
+
+def test_nothing_stored_is_no_reason_to_complain(caplog: pytest.LogCaptureFixture) -> None:
+    profile = PairProfile()
+    assert not ProfileStore(IDENTITY).load(profile)
+    assert not profile.target
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"machine": {"cores": 4}},
+        {"models": ["b.gguf"]},
+        {"threads": [1, None]},
+        {"further": 1},
+    ],
+)
+def test_other_circumstances_have_their_own_file(changed: dict[str, Any]) -> None:
+    ProfileStore(IDENTITY).save(taught())
+    other = ProfileStore(IDENTITY | changed)
+    assert other.path != ProfileStore(IDENTITY).path
+    assert not other.load(PairProfile())
+
+
+def test_order_of_the_facts_does_not_matter() -> None:
+    turned = dict(reversed(list(IDENTITY.items())))
+    assert ProfileStore(turned).path == ProfileStore(IDENTITY).path
+
+
+def test_file_of_another_identity_is_not_used_though_it_has_the_name() -> None:
+    ProfileStore(IDENTITY).save(taught())
+    foreign = ProfileStore(IDENTITY | {"threads": [7, None]})
+    ProfileStore(IDENTITY).path.rename(foreign.path)
+    profile = PairProfile()
+    assert not foreign.load(profile)
+    assert not profile.target
+
+
+def test_other_format_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    ProfileStore(IDENTITY).save(taught())
+    monkeypatch.setattr(module, "FORMAT", module.FORMAT + 1)
+    assert not ProfileStore(IDENTITY).load(PairProfile())
+
+
+def edited(change: Callable[[dict[str, Any]], object]) -> Callable[[str], str]:
+    """A sound record with one thing changed."""
+
+    def edit(text: str) -> str:
+        record: dict[str, Any] = json.loads(text)
+        change(record["profile"])
+        return json.dumps(record)
+
+    return edit
+
+
+def model(stored: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = stored["sources"]["model"]
+    return found
+
+
+def greedy(stored: dict[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = model(stored)["estimators"]["greedy"]
+    return found
+
+
+NAN, INF = float("nan"), float("inf")
+BROKEN: dict[str, Callable[[str], str]] = {
+    "empty": lambda text: "",
+    "cut": lambda text: text[: len(text) // 2],
+    "no JSON": lambda text: "measurements",
+    "no object": lambda text: "[1, 2]",
+    "null": lambda text: "null",
+    "number": lambda text: "3",
+    "empty object": lambda text: "{}",
+    "no profile": lambda text: json.dumps({"identity": json.loads(text)["identity"]}),
+    "profile is a number": lambda text: text.replace('"profile": {', '"profile": 1, "k": {', 1),
+    "no target": edited(lambda stored: stored.pop("target")),
+    "target is a list": edited(lambda stored: stored.update(target=[1])),
+    "empty table": edited(lambda stored: stored.update(target={"0": {}})),
+    "no time": edited(lambda stored: stored["target"]["0"]["sizes"].update({"1": 0.0})),
+    "nan time": edited(lambda stored: model(stored)["costs"]["0"]["sizes"].update({"1": NAN})),
+    "no sources": edited(lambda stored: stored.pop("sources")),
+    "sources are a list": edited(lambda stored: stored.update(sources=[1])),
+    "a source is a number": edited(lambda stored: stored["sources"].update(model=1)),
+    "no estimators": edited(lambda stored: model(stored).pop("estimators")),
+    "other features": edited(lambda stored: greedy(stored).update(weights=[1.0])),
+    "nan weight": edited(lambda stored: greedy(stored).update(weights=[NAN] * 4)),
+    "endless count": edited(lambda stored: greedy(stored).update(seen=INF)),
+    "no budget": edited(lambda stored: stored.pop("budget")),
+    "nan fund": edited(lambda stored: stored["budget"].update(fund=NAN)),
+    "savings of text": edited(lambda stored: stored["budget"].update(saved="much")),
+    "no gains": edited(lambda stored: model(stored).update(gains=[])),
+    "nan gains": edited(lambda stored: model(stored).update(gains=[[NAN, 1.0]] * 3)),
+    "gains of text": edited(lambda stored: model(stored).update(gains=[["a", 1.0]] * 3)),
+    "gains without count": edited(lambda stored: model(stored).update(gains=[1.0] * 3)),
+    "endless asking": edited(lambda stored: model(stored).update(gains=[[1.0, INF]] * 3)),
+    "asked less than never": edited(lambda stored: model(stored).update(gains=[[1.0, -5]] * 3)),
+    "nan savings": edited(lambda stored: model(stored).update(saved=NAN)),
+    "negative answers": edited(lambda stored: stored.update(answers=-1.0)),
+    "nan overhead": edited(lambda stored: stored.update(step_overhead=NAN)),
+    "negative overhead": edited(lambda stored: stored.update(row_overhead=-1.0)),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_broken_file_is_measured_anew_and_replaced(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = ProfileStore(IDENTITY)
+    kept.save(taught())
+    text = BROKEN[kind](kept.path.read_text(encoding="utf-8"))
+    kept.path.write_text(text, encoding="utf-8")
+    profile = PairProfile()
+    with caplog.at_level(logging.WARNING, "localspec.policy.store"):
+        assert not ProfileStore(IDENTITY).load(profile)
+    assert profile.as_dict() == PairProfile().as_dict(), "all of it or nothing"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert str(kept.path) in caplog.text
+    kept.save(taught())
+    assert ProfileStore(IDENTITY).load(profile)
+
+
+def test_bytes_that_are_no_text_are_measured_anew() -> None:
+    kept = ProfileStore(IDENTITY)
+    kept.save(taught())
+    kept.path.write_bytes(b"\xff\xfe\x00\x81" * 50)
+    assert not kept.load(PairProfile())
+
+
+def test_folder_in_the_place_of_the_file_is_no_trouble(caplog: pytest.LogCaptureFixture) -> None:
+    kept = ProfileStore(IDENTITY)
+    kept.path.mkdir(parents=True)
+    assert not kept.load(PairProfile())
+    kept.save(taught())
+    kept.remove()
+    assert len(caplog.records) == 3
+    assert list(kept.path.parent.iterdir()) == [kept.path], "nothing half written is left"
+
+
+def test_folder_that_cannot_be_made_only_warns(
+    home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (home / "cache").write_text("in the way", encoding="utf-8")
+    kept = ProfileStore(IDENTITY)
+    kept.save(taught())
+    assert "cannot be kept" in caplog.text
+    assert not kept.load(PairProfile())
+    kept.remove()
+
+
+def test_full_disk_leaves_the_old_file_whole(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The new one is written beside it; half of it is not left behind."""
+    kept, old = ProfileStore(IDENTITY), taught()
+    kept.save(old)
+    write = Path.write_bytes
+
+    def fail(path: Path, data: bytes) -> int:
+        write(path, data[:20])
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "write_bytes", fail)
+        kept.save(PairProfile())
+    assert "No space left" in caplog.text
+    assert list(kept.path.parent.iterdir()) == [kept.path]
+    again = PairProfile()
+    assert kept.load(again)
+    assert again.as_dict() == old.as_dict()
+
+
+def test_reader_never_sees_half_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the moment of replacement the old file is whole, and so is the new one."""
+    kept = ProfileStore(IDENTITY)
+    kept.save(taught())
+    replace = Path.replace
+    seen: list[object] = []
+
+    def watched(path: Path, target: Path) -> Path:
+        files = [file.read_text(encoding="utf-8") for file in (path, target)]
+        seen.extend(json.loads(text)["identity"] for text in files)
+        return replace(path, target)
+
+    monkeypatch.setattr(Path, "replace", watched)
+    kept.save(taught())
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert [file.suffix for file in kept.path.parent.iterdir()] == [".json"]
+
+
+def test_forgetting_removes_the_file() -> None:
+    kept = ProfileStore(IDENTITY)
+    kept.remove()
+    kept.save(taught())
+    kept.remove()
+    assert not kept.path.exists()
+    assert not kept.load(PairProfile())
+
+
+@pytest.mark.parametrize(
+    ("later", "owes"), [(10.0, True), (LATELY + 10.0, False), (-LATELY - 10.0, False)]
+)
+def test_debt_is_forgiven_after_some_minutes(later: float, owes: bool) -> None:
+    """Also where the clock was set back."""
+    profile, again = taught(), PairProfile()
+    profile.budget.fund = -0.2
+    ProfileStore(IDENTITY, now=lambda: 1e6).save(profile)
+    assert ProfileStore(IDENTITY, now=lambda: 1e6 + later).load(again)
+    assert again.budget.fund == (-0.2 if owes else 0.0)

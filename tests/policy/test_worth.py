@@ -1,0 +1,211 @@
+"""How much is verified of a step's candidates, against trying every possible tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+import pytest
+
+from localspec.decoding.tree import ROOT, TokenTree
+from localspec.policy.growing import Growing
+from localspec.policy.profile import PairProfile
+from localspec.policy.worth import FARTHEST, Worth
+from tests.policy.measuring import SHAPES, UNIT, profile_of
+from tests.support.toys import session_of
+
+MOST = 7
+RATES = (0.6, 1.0, 1.7)
+"""Tokens per plain pass to be had."""
+
+
+def worth_of(
+    seconds: Sequence[float], *, rate: float = 1.0, spare: float = math.inf, firm: bool = False
+) -> Worth:
+    return Worth(seconds, rate / UNIT, spare, firm=firm)
+
+
+def shaped(shape: str) -> list[float]:
+    return profile_of(SHAPES[shape]).verifying(0, MOST)
+
+
+def grown(worth: Worth, rng: np.random.Generator, count: int, leaves: int = 16) -> Growing:
+    """Random candidates; what is left for a sibling is what its elders leave."""
+    growing = Growing(session_of([0]), (), worth, depth=MOST, leaves=leaves, drawn=False)
+    for token in range(count):
+        parent = int(rng.integers(ROOT, token))
+        growing._add(token, parent, "any", None, (), float(rng.uniform(0.05, 0.95)))
+    return growing
+
+
+def reaches(growing: Growing) -> list[float]:
+    return [candidate.reach for candidate in growing.candidates]
+
+
+def closed_sets(growing: Growing) -> Iterator[list[int]]:
+    """Every choice of candidates that holds the parent of each."""
+    count = len(growing.candidates)
+    for chosen in product((False, True), repeat=count):
+        kept = [number for number in range(count) if chosen[number]]
+        if all(growing.candidates[number].parent in (ROOT, *kept) for number in kept):
+            yield kept
+
+
+def value(worth: Worth, of: Sequence[float]) -> float:
+    """Tokens that a pass over candidates of these path probabilities is worth."""
+    return 1.0 + sum(of) - worth.rate * worth.seconds[len(of) + 1]
+
+
+def kept(growing: Growing, tree: TokenTree) -> list[int]:
+    """Candidates of the tree; the token of each is its number. None without its parent."""
+    for node, token in enumerate(tree.tokens):
+        parent = tree.parents[node]
+        above = ROOT if parent == ROOT else tree.tokens[parent]
+        assert above == growing.candidates[token].parent
+    return list(tree.tokens)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("rate", RATES)
+def test_nothing_is_worth_more_than_what_is_kept(shape: str, rate: float) -> None:
+    for seed in range(40):
+        rng = np.random.default_rng([seed, 7])
+        worth = worth_of(shaped(shape), rate=rate)
+        growing = grown(worth, rng, int(rng.integers(0, 8)))
+        every = reaches(growing)
+        best = max(value(worth, [every[n] for n in chosen]) for chosen in closed_sets(growing))
+        assert worth.of(every) == pytest.approx(best, abs=1e-9)
+        tree = growing.selected(None)
+        found = [every[n] for n in kept(growing, tree)]
+        assert value(worth, found) == pytest.approx(best, abs=1e-9)
+        assert growing.tokens == pytest.approx(1.0 + sum(found))
+
+
+@pytest.mark.parametrize("rate", RATES)
+def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float) -> None:
+    """What a pass may take beyond a plain one is limited, and falls with every draft pass."""
+    for seed in range(60):
+        rng = np.random.default_rng([seed, 8])
+        costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
+        seconds = profile_of(costs).verifying(0, MOST)
+        spare, spent = float(rng.uniform(0.0, 3.0)) * UNIT, float(rng.uniform(0.0, 0.5)) * UNIT
+        worth = worth_of(seconds, rate=rate, spare=spare)
+        worth.spend(spent)
+        growing = grown(worth, rng, 7)
+        every = reaches(growing)
+
+        def covered(count: int, seconds: list[float] = seconds, most: float = spare - spent) -> bool:
+            return not count or seconds[count + 1] - seconds[1] <= most
+
+        sets = [chosen for chosen in closed_sets(growing) if covered(len(chosen))]
+        best = max(value(worth, [every[n] for n in chosen]) for chosen in sets)
+        found = kept(growing, growing.selected(None))
+        assert covered(len(found))
+        assert value(worth, [every[n] for n in found]) == pytest.approx(best, abs=1e-9)
+        for count in range(1, MOST + 1):
+            assert worth.affords(0.0, count) == covered(count)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_what_was_drawn_is_verified(shape: str) -> None:
+    """However poor: to drop it for what it is would bias the text."""
+    for seed in range(60):
+        rng = np.random.default_rng([seed, 10])
+        worth = worth_of(shaped(shape), firm=True)
+        drawn, further = int(rng.integers(1, 5)), int(rng.integers(0, 3))
+        chain = np.cumprod(rng.uniform(0.01, 0.9, drawn + further)).tolist()
+        count = worth.count(chain, drawn)
+        assert drawn <= count <= drawn + further
+        best = max(value(worth, chain[:n]) for n in range(drawn, drawn + further + 1))
+        assert value(worth, chain[:count]) == pytest.approx(best, abs=1e-9)
+
+
+@pytest.mark.parametrize("leaves", [1, 2, 3, 4])
+@pytest.mark.parametrize("shape", ["flat", "tiles"])
+def test_no_more_branches_than_fit(leaves: int, shape: str) -> None:
+    most = 0
+    for seed in range(100):
+        worth = worth_of(shaped(shape), rate=0.4)
+        growing = grown(worth, np.random.default_rng([seed, 11]), 9, leaves)
+        tree = growing.selected(None)
+        kept(growing, tree)
+        branches = sum(not tree.children(node) for node in range(len(tree)))
+        assert branches <= leaves
+        most = max(most, branches)
+    assert most == leaves
+
+
+@pytest.mark.parametrize("granted", [0, 1, 3])
+def test_as_many_are_verified_as_are_granted(granted: int) -> None:
+    """Where several answers share a pass: the likeliest, and each with its parent."""
+    for seed in range(50):
+        growing = grown(worth_of(shaped("flat")), np.random.default_rng([seed, 13]), 6)
+        assert growing.bid().reaches == sorted(reaches(growing), reverse=True)
+        found = kept(growing, growing.selected(granted))
+        assert sorted(found) == sorted(np.argsort(reaches(growing))[::-1][:granted].tolist())
+
+
+@pytest.mark.parametrize(
+    ("shape", "pass_cost", "onward", "pays"),
+    [
+        ("flat", 0.05, 0.75, True),
+        ("flat", 0.9, 0.75, False),
+        ("flat", 0.05, 0.01, False),
+        ("ruinous", 0.05, 0.75, False),
+        ("tiles", 0.05, 0.9, True),
+    ],
+)
+def test_further_pass_of_the_draft_model_is_taken_where_it_pays(
+    shape: str, pass_cost: float, onward: float, pays: bool
+) -> None:
+    worth = worth_of(shaped(shape))
+    now = worth.of([0.9])
+    assert worth.grows(now, [0.9], (), 0.9, onward, pass_cost * UNIT, MOST - 1) is pays
+
+
+@pytest.mark.parametrize(
+    ("shape", "chance", "pays"),
+    [
+        ("flat", 0.3, True),
+        ("flat", 0.005, False),
+        ("ruinous", 0.9, False),
+        ("steep", 0.8, True),
+        ("steep", 0.2, False),
+        ("tiles", 0.9, True),
+        ("tiles", 0.1, False),
+    ],
+)
+def test_token_is_drawn_where_it_is_likely_enough_to_pay(
+    shape: str, chance: float, pays: bool
+) -> None:
+    worth = worth_of(shaped(shape), firm=True)
+    stop = worth.of(())
+    further = worth.grows(stop, (), (chance,), chance, 0.75, 0.05 * UNIT, MOST)
+    assert (worth.of((), (chance,)) > stop or further) is pays
+
+
+@pytest.mark.parametrize("firm", [False, True])
+def test_no_pass_is_taken_that_nothing_makes_up_for(firm: bool) -> None:
+    """Against counting every number of passes."""
+    taken = 0
+    for seed in range(300):
+        rng = np.random.default_rng([seed, 14])
+        costs = (np.cumsum(rng.uniform(-0.6, 1.0, MOST + 1)).clip(0.2) + 1.0).tolist()
+        worth = worth_of(profile_of(costs).verifying(0, MOST), firm=firm)
+        there = np.cumprod(rng.uniform(0.3, 1.0, 2)).tolist()
+        onward, one, now = float(rng.uniform(0.3, 1.0)), rng.uniform(0.0, 0.6), worth.of(there)
+        takes = worth.grows(now, there, (), there[-1], onward, one * UNIT, 5)
+        behind = [there[-1] * onward**n for n in range(1, FARTHEST + 1)]
+        pays = [worth.of(there, behind[:n]) - n * one > now for n in range(1, FARTHEST + 1)]
+        assert not takes or any(pays)
+        taken += takes
+    assert taken > 30
+
+
+def test_costs_are_those_of_the_curve_and_of_localspecs_own_work() -> None:
+    profile: PairProfile = profile_of(SHAPES["tiles"])
+    own = profile.step_overhead, profile.row_overhead
+    wanted = [profile.target.seconds(n, 0) + own[0] + (n - 1) * own[1] for n in range(1, MOST + 2)]
+    assert profile.verifying(0, MOST)[1:] == pytest.approx(wanted)
