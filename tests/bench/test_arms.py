@@ -139,7 +139,7 @@ def step(
     *, drafted: int, accepted: int, tested: int, chances: dict[int, float] | None, tokens: float
 ) -> Step:
     """A step over a chain, planned with an expectation unless there are no chances."""
-    expected = None if chances is None else Expectation(tokens, 0.1, chances)
+    expected = None if chances is None else Expectation(tokens, 0.1, chances, 0.1)
     return Step(
         tokens=[0] * (accepted + 1),
         sources=["model"] * accepted + [TARGET],

@@ -38,10 +38,6 @@ class Watched:
         self.asked = 0
         self.seen: list[Step] = []
 
-    @property
-    def watches(self) -> bool:
-        return self.planner.watches
-
     def plan(self, session: Session) -> Plan:
         self.asked += 1
         return self.planner.plan(session)
