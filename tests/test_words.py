@@ -35,8 +35,6 @@ LONGEST = 18.0
 """Most words of a sentence, on average over a page."""
 SAMPLES = ("pairing/texts.py", "drafters/heterogeneous.py", "bench/html.py")
 """Texts to measure with, style sheets, and what is about to go."""
-UNEDITED = ("architecture",)
-"""Pages that are not checked yet."""
 
 
 def rules() -> list[tuple[re.Pattern[str], str]]:
@@ -101,14 +99,11 @@ def strings(path: Path) -> Iterator[tuple[int, str]]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_use_plain_words(page: Path) -> None:
-    if page.stem not in UNEDITED:
-        assert complaints(prose(page)) == []
+    assert complaints(prose(page)) == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_pages_are_short_and_so_are_their_sentences(page: Path) -> None:
-    if page.stem in UNEDITED:
-        return
     text = prose(page)
     lengths = [len(sentence.split()) for sentence in sentences(text)]
     assert len(text.split()) <= LENGTHS[page.stem]

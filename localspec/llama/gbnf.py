@@ -168,7 +168,7 @@ def _letters(text: str, line: int) -> list[str]:
         *codes, escaped, plain = one.groups()
         code = next(filter(None, codes), None)
         if code is not None and int(code, 16) >= 0x110000:
-            raise _invalid(f"{one[0]} in line {line} is no character")
+            raise _invalid(f"{one[0]} in line {line} is not a character")
         letter = chr(int(code, 16)) if code else plain or _LETTERS.get(escaped)
         if letter is None:
             raise _invalid(f"{one[0]!r} in line {line} escapes nothing")

@@ -49,7 +49,7 @@ class ProfileStore:
             return False
         except (OSError, ValueError, KeyError, TypeError) as error:
             logger.warning(
-                "measurements in %s cannot be used, and are made anew: %s", self.path, error
+                "measurements in %s cannot be used, and are repeated: %s", self.path, error
             )
             return False
         return True
