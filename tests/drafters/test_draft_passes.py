@@ -14,7 +14,7 @@ from localspec.drafters.draft_model import DraftModel
 from localspec.drafters.draft_passes import ChainPasses, DraftPasses, TreePasses
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.rows_ahead import RowsAhead
-from tests.drafters.lively import LIVELY, TEXT, begun, model_of, rows_behind
+from tests.drafters.lively import LIVELY, TEXT, begun, rows_behind
 from tests.support.toys import (
     START,
     BranchingToyCache,

@@ -163,9 +163,7 @@ def test_drafter_by_name(name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: P
 def test_answer_and_rule_say_whether_drafts_branch_and_are_drawn(
     drafting: Drafting, trees: bool, greedy: bool, branches: bool, drawn: bool
 ) -> None:
-    planner, drafter = chosen(
-        drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees
-    )
+    planner, drafter = chosen(drafting, profile=profile_of([1.0] * 8), greedy=greedy, trees=trees)
     at = session_of([1], params=GREEDY if greedy else AS_IS, count=20)
     drafter.begin(at.context)
     tree = drafter.draft(at, planner.plan(at)).tree

@@ -8,7 +8,6 @@ from localspec.policy.cost_curve import CostCurve
 from localspec.policy.profile import PairProfile, ThreadCurves
 
 
-
 def learned(curve: CostCurve, one: float) -> None:
     curve.learn({1: one, 4: 2 * one}, 0)
 

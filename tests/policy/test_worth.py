@@ -96,7 +96,9 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
         growing = grown(worth, rng, 7)
         every = reaches(growing)
 
-        def covered(count: int, seconds: list[float] = seconds, most: float = spare - spent) -> bool:
+        def covered(
+            count: int, seconds: list[float] = seconds, most: float = spare - spent
+        ) -> bool:
             return not count or seconds[count + 1] - seconds[1] <= most
 
         sets = [chosen for chosen in closed_sets(growing) if covered(len(chosen))]
