@@ -13,6 +13,11 @@ from localspec.llama.adapters import Adapter, Said, adapters
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
+<<<<<<< HEAD
+=======
+LONGEST_CONTEXT = 1 << 30
+"""llama.cpp counts them in 32 bits."""
+>>>>>>> ends
 MOST_THREADS = 512
 """llama.cpp makes room for no more (GGML_MAX_N_THREADS)."""
 KERNELS = ("auto", "off")
@@ -112,6 +117,10 @@ class ModelOptions:
             raise UsageError(
                 "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
                 "them, or leave out --rpc."
+            )
+        if self.context > LONGEST_CONTEXT:
+            raise UsageError(
+                f"A context of {self.context} tokens is too long. Give {LONGEST_CONTEXT} or fewer."
             )
         if self.context < 0 or 0 < self.context < 8:
             raise UsageError(
