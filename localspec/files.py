@@ -1,4 +1,5 @@
-"""Files that are whole: a reader, or a crash, finds the old content or the new one.
+"""Files that are read whole, and replaced whole: a reader, or a crash, finds the old content or the
+new one.
 
 None of the libraries that localspec stands on has this in public: huggingface-hub, jinja2 and
 textual each keep their own.
@@ -6,12 +7,18 @@ textual each keep their own.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
+
+MOST = 64 << 20
+"""Bytes of a file, or of standard input, that somebody may mean to be read as a whole."""
+_HANDED_OVER = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
 
 
 @contextmanager
@@ -59,3 +66,30 @@ def write_atomically(path: Path, content: str | bytes, *, private: bool = False)
     data = content.encode() if isinstance(content, str) else content
     with replacing(path, private=private) as partial:
         partial.write_bytes(data)
+
+
+def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
+    """All that is in a file. What is none is not opened: a pipe would wait for somebody to write
+    into it, and a device may have no end.
+
+    Args:
+        most: bytes that it may have.
+        streams: whether what a shell hands over will do as well: /dev/stdin, and the pipe that
+            <(command) stands for.
+
+    Raises:
+        OSError: there is none, it is something else, or it cannot be read. `strerror` says why.
+    """
+    try:
+        mode = path.stat().st_mode
+        handed_over = streams and str(path).startswith(_HANDED_OVER)
+        if not stat.S_ISREG(mode) and (stat.S_ISDIR(mode) or not handed_over):
+            kind = "folder" if stat.S_ISDIR(mode) else "pipe or a device"
+            raise OSError(errno.EINVAL, f"it is a {kind}, and no file", str(path))
+        with path.open("rb") as file:
+            data = file.read(most + 1)
+    except ValueError:  # a NUL in the name, or half a surrogate pair
+        raise OSError(errno.EINVAL, "this is no name of a file", repr(path)) from None
+    if len(data) > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return data

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localspec.files import replacing, write_atomically
+from localspec.files import read_file, replacing, write_atomically
 
 
 def in_a_process(program: str, path: Path) -> subprocess.CompletedProcess[str]:
@@ -102,7 +102,7 @@ def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from localspec.files import replacing, write_atomically
+from localspec.files import read_file, replacing, write_atomically
 path = Path(sys.argv[1])
 write_atomically(path, "old")
 with replacing(path) as partial:
@@ -147,3 +147,32 @@ def test_what_is_private_is_so_before_it_has_its_name(tmp_path: Path) -> None:
     with replacing(tmp_path / "a.json", private=True) as partial:
         partial.write_text("secret")
         assert stat.S_IMODE(partial.stat().st_mode) == 0o600
+
+
+def test_a_file_is_read_and_nothing_else(tmp_path: Path) -> None:
+    (tmp_path / "text").write_bytes(b"abc")
+    os.mkfifo(tmp_path / "pipe")
+    assert read_file(tmp_path / "text") == b"abc"
+    for path, why in (
+        (tmp_path, "it is a folder"),
+        (tmp_path / "pipe", "it is a pipe or a device"),
+        (Path("/dev/zero"), "it is a pipe or a device"),
+        (Path("a\0b"), "this is no name of a file"),
+        (Path("\ud800"), "this is no name of a file"),
+    ):
+        with pytest.raises(OSError, match=why):
+            read_file(path, streams=True)
+    with pytest.raises(OSError, match="more than 2 bytes"):
+        read_file(tmp_path / "text", most=2)
+
+
+def test_what_a_shell_hands_over_is_read() -> None:
+    reads, writes = os.pipe()
+    os.write(writes, b"abc")
+    os.close(writes)
+    try:
+        with pytest.raises(OSError, match="pipe"):
+            read_file(Path(f"/dev/fd/{reads}"))
+        assert read_file(Path(f"/dev/fd/{reads}"), streams=True) == b"abc"
+    finally:
+        os.close(reads)

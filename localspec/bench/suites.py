@@ -11,6 +11,7 @@ from typing import Any
 
 from localspec.bench.samples import BenchPrompt
 from localspec.errors import UsageError
+from localspec.files import read_file
 from localspec.prompting.template import Message, check_messages
 
 BUILT_IN = Path(__file__).with_name("prompts.jsonl")
@@ -143,7 +144,7 @@ def _messages(value: Any, path: Path, line: int) -> tuple[Message, ...]:
 def _entries(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Line numbers and objects, each with a prompt, turns or messages."""
     try:
-        lines = path.read_text(encoding="utf-8-sig").split("\n")
+        lines = read_file(path, streams=True).decode("utf-8-sig").split("\n")
     except FileNotFoundError:
         raise UsageError(
             f"There is no file {path}. Check the path, or name none to take the built-in suites."

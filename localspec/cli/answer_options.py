@@ -46,7 +46,11 @@ ANSWER = {
         help="Make the answer match a regular expression.",
         advanced=True,
     ),
-    "raw": _answer(bool, "--raw", help="Continue the prompt as it is, without a chat template."),
+    "raw": _answer(
+        bool,
+        "--raw",
+        help="Continue the prompt as it is, without a chat template. Special tokens in it count.",
+    ),
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import Annotated
@@ -13,6 +14,7 @@ from localspec.cli.help import verbatim
 from localspec.cli.interrupts import sigterm_like_ctrl_c
 from localspec.cli.output import Console, OutputLost, lost
 from localspec.cli.verbs import VerbGroup
+from localspec.errors import UsageError
 
 NAME = "localspec"
 
@@ -76,6 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         The exit code.
     """
     console = Console()
+    if any(not _typed(one) for one in arguments or ()):
+        return console.error(UsageError("An argument has half a surrogate pair in it."))
     if console.closed:
         return console.error(OutputLost("Standard output is closed. Redirect it to a file."))
     with sigterm_like_ctrl_c():
@@ -87,6 +91,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         finally:
             crashes.over()
     return code
+
+
+def _typed(argument: str) -> bool:
+    """Whether a shell can pass it on; another program may call us with anything."""
+    try:
+        os.fsencode(argument)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _run(console: Console, arguments: Sequence[str] | None) -> int:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TextIO
 
 from localspec.errors import Cancelled, UsageError
+from localspec.files import MOST, read_file
 from localspec.text import decoded, not_utf8
 
 
@@ -41,13 +42,15 @@ def read_prompt(argument: str | None, stdin: TextIO | None) -> str:
 
 def _read(stdin: TextIO) -> str:
     try:
-        data = stdin.buffer.read()
+        data = stdin.buffer.read(MOST + 1)
     except KeyboardInterrupt:
         raise Cancelled("Interrupted while standard input was read.") from None
     except OSError as error:
         raise UsageError(
             f"Standard input cannot be read: {error.strerror}. Pipe text into it."
         ) from None
+    if len(data) > MOST:
+        raise UsageError(f"Standard input has more than {MOST:,} bytes. Pipe in less.")
     text = decoded(data, "Standard input")
     return text.removesuffix("\n").removesuffix("\r")
 
@@ -68,7 +71,7 @@ def text_or_file(value: str, option: str, *, inline: bool) -> str:
         return value
     path = Path(value.removeprefix("@")).expanduser()
     try:
-        return decoded(path.read_bytes(), str(path))
+        return decoded(read_file(path, streams=True), str(path))
     except FileNotFoundError:
         raise UsageError(
             f"{option} names no file: {path}. Check the path, or give the text itself."

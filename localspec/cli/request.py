@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.cli import prompt
 from localspec.errors import UsageError
+from localspec.files import read_file
 from localspec.llama.options import thread_count
 from localspec.text import size_in_bytes
 
@@ -151,7 +152,7 @@ def _images(said: Mapping[str, Any]) -> tuple[bytes, ...]:
     found = []
     for file in files:
         try:
-            found.append(file.read_bytes())
+            found.append(read_file(file, streams=True))
         except OSError as error:
             raise UsageError(
                 f"The image {file} cannot be read: {error.strerror or error}. Check the path."

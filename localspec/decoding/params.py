@@ -53,20 +53,20 @@ class SamplingParams:
             (
                 "repeat-penalty",
                 self.repeat_penalty,
-                0.0 < self.repeat_penalty < math.inf,
-                "above 0 (1 is off)",
+                1e-6 <= self.repeat_penalty <= 1e6,
+                "between 0.000001 and 1000000 (1 is off)",
             ),
             (
                 "frequency-penalty",
                 self.frequency_penalty,
-                math.isfinite(self.frequency_penalty),
-                "a finite number (0 is off)",
+                abs(self.frequency_penalty) <= 1e6,
+                "between -1000000 and 1000000 (0 is off)",
             ),
             (
                 "presence-penalty",
                 self.presence_penalty,
-                math.isfinite(self.presence_penalty),
-                "a finite number (0 is off)",
+                abs(self.presence_penalty) <= 1e6,
+                "between -1000000 and 1000000 (0 is off)",
             ),
             (
                 "penalty-last-n",

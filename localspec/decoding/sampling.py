@@ -57,6 +57,10 @@ class Constraint(Protocol):
         ...
 
 
+_COLDEST = 1e300
+"""The reciprocal of the lowest temperature: that of a subnormal one is infinite."""
+
+
 class Sampler:
     """Applies `SamplingParams` to rows of logits of one vocabulary."""
 
@@ -145,7 +149,7 @@ class Sampler:
         ids, logits = ids[:keep], logits[:keep]
         order = ids.argsort()
         return Distribution.normalised(
-            ids[order], np.exp(logits[order] * (1.0 / params.temperature))
+            ids[order], np.exp(logits[order] * min(1.0 / params.temperature, _COLDEST))
         )
 
     def _adjusted(self, row: Row, recent: Occurrences) -> Row:

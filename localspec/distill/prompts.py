@@ -8,6 +8,7 @@ from pathlib import Path
 
 from localspec.distill.recording import RecordedQuestion
 from localspec.errors import UsageError
+from localspec.files import read_file
 from localspec.prompting.prompt import Prompt, PromptBuilder
 from localspec.retrieval.texts import SkippedFiles, texts_in
 from localspec.text import decoded
@@ -26,7 +27,7 @@ def read_prompts(path: Path) -> Iterator[Prompt]:
         UsageError: it cannot be read, or has none.
     """
     try:
-        lines = decoded(path.read_bytes(), str(path)).splitlines()
+        lines = decoded(read_file(path, streams=True), str(path)).splitlines()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}. Check the path.") from None
     found = 0

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from localspec import paths
 from localspec.errors import ModelNotFound, UsageError
+from localspec.files import read_file
 from localspec.gguf.names import is_repository, stays_inside
 from localspec.hub.reference import CatalogName, Repository, parse
 from localspec.text import printable
@@ -238,7 +239,7 @@ def read(path: Path) -> list[Entry]:
         UsageError: as `load`.
     """
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8"))
+        content = tomllib.loads(read_file(path).decode())
     except OSError as error:
         raise UsageError(
             f"The catalogue {path} cannot be read: {error.strerror}. Check its permissions."

@@ -13,7 +13,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.errors import LocalspecError
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.gguf.description import ModelFacts, describe
 from localspec.gguf.reader import MOST_PARTS, part_number, part_path
 from localspec.hub import places
@@ -136,7 +136,7 @@ class _Index:
         self._changed = False
         self._kept: dict[str, Any] = {}
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
+            stored = json.loads(read_file(path))
             if stored["format"] == FORMAT and isinstance(stored["files"], dict):
                 self._kept = stored["files"]
         except FileNotFoundError:

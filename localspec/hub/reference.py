@@ -80,8 +80,11 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     if not isinstance(reference, str):
         return Path(reference)
     text, path = reference, _expanded(reference)
-    if path.is_file():
-        return path
+    try:
+        if path.is_file():
+            return path
+    except (OSError, ValueError):  # too long for a name, or with half a surrogate pair
+        raise _nonsense(text) from None
     if not text.isprintable():
         raise _nonsense(text)
     prefix = _PREFIX.match(text)

@@ -120,6 +120,8 @@ def _whole(path: Path) -> Path:
         raise ModelNotFound(f"{_shown(path)} is a folder. Name the .gguf file in it.")
     parts = [path.with_name(name) for name in parts_of(path.name)]
     if len(parts) == 1:
+        if path.exists() and not path.is_file():
+            raise ModelNotFound(f"{_shown(path)} is a pipe or a device. Name a .gguf file.")
         if not path.exists():
             raise ModelNotFound(
                 f"There is no file {_shown(path)}. Check the path, or leave out -m to use the "

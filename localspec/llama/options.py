@@ -13,6 +13,13 @@ from localspec.llama.adapters import Adapter, Said, adapters
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
+<<<<<<< HEAD
+=======
+LONGEST_CONTEXT = 1 << 30
+"""llama.cpp counts them in 32 bits."""
+>>>>>>> ends
+MOST_THREADS = 512
+"""llama.cpp makes room for no more (GGML_MAX_N_THREADS)."""
 KERNELS = ("auto", "off")
 CROSS_VOCABULARY = ("auto", "text", "shared", "off")
 DEFAULT_CONTEXT = 8192
@@ -111,15 +118,21 @@ class ModelOptions:
                 "gpu-layers is 0, so that no layer would go to the RPC servers. Give -1 for all of "
                 "them, or leave out --rpc."
             )
+        if self.context > LONGEST_CONTEXT:
+            raise UsageError(
+                f"A context of {self.context} tokens is too long. Give {LONGEST_CONTEXT} or fewer."
+            )
         if self.context < 0 or 0 < self.context < 8:
             raise UsageError(
                 f"A context of {self.context} tokens is too short. Give 8 or more, "
                 "or 0 for the model's own length."
             )
-        if self.threads != AUTO and not (isinstance(self.threads, int) and self.threads > 0):
-            raise UsageError(f"threads is {self.threads}. Give 1 or more, or {AUTO}.")
-        if self.draft_threads is not None and self.draft_threads < 1:
-            raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 or more.")
+        if self.threads != AUTO and not (
+            isinstance(self.threads, int) and 0 < self.threads <= MOST_THREADS
+        ):
+            raise UsageError(f"threads is {self.threads}. Give 1 to {MOST_THREADS}, or {AUTO}.")
+        if self.draft_threads is not None and not 0 < self.draft_threads <= MOST_THREADS:
+            raise UsageError(f"draft-threads is {self.draft_threads}. Give 1 to {MOST_THREADS}.")
         for what, layers in (
             ("gpu-layers", self.gpu_layers),
             ("draft-gpu-layers", self.draft_gpu_layers),
@@ -228,4 +241,6 @@ def rpc_servers(said: str | Sequence[str]) -> tuple[str, ...]:
 
 def thread_count(text: str) -> int | str:
     """What somebody wrote as a number of threads; ModelOptions judges it."""
-    return int(text) if text.strip().lstrip("-").isdecimal() else text.strip()
+    # Python reads no integers of thousands of digits.
+    number = text.strip().lstrip("-").isdecimal() and len(text) < 100
+    return int(text) if number else text.strip()

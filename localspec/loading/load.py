@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from localspec.drafters.trained_head import TrainedHead
     from localspec.drafters.vocabulary_map import VocabularyMap
     from localspec.llama.context import Context
+    from localspec.llama.model import Model
     from localspec.llama.shared_context import SharedContext
     from localspec.scheduling.seats import Seats
 
@@ -88,149 +89,64 @@ def load(
         ModelNotFound, UsageError, ModelInvalid, DraftMismatch, NativeError, ServerUnreachable: see
             `localspec.errors`.
     """
-    from localspec.llama.shared_context import SharedContext
     from localspec.parallel_engine import ParallelEngine
 
     options, drafting = with_keywords(options, drafting, keywords, OWN)
     others = OtherProcesses()  # watches the machine from now on
     found = resolution.find(model, offline=offline)
-    path, notices = found.path, list(found.notices)
-    why_no_draft: str | None = None
-    why_draft: str | None = None
-    automatic = draft == "auto"
-    if options.draft_adapters and draft in (None, "auto", "none"):
-        raise UsageError(
-            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
-            "out --lora-draft (lora_draft=)."
-        )
-    # What drafts from hidden states is made for text, and takes no adapter.
-    for_text = options.mmproj is None and not options.draft_adapters
-    own_mtp = for_text and takes_own_mtp(path, draft, options)
-    draft_path: Path | None = None
-    draft_name = ""
-    if own_mtp:
-        draft, draft_path = None, path
-        why_draft = "the layer that the model was trained with to predict ahead drafts"
-    elif automatic:
-        choice = choose_draft(path, options)
-        draft = choice.draft
-        if draft is None:
-            why_no_draft = choice.why
-        else:
-            why_draft = choice.why or None
-    elif draft in (None, "none"):
-        draft, why_no_draft = None, "none was asked for"
-    if draft is not None:
-        named = find_draft(draft, path, options, offline=offline, progress=progress)
-        draft_path, draft_name = named.path, named.name
-        notices += named.notices
-        if draft_path is None:
-            why_no_draft = "no draft made from its own file pays"
-
-    files = [path] if draft_path is None or own_mtp else [path, draft_path]
+    path = found.path
+    chosen = _choose(path, draft, options, offline=offline, progress=progress)
+    notices = [*found.notices, *chosen.notices]
+    files = [path] if chosen.path is None or chosen.own_mtp else [path, chosen.path]
     reports = _shares(progress, files)
     with ExitStack() as opened:
-        require_undamaged(path)
-        require_no_head(path)
-        try:
-            target_model = open_target(path, options, reports[0], mtp=own_mtp)
-        except ModelInvalid:
-            if not (own_mtp and automatic):
-                raise
-            own_mtp = False  # where nobody asked for them, the model without them is as good
-            target_model = open_target(path, options, reports[0])
-            why_no_draft = (
-                f"only the n-gram drafter is used: the MTP layers of {path.name} are damaged"
-            )
-            why_draft = draft_path = None
-        opened.enter_context(target_model)
+        target_model = opened.enter_context(_open_target(path, chosen, options, reports[0]))
         target_model.name = resolution.name_of(model, path)
-        if options.parallel > 1 and target_model.recurrent:
+        identity = cost_identity([target_model], options)
+        largest = equal_passes(target_model, options, identity) if options.exact else None
+        alone = _why_one_at_a_time(target_model, options, largest)
+        if alone is not None:
             options = replace(options, parallel=1)
-            notices.append(
-                f"{path.name} answers one at a time: its memory is recurrent, and cannot hold "
-                "several texts that are drafted for."
-            )
-        if options.parallel > 1 and options.rpc:
-            options = replace(options, parallel=1)
-            notices.append(f"{path.name} answers one at a time: its layers are on RPC servers.")
-        if options.parallel > 1 and options.mmproj is not None:
-            options = replace(options, parallel=1)
-            notices.append(f"{path.name} answers one at a time, as it sees images.")
-        largest, identity = None, cost_identity([target_model], options)
-        if options.exact:
-            largest = equal_passes(target_model, options, identity)
-        if options.parallel > 1 and largest is not None:
-            options = replace(options, parallel=1)
-            notices.append(
-                f"{path.name} answers one at a time, as exact answers must where passes that "
-                "answers share round otherwise."
-            )
+            notices.append(f"{path.name} answers one at a time{alone}.")
         target = opened.enter_context(closing(open_cache(target_model, options)))
         projector = open_projector(target_model, options)
         if projector is not None:
             opened.enter_context(closing(projector))
         if largest is not None:
-            assert not isinstance(target, SharedContext)
-            keep_same_bits(target, largest)
-        draft_context = vocabulary_map = None
-        head: OpenHead | OpenMedusa | None = None
-        if own_mtp:
-            head = opened.enter_context(closing(open_own_mtp(target, options)))
-        elif draft_path is not None and is_head(draft_path):
-            require_undamaged(draft_path)
-            if projector is not None:
-                raise DraftMismatch(
-                    f"{draft_path.name} is a trained head, which drafts only for text. Leave out "
-                    "--mmproj, or choose another draft."
-                )
-            head = opened.enter_context(closing(open_head(draft_path, target, options, reports[1])))
-        elif draft_path is not None:
-            try:
-                open_one = open_draft(draft_path, target, options, reports[1])
-                draft_context, vocabulary_map = open_one.cache, open_one.vocabulary_map
-                opened.callback(draft_context.model.close)
-                draft_context.model.name = draft_name
-                opened.callback(draft_context.close)
-            except _NO_DRAFT as error:
-                # Where nobody asked for this draft model, the target alone is as good.
-                if not automatic:
-                    raise
-                why_no_draft = _alone(f"{draft_path.name} fails", error)
-                why_draft = draft_path = None
+            keep_same_bits(cast("Context", target), largest)
+        drafts = _open_drafts(chosen, target, options, reports[-1], opened)
         try:
-            seated = _seated(target, draft_context, vocabulary_map, options, head)
+            seated = _seated(target, drafts, options)
         except NativeError as error:
-            if not (own_mtp and automatic):
+            if not (chosen.own_mtp and chosen.automatic):
                 raise
-            assert head is not None
-            head.close()  # for some answers there may have been room
-            seated = _seated(target, None, None, options, None)
-            why_no_draft = _alone(f"the MTP layers of {path.name} fail", error)
-            why_draft = draft_path = head = None
-        caches, seats, one_head = seated
-        drafts = draft_context if head is None else head
-        models = [target_model, None if drafts is None else drafts.model]
+            assert drafts.head is not None
+            drafts.head.close()  # for some answers there may have been room
+            drafts = _Drafts()
+            seated = _seated(target, drafts, options)
+            chosen.leave_out(f"the MTP layers of {path.name} fail", error)
+        caches, seats, head = seated
+        open_models = [target_model, *drafts.models]
         controller, fixed_threads = thread_choice(options, target_model, others)
+        vocabulary = (
+            {} if drafts.vocabulary_map is None else {"vocabulary": options.cross_vocabulary}
+        )
         engine = (Engine if seats is None else ParallelEngine)(
             *caches,
-            draft_path=draft_path,
-            vocabulary_map=vocabulary_map,
+            draft_path=chosen.path,
+            vocabulary_map=drafts.vocabulary_map,
             cross_vocabulary=options.cross_vocabulary,
-            store=ProfileStore(
-                cost_identity(models, options)
-                | ({} if vocabulary_map is None else {"vocabulary": options.cross_vocabulary})
-            ),
+            store=ProfileStore(cost_identity(open_models, options) | vocabulary),
             threads=controller,
             fixed_threads=fixed_threads,
-            side_by_side=seats is None and draft_context is not None and side_by_side(options),
+            side_by_side=seats is None and drafts.cache is not None and side_by_side(options),
             drafting=drafting,
             wait=wait,
-            why_no_draft=why_no_draft,
-            why_draft=why_draft,
+            why_no_draft=chosen.why_none,
+            why_draft=chosen.why,
             notices=tuple(notices),
             prompt_cache=options.prompt_cache,
-            head=one_head,
+            head=head,
             exact=options.exact,
             batch_invariant=partial(batch_invariant, target_model, options, identity),
             projector=projector,
@@ -242,12 +158,167 @@ def load(
     return engine
 
 
-def _seated(
-    target: Context | SharedContext,
-    draft: Context | SharedContext | None,
-    vocabulary_map: VocabularyMap | None,
+@dataclass
+class _Chosen:
+    """The draft that is to be opened.
+
+    Attributes:
+        path: its file, None without one.
+        own_mtp: whether it is the MTP layers in the target's own file.
+        automatic: whether nobody named it, so that the target alone is as good.
+        why: why this one; why_none: why none.
+    """
+
+    path: Path | None = None
+    name: str = ""
+    own_mtp: bool = False
+    automatic: bool = False
+    why: str | None = None
+    why_none: str | None = None
+    notices: tuple[str, ...] = ()
+
+    def leave_out(self, what: str, error: Exception | None = None) -> None:
+        """Go on without it: nobody asked for it, and something is wrong."""
+        cause = "" if error is None else f": {str(error).rstrip('.')}"
+        self.why_none = f"only the n-gram drafter is used: {what}{cause}"
+        self.why = self.path = None
+        self.own_mtp = False
+
+
+@dataclass(frozen=True)
+class _Drafts:
+    """What drafts were opened: a draft model's cache, or a trained head."""
+
+    cache: Context | SharedContext | None = None
+    vocabulary_map: VocabularyMap | None = None
+    head: OpenHead | OpenMedusa | None = None
+
+    @property
+    def models(self) -> list[Any]:
+        """Its weights, None without a draft."""
+        one = self.cache if self.head is None else self.head
+        return [None if one is None else one.model]
+
+
+def _choose(
+    path: Path,
+    draft: Reference | None,
     options: ModelOptions,
-    head: OpenHead | OpenMedusa | None,
+    *,
+    offline: bool | None,
+    progress: Callable[[float], None] | None,
+) -> _Chosen:
+    """Which draft to open with the target at `path`; `draft`, `offline`, `progress`: see `load`.
+
+    Raises:
+        UsageError: an adapter for a draft model that is not named.
+    """
+    if options.draft_adapters and draft in (None, "auto", "none"):
+        raise UsageError(
+            "An adapter of the draft model fits one model. Name that with -d (draft=), or leave "
+            "out --lora-draft (lora_draft=)."
+        )
+    chosen = _Chosen(automatic=draft == "auto")
+    # What drafts from hidden states is made for text, and takes no adapter.
+    for_text = options.mmproj is None and not options.draft_adapters
+    if for_text and takes_own_mtp(path, draft, options):
+        chosen.path, chosen.own_mtp = path, True
+        chosen.why = "the layer that the model was trained with to predict ahead drafts"
+        return chosen
+    if chosen.automatic:
+        choice = choose_draft(path, options)
+        draft = choice.draft
+        chosen.why, chosen.why_none = (None, choice.why) if draft is None else (choice.why, None)
+    elif draft in (None, "none"):
+        draft, chosen.why_none = None, "none was asked for"
+    if draft is not None:
+        named = find_draft(draft, path, options, offline=offline, progress=progress)
+        chosen.path, chosen.name, chosen.notices = named.path, named.name, tuple(named.notices)
+        if named.path is None:
+            chosen.why_none = "no draft made from its own file pays"
+    chosen.why = chosen.why or None
+    return chosen
+
+
+def _open_target(
+    path: Path,
+    chosen: _Chosen,
+    options: ModelOptions,
+    report: Callable[[float], None] | None,
+) -> Model:
+    """The target; without its MTP layers where these are damaged and nobody asked for them."""
+    require_undamaged(path)
+    require_no_head(path)
+    try:
+        return open_target(path, options, report, mtp=chosen.own_mtp)
+    except ModelInvalid:
+        if not (chosen.own_mtp and chosen.automatic):
+            raise
+        model = open_target(path, options, report)
+        chosen.leave_out(f"the MTP layers of {path.name} are damaged")
+        return model
+
+
+def _why_one_at_a_time(model: Model, options: ModelOptions, largest: int | None) -> str | None:
+    """Why `--parallel` becomes 1, the end of a sentence; None where it stays.
+
+    Args:
+        largest: tokens of the largest pass that rounds as plain ones do, where that has a bound.
+    """
+    if options.parallel == 1:
+        return None
+    if model.recurrent:
+        return ": its memory is recurrent, and cannot hold several texts that are drafted for"
+    if options.rpc:
+        return ": its layers are on RPC servers"
+    if options.mmproj is not None:
+        return ", as it sees images"
+    if largest is not None:
+        return ", as exact answers must where passes that answers share round otherwise"
+    return None
+
+
+def _open_drafts(
+    chosen: _Chosen,
+    target: Context | SharedContext,
+    options: ModelOptions,
+    report: Callable[[float], None] | None,
+    opened: ExitStack,
+) -> _Drafts:
+    """Open what was chosen; `opened` closes it.
+
+    Raises:
+        DraftMismatch, ModelInvalid, ModelNotFound, NativeError: a draft that was named fails.
+    """
+    path = chosen.path
+    if chosen.own_mtp:
+        return _Drafts(head=opened.enter_context(closing(open_own_mtp(target, options))))
+    if path is None:
+        return _Drafts()
+    if is_head(path):
+        require_undamaged(path)
+        if options.mmproj is not None:
+            raise DraftMismatch(
+                f"{path.name} is a trained head, which drafts only for text. Leave out "
+                "--mmproj, or choose another draft."
+            )
+        head = opened.enter_context(closing(open_head(path, target, options, report)))
+        return _Drafts(head=head)
+    try:
+        one = open_draft(path, target, options, report)
+    except _NO_DRAFT as error:
+        if not chosen.automatic:
+            raise
+        chosen.leave_out(f"{path.name} fails", error)
+        return _Drafts()
+    opened.callback(one.cache.model.close)
+    opened.callback(one.cache.close)
+    one.cache.model.name = chosen.name
+    return _Drafts(one.cache, one.vocabulary_map)
+
+
+def _seated(
+    target: Context | SharedContext, drafts: _Drafts, options: ModelOptions
 ) -> tuple[tuple[Context, Context | None], Seats | None, TrainedHead | None]:
     """An answer's caches, of the target and of the draft model, and its head; where several are
     generated at once, their seats, and what the first of these has.
@@ -258,19 +329,14 @@ def _seated(
     from localspec.llama.shared_context import SharedContext
     from localspec.parallel_engine import seats_over
 
+    draft, make = drafts.cache, None if drafts.head is None else drafts.head.make
     if isinstance(target, SharedContext):
         assert draft is None or isinstance(draft, SharedContext)
-        make_head = None if head is None else head.make
-        seats = seats_over(target, draft, vocabulary_map, options, make_head)
+        seats = seats_over(target, draft, drafts.vocabulary_map, options, make)
         first = seats.all[0]
         return (first.cache, first.draft_cache), seats, first.parts.head
     assert not isinstance(draft, SharedContext)
-    return (target, draft), None, None if head is None else head.make()
-
-
-def _alone(what: str, error: Exception) -> str:
-    """Why nothing but the n-gram drafts, where a draft that nobody asked for fails."""
-    return f"only the n-gram drafter is used: {what}: {str(error).rstrip('.')}"
+    return (target, draft), None, None if make is None else make()
 
 
 def _shares(

@@ -23,7 +23,7 @@ import numpy as np
 
 from localspec import paths
 from localspec.decoding.tree import ROOT, TokenTree
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.identity import fingerprint
 from localspec.loading.places import open_context
 
@@ -59,7 +59,7 @@ def equal_passes(model: Model, options: ModelOptions, identity: dict[str, Any]) 
     store = paths.cache_folder() / "same-bits" / f"{fingerprint(facts)[:24]}.json"
     largest, left = 0, -1
     try:
-        known = json.loads(store.read_text(encoding="utf-8"))
+        known = json.loads(read_file(store))
         if known["identity"] == facts:
             largest, left = int(known["largest"]), int(known["left"])
     except (OSError, ValueError, KeyError, TypeError):

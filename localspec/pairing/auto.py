@@ -11,7 +11,7 @@ from typing import Any
 
 from localspec import paths
 from localspec.errors import LocalspecError
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.gguf.extras import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -201,7 +201,7 @@ def _file(target: Path) -> Path:
 
 def _remembered(target: Path, signature: str) -> Choice | None:
     try:
-        stored = json.loads(_file(target).read_text(encoding="utf-8"))
+        stored = json.loads(read_file(_file(target)))
         if stored["signature"] != signature:
             return None
         draft = stored["draft"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.identity import file_identity, fingerprint, machine
 from localspec.llama.adapters import adapted_identity
 from localspec.llama.options import ModelOptions
@@ -87,7 +87,7 @@ def folder() -> Path:
 def _read(path: Path, wanted: dict[str, Any]) -> Recommendation | None:
     """A stored one, if it is of the wanted target; None also where it is damaged."""
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(read_file(path))
         identity = stored["identity"]
         if stored["format"] != FORMAT or identity | {"draft": None} != wanted:
             return None

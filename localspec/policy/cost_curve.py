@@ -54,6 +54,8 @@ class CostCurve:
     """Tokens that two lengths have to lie apart to tell what the cache costs."""
     UNSURE, UNSURE_SLOPE = 0.05, 0.3
     """Relative uncertainty of a(n) and of b(n), for sharing out an error between them."""
+    TYPICAL = 4.0
+    """Tokens of a pass in which b₁ · n is about b₀."""
     LEAST = 1e-7
     """Seconds of a pass, whatever comes."""
 
@@ -173,10 +175,16 @@ class CostCurve:
             unsure = self.UNSURE * near
             slope = max(expected - near, unsure * context / 512) * self.UNSURE_SLOPE
             share = slope * slope / (unsure * unsure + slope * slope)
+        cached = expected - near
+        if cached > near:  # so much it cannot be: it was measured in a busy moment
+            share = max(share, (cached - near) / expected)
+        plain = self.plain(self._plain_at)  # what it takes stays what plain passes said
         self._move(n, near + moved * (1.0 - share))
         if share:
-            by = moved * share / context / (1.0 + n)
-            self._slope = max(0.0, self._slope[0] + by), max(0.0, self._slope[1] + by)
+            relative = n / self.TYPICAL
+            by = moved * share / context / (1.0 + relative * relative)
+            fixed, each = self._slope
+            self._slope = max(0.0, fixed + by), max(0.0, each + by * relative / self.TYPICAL)
         self._passes += 1
         if self._passes % self.REFRESH == 0:
             factor = self.pace**self.SETTLE
@@ -185,6 +193,8 @@ class CostCurve:
             self.pace /= factor
             self._confirmed /= factor
             self.version += 1
+        if self.baseline is not None:
+            self.baseline.now = plain / self.seconds(1, self._plain_at)
 
     def as_dict(self) -> dict[str, Any]:
         """For the store: seconds by size with an empty cache, and what a cached token adds."""
@@ -224,11 +234,8 @@ class CostCurve:
         self._table[n] = max(seconds, self.LEAST)
 
     def _move(self, n: int, seconds: float) -> None:
-        """Change a(n) by a live pass; what plain passes take stays what plain passes said."""
-        before = self._near(n)
-        self._set(n, max(0.5 * before, seconds))
-        if n == 1 and self.baseline is not None:
-            self.baseline.now *= before / self._table[n]
+        """Change a(n) by a live pass."""
+        self._set(n, max(0.5 * self._near(n), seconds))
 
     def _cached(self, n: int, context: int) -> float:
         """What the cache adds."""
@@ -238,7 +245,7 @@ class CostCurve:
         """b₀ and b₁, by least squares over what each size took more than at the table's length."""
         sizes = list(measured)
         there = {n: self.seconds(n, self._length) for n in sizes}
-        added = [max(0.0, measured[n] - there[n]) / (context - self._length) for n in sizes]
+        added = [max(0.0, (measured[n] - there[n]) / (context - self._length)) for n in sizes]
         each, fixed = np.polyfit(sizes, added, 1).tolist() if len(sizes) > 1 else (0.0, added[0])
         if each < 0.0:
             each, fixed = 0.0, float(np.mean(added))

@@ -44,7 +44,7 @@ class Asking:
 
     HORIZON = 8
     """Times of asking over which the cost of catching up with the text is spread."""
-    INTERVAL, LONGEST, BURST = 16, 256, 2
+    INTERVAL, LONGEST, BURST = 16, 64, 2
     """Steps until it is tried again where it does not pay, doubled with each trial in vain; and
     steps that a trial has, as catching up is paid in the first."""
     TRIALS = 0.02
@@ -81,6 +81,8 @@ class Asking:
             self.burst -= 1
         else:
             self._interval, self.burst = min(2 * self._interval, self.LONGEST), self.BURST - 1
+            for gain in self.profile.gains:
+                gain.count = min(gain.count, 2.0)  # what it was long ago says little
         dear = int(rate * (self.missed + self.BURST * self.one) / self.TRIALS)
         self.next_trial = step + max(self._interval, dear)
 
@@ -447,9 +449,10 @@ def repays(profile: PairProfile, model: ModelSource, session: Session, known: in
     saved = 1.0 - best / verifying[1] if source.saved is None else source.saved
     # Halfway, on average, does a token of the prompt look back.
     reading = profile.pass_seconds(source, reads // 2)(reads)
-    if reading <= min(longest, profile.usual_length) * saved * verifying[1]:
+    plain = min(longest, profile.usual_length) * verifying[1]
+    if reading <= saved * plain:
         return True
-    source.left_out()
+    source.left_out(reading / plain)
     return False
 
 

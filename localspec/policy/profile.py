@@ -63,7 +63,7 @@ class SourceProfile:
             before the first.
     """
 
-    SAVED_RATE, LEFT_OUT = 1.0 / 256.0, 0.9
+    SAVED_RATE, LEFT_OUT, FIRST = 1.0 / 256.0, 0.9, 0.5
     """Weight of a token in `saved`; what is left of a loss for each answer that it was left out of,
     so that it is tried again in the end."""
 
@@ -95,13 +95,13 @@ class SourceProfile:
 
     def earned(self, passes: float, tokens: int) -> None:
         """In a step of so many tokens it saved so many plain passes."""
-        before = passes / tokens if self.saved is None else self.saved
+        before = self.FIRST if self.saved is None else self.saved
         self.saved = before + min(1.0, tokens * self.SAVED_RATE) * (passes / tokens - before)
 
-    def left_out(self) -> None:
-        """An answer is begun without it."""
+    def left_out(self, needed: float) -> None:
+        """An answer is begun without it, in which it would have had to save so many."""
         if self.saved is not None:
-            self.saved += (1.0 - self.LEFT_OUT) * (1.0 - self.saved)
+            self.saved += (1.0 - self.LEFT_OUT) * (1.25 * needed - self.saved)
 
     def as_dict(self) -> dict[str, Any]:
         """For the store."""
@@ -160,6 +160,7 @@ class ThreadCurves:
 
     def __init__(self, threads: int = 0) -> None:
         self._curves: dict[int, CostCurve] = {}
+        self._lent: dict[int, CostCurve] = {}  # what live passes made of borrowed ones
         self.threads, self.now, self.borrowed = threads, CostCurve(), False
 
     def __bool__(self) -> bool:
@@ -179,12 +180,14 @@ class ThreadCurves:
         if threads == before:
             return
         # A curve from before anybody spoke of threads is as good as one of this count.
-        if self.now and not self.borrowed:
+        if self.borrowed:
+            self._lent[before] = self.now
+        elif self.now:
             self._curves[before or threads] = self.now
         self.threads, self.borrowed = threads, False
-        known = self._curves.get(threads)
+        known = self._curves.get(threads) or self._lent.get(threads)
         if known is not None:
-            self.now = known
+            self.now, self.borrowed = known, threads not in self._curves
             return
         self.now = CostCurve()
         if self._curves:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.identity import fingerprint
 from localspec.policy.profile import PairProfile
 
@@ -39,7 +39,7 @@ class ProfileStore:
     def load(self, profile: PairProfile) -> bool:
         """Fill in what an earlier session measured; False where there is nothing (valid)."""
         try:
-            stored = json.loads(self.path.read_text(encoding="utf-8"))
+            stored = json.loads(read_file(self.path))
             if stored["identity"] != self.identity:
                 return False
             profile.restore(stored["profile"])

@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from typing import Any
+from typing import Any, cast
 
 import jinja2
 from jinja2 import nodes
@@ -38,6 +38,7 @@ _WIDE = re.compile(r"\d{5,}")
 _NESTED = re.compile(r"\{[^{}]*\{")
 _ITEMS = 1 << 20
 """Of lists within lists, counted as often as they occur: what compares or prints visits each."""
+_DEEPEST = 200
 _PLAIN_FILTERS = {
     "center",
     "e",
@@ -63,14 +64,16 @@ class Sandbox(ImmutableSandboxedEnvironment):
     intercepted_binops = frozenset({"*", "**", "%", "+"})
 
     def __init__(self, **options: Any) -> None:
-        super().__init__(**options, finalize=_printable)
+        super().__init__(**options, finalize=_checked)
         for name, apply in self.filters.items():
-            self.filters[name] = _bounded(name, apply)
-        self.filters["_tick"] = _tick
+            self.filters[name] = bounded(name, apply)
+        for name, test in self.tests.items():
+            if getattr(test, "__module__", "") == "_operator":
+                self.tests[name] = _checked_test(cast("Callable[..., Any]", test))
+        self.filters |= {"_tick": _tick, "_checked": _checked}
         self.globals.pop("lipsum")
         self.filters["safe"] = lambda value: value  # nothing is escaped, and it would drop marks
         self.tests["in"] = _is_in
-        self.tests["=="] = _is_equal
 
     @staticmethod
     def concat(parts: Iterable[str]) -> str:
@@ -90,6 +93,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         elif operator == "**" and not _small_power(left, right):
             raise LimitError("it makes too large a number")
         elif operator == "%" and isinstance(left, str):
+            _check_items(right)
             _check_format(left, "%", right if isinstance(right, tuple) else (right,))
         elif operator == "+" and isinstance(left, str | list | tuple):
             _check_length(left, right)
@@ -98,6 +102,10 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if isinstance(found, int) and found.bit_length() > _WIDEST:
             raise LimitError("it makes too large a number")
         return found
+
+    def getitem(self, obj: Any, argument: Any) -> Any:
+        _check_items(argument)
+        return super().getitem(obj, argument)
 
     def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
         inner = super().wrap_str_format(value)
@@ -112,6 +120,8 @@ class Sandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, what: Any, /, *args: Any, **named: Any) -> Any:
         owner = getattr(what, "__self__", None)
+        for arg in args:
+            _check_items(arg)
         method = getattr(what, "__name__", "")
         if isinstance(owner, str | bytes | int):
             _check_width([*args, *named.values()])
@@ -158,28 +168,40 @@ class _Looked(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:  # noqa: N802 (jinja2's name)
         self.generic_visit(node)
-        tests = {"in": "in", "notin": "in", "eq": "==", "ne": "=="}
         operand = node.ops[0]
-        if len(node.ops) > 1 or operand.op not in tests:
-            return node
-        found = nodes.Test(node.expr, tests[operand.op], [operand.expr], [], None, None)
-        found.set_lineno(node.lineno)
-        return found if operand.op in ("in", "eq") else nodes.Not(found, lineno=node.lineno)
+        if len(node.ops) == 1 and operand.op in ("in", "notin"):
+            found = nodes.Test(node.expr, "in", [operand.expr], [], None, None)
+            found.set_lineno(node.lineno)
+            return found if operand.op == "in" else nodes.Not(found, lineno=node.lineno)
+        node.expr = _looked_at(node.expr)
+        for operand in node.ops:
+            operand.expr = _looked_at(operand.expr)
+        return node
+
+    def visit_Pair(self, node: nodes.Pair) -> nodes.Pair:  # noqa: N802 (jinja2's name)
+        self.generic_visit(node)
+        node.key = _looked_at(node.key)
+        return node
+
+
+def _looked_at(node: nodes.Expr) -> nodes.Expr:
+    if isinstance(node, nodes.Const):
+        return node
+    return nodes.Filter(node, "_checked", [], [], None, None, lineno=node.lineno)
 
 
 def _is_in(value: Any, container: Any) -> bool:
-    _check_items(container)
+    _check_items([value, container])
     if isinstance(value, Content) and type(container) is str:
         container = Content(container)
     return value in container
 
 
-def _is_equal(one: Any, other: Any) -> bool:
-    _check_items(one)
-    return bool(one == other)
+def _checked_test(test: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda *values: test(*map(_checked, values))
 
 
-def _printable(value: Any) -> Any:
+def _checked(value: Any) -> Any:
     _check_items(value)
     return value
 
@@ -217,15 +239,15 @@ def _small_power(left: Any, right: Any) -> bool:
     return abs(right) * max(1, left.bit_length()) <= _WIDEST
 
 
-def _bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
+def bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
     """A filter that neither is given nor makes too much, and loses no marks."""
 
     @wraps(apply)  # with the attributes by which jinja2 knows those that want the environment
-    def bounded(*args: Any, **named: Any) -> Any:
+    def within(*args: Any, **named: Any) -> Any:
         values = [arg for arg in args if isinstance(arg, str | list | tuple | dict)]
         if name in ("center", "indent", "wordwrap", "round", "batch", "slice", "tojson"):
             _check_width([*args, *named.values()])
-        if name in ("tojson", "string", "pprint", "urlencode", "list", "sort", "unique", "groupby"):
+        if name not in ("length", "count", "default", "d", "first", "last"):
             _check_items(values)
         if values and isinstance(values[0], str):
             if name == "format":
@@ -249,7 +271,7 @@ def _bounded(name: str, apply: Callable[..., Any]) -> Callable[..., Any]:
         _check_length(found)
         return found
 
-    return bounded
+    return within
 
 
 def _check_length(*found: Any, glue: int = 0) -> None:
@@ -266,8 +288,10 @@ def _check_items(value: Any) -> None:
     def count(one: Any, depth: int) -> int:
         if isinstance(one, str | bytes):
             return 1 + len(one) // 64
-        if not isinstance(one, list | tuple | dict) or depth > 200:
+        if not isinstance(one, list | tuple | dict):
             return 1
+        if depth > _DEEPEST:
+            raise LimitError("it makes too deep a list")
         if id(one) not in seen:
             within = one if not isinstance(one, dict) else [*one.keys(), *one.values()]
             seen[id(one)] = 1 + sum(count(part, depth + 1) for part in within)

@@ -14,7 +14,7 @@ from jinja2 import meta
 from localspec.errors import UsageError
 from localspec.prompting.content import all_marked, all_plain, marked, plain
 from localspec.prompting.roles import ANSWERS, ROLES, Fitting
-from localspec.prompting.sandbox import Generation, LimitError, Sandbox, rendered
+from localspec.prompting.sandbox import Generation, LimitError, Sandbox, bounded, rendered
 
 Message = Mapping[str, Any]
 """`{"role": "user", "content": "…"}`, and whatever else a template knows."""
@@ -46,7 +46,7 @@ class ChatTemplate:
             lstrip_blocks=True,
             extensions=[Generation, "jinja2.ext.loopcontrols", "jinja2.ext.do"],
         )
-        environment.filters["tojson"] = _tojson
+        environment.filters["tojson"] = bounded("tojson", _tojson)
         environment.globals["raise_exception"] = _refuse
         environment.globals["strftime_now"] = lambda form: datetime.now().strftime(plain(form))
         self.source = source

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec.errors import UsageError
+from localspec.files import read_file
 from localspec.quality.programs import passes
 
 LETTERS = "ABCDEFGHIJKLMNOP"
@@ -46,7 +47,7 @@ def load(suite: str, path: Path, limit: int | None) -> list[SuiteItem]:
     if make is None:
         raise UsageError(f"There is no suite '{suite}'. Choose one of {', '.join(SUITES)}.")
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = read_file(path, streams=True).decode().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
             f"The questions in {path} cannot be read: {error}. Name a file of JSON lines with "

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.errors import DatastoreError
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 
 FORMAT = 1
 FILE = "manifest.json"
@@ -111,7 +111,7 @@ def read(folder: Path) -> Manifest | None:
     path = folder / FILE
     advice = f"Remove the folder {folder}, and learn again."
     try:
-        stored = json.loads(path.read_text(encoding="utf-8"))
+        stored = json.loads(read_file(path))
         if stored.pop("format") != FORMAT:
             raise DatastoreError(f"{path} was written by another version of localspec. {advice}")
         segments = tuple(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from localspec.errors import UsageError
+from localspec.files import read_file
 
 if TYPE_CHECKING:
     from pathspec import GitIgnoreSpec
@@ -104,7 +105,7 @@ class _Ignored:
     def enter(self, folder: Path) -> None:
         """Read what a folder says."""
         try:
-            lines = (folder / ".gitignore").read_text(encoding="utf-8", errors="replace")
+            lines = read_file(folder / ".gitignore").decode("utf-8", "replace")
         except OSError:
             return
         self._specs[folder] = self._kind.from_lines(lines.splitlines())
@@ -125,7 +126,7 @@ def _text(file: Path, skipped: SkippedFiles) -> str:
         if file.stat().st_size > MOST_BYTES:
             skipped.large += 1
             return ""
-        data = file.read_bytes()
+        data = read_file(file, most=MOST_BYTES, streams=True)
     except OSError:
         skipped.unreadable.append(file)
         return ""

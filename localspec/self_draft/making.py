@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from localspec import paths
 from localspec.errors import LocalspecError, UsageError
-from localspec.files import remove_abandoned, replacing, write_atomically
+from localspec.files import read_file, remove_abandoned, replacing, write_atomically
 from localspec.gguf.adapters import require_fitting
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
@@ -289,7 +289,7 @@ def _record_of(target: Path, wish: Wish, options: ModelOptions) -> Path:
 def _known(record: Path, target: Path) -> SelfDraft | None:
     """What was found out before; None where nothing was, or the draft is gone or another one."""
     try:
-        known = json.loads(record.read_text(encoding="utf-8"))
+        known = json.loads(read_file(record))
         if known["format"] != FORMAT or known["source"] != str(target.resolve()):
             return None
         words = printable(known["words"], 4000)

@@ -79,7 +79,7 @@ def as_api_error(error: BaseException) -> ApiError:
             # In llama.cpp's words, which clients look for.
             f"The request of {error.needed} tokens exceeds the available context size "
             f"({error.available} tokens), which has to hold the answer as well. Send less, or "
-            "start the server with a longer one (--ctx).",
+            "have the server opened with a longer context.",
             code="context_length_exceeded",
             more={
                 "type": "exceed_context_size_error",

@@ -46,7 +46,7 @@ class SamplingFields(Record):
     min_p: Probability | None = None
     presence_penalty: Finite | None = None
     frequency_penalty: Finite | None = None
-    repeat_penalty: Annotated[float, Field(gt=0.0, le=100.0)] | None = None
+    repeat_penalty: Annotated[float, Field(ge=1e-6, le=100.0)] | None = None
     repeat_last_n: Annotated[int, Field(ge=-1, le=1_000_000_000)] | None = None
     seed: int | None = None
     logit_bias: dict[str, float] | list[list[int | float | str | bool]] | None = None

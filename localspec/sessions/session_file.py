@@ -57,6 +57,13 @@ class SessionFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
+<<<<<<< HEAD
+            if path.exists() and not path.is_file():
+                raise SessionError(f"{path} is no file. Give another one.")
+=======
+            if path.exists() and not (path.is_file() or path.is_dir()):
+                raise SessionError(f"{path} is a pipe or a device. Give another one.")
+>>>>>>> ends
             with path.open("rb") as file:
                 head = file.read(_HEAD.size)
                 if len(head) < _HEAD.size or head[:8] != MAGIC:
@@ -65,6 +72,8 @@ class SessionFile:
                 facts = file.read(min(length, _MOST_FACTS))
         except FileNotFoundError:
             raise
+        except ValueError:  # half a surrogate pair in the name
+            raise SessionError(f"{path!r} is no name of a file. Give another one.") from None
         except OSError as error:
             raise SessionError(
                 f"The session in {path} cannot be read: {error.strerror or error}. Check the file, "

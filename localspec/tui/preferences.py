@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from localspec import paths
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.tui.session.commands import checked
 
 
@@ -59,7 +59,7 @@ def load() -> tuple[Preferences, str | None]:
     """The preferences, and a sentence about what was wrong with the file, if anything was."""
     path = file()
     try:
-        return _read(path.read_text(encoding="utf-8")), None
+        return _read(read_file(path).decode()), None
     except FileNotFoundError:
         return Preferences(), None
     except (OSError, ValueError, RecursionError):

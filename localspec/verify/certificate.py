@@ -10,7 +10,7 @@ from typing import Any
 
 from localspec.bench.machine import FileFacts, Machine
 from localspec.errors import LocalspecError, UsageError
-from localspec.files import write_atomically
+from localspec.files import read_file, write_atomically
 from localspec.identity import fingerprint
 from localspec.verify.outcome import FAILED, INCOMPLETE, PASSED, Outcome
 
@@ -119,7 +119,7 @@ def read(path: Path) -> dict[str, Any]:
         UsageError: no such file, or no certificate, or one that was changed.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(read_file(path))
     except OSError as error:
         raise UsageError(
             f"{path} cannot be read: {error.strerror or error}. Name the certificate.json that "

@@ -47,11 +47,6 @@ def settled(budget: Budget, *steps: tuple[int, float]) -> AccountStatement:
     return statement
 
 
-def test_new_pair_begins_with_the_most_there_can_be() -> None:
-    assert Budget().open(PLAIN) == Budget.SECONDS
-    assert Budget().open(0.2) == pytest.approx(Budget.PASSES * 0.2)
-
-
 def test_gift_is_given_once() -> None:
     budget = Budget()
     assert budget.open(PLAIN) == MOST
@@ -133,15 +128,6 @@ def test_plain_pass_is_due_where_most_of_the_fund_is_unproven() -> None:
     assert budget.open(PLAIN) > 5 * PLAIN
 
 
-def test_gains_that_wait_and_the_fund_hold_no_more_than_the_most_together() -> None:
-    budget, statement = Budget(), AccountStatement()
-    settled(budget, (1, 0.02))
-    budget.settle(PLAIN, 10, -0.5, PLAIN, statement, drafted=True)
-    for _ in range(60):
-        budget.settle(PLAIN, 10, 0.0, 10 * PLAIN, statement, drafted=True)
-        assert budget.open(PLAIN) + budget._credit <= MOST + 1e-9
-
-
 def test_sleep_of_the_machine_does_not_end_drafting_for_as_long() -> None:
     budget = Budget()
     settled(budget, (1, 3600.0))
@@ -216,11 +202,6 @@ def test_broken_record_is_refused(broken: Any) -> None:
     with pytest.raises(ValueError):
         profile.restore(stored | {"budget": broken})
     assert profile.budget.fund == MOST, "and changes nothing"
-
-
-def test_sound_record_is_not_refused() -> None:
-    assert Budget.from_dict(record()).fund == 0.3
-    assert Budget.from_dict(record(fund=None)).fund is None
 
 
 # The gates: nothing is drafted whose worst case is not covered.

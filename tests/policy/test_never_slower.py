@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from localspec.policy.budget import Budget
-from tests.policy.adversaries import CALIBRATED, Figures, Machine, Situation, Text, answers
+from tests.policy.adversaries import CALIBRATED, PROMPT, Figures, Machine, Situation, Text, answers
 from tests.policy.measuring import SHAPES
 from tests.policy.timed import OWN
 from tests.support.toys import examples
@@ -171,7 +171,8 @@ def test_plain_passes_that_take_longer_behind_drafts_are_no_measure(longer: floa
     machine = Machine(shape, price=0.02, changed=longer)
     profile, run = answers(machine, TEXTS["one token"], lengths=(1500,))
     assert run.worst <= foreseeable(machine, run)
-    assert profile.target.plain(0) == pytest.approx(machine.one, rel=0.005)
+    there = PROMPT + sum(run.tokens)
+    assert profile.target.plain(there) == pytest.approx(machine.one, rel=0.005)
 
 
 segments = st.lists(

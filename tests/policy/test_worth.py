@@ -110,6 +110,14 @@ def test_nothing_random_costs_make_is_worth_more_of_what_is_covered(rate: float)
             assert worth.affords(0.0, count) == covered(count)
 
 
+def test_what_is_not_covered_is_worth_nothing() -> None:
+    """Two of these tokens take one plain pass more than none."""
+    worth = worth_of(shaped("steep"), spare=1.2 * UNIT)
+    assert worth.of([0.9] * 6) == value(worth, [0.9] * 2)
+    worth.spend(0.5 * UNIT)
+    assert worth.of([0.9] * 6) == value(worth, [0.9])
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_what_was_drawn_is_verified(shape: str) -> None:
     """However poor: to drop it for what it is would bias the text."""

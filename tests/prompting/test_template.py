@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+from typing import Any
 
 import pytest
 
 from localspec import UsageError
 from localspec.errors import describe
+from localspec.prompting.content import plain
 from localspec.prompting.template import ChatTemplate, Message
 
 USER: list[Message] = [{"role": "user", "content": "Hi & <you>"}]
 
 
-def render(source: str, messages: list[Message] = USER) -> str:
-    return ChatTemplate(source, bos="<s>", eos="</s>", name="some.gguf").render(messages)
+def render(source: str, messages: list[Message] = USER, **more: Any) -> str:
+    template = ChatTemplate(source, bos="<s>", eos="</s>", name="some.gguf")
+    return str(plain(template.render(messages, **more)))
 
 
 def test_messages_special_tokens_and_generation_prompt_reach_the_template() -> None:
@@ -65,6 +68,31 @@ def test_the_sandbox_holds(source: str) -> None:
         render(source)
 
 
+DOUBLED = (
+    "{% set n = namespace(s=(1,), t=(1,)) %}{% for i in range(60) %}{% set n.s = (n.s, n.s) %}"
+    "{% set n.t = (n.t, n.t) %}{% endfor %}{% for i in range(150) %}{% set n.s = (n.s,) %}"
+    "{% set n.t = (n.t,) %}{% endfor %}"
+)
+"""Lists of two lists of two lists …: small to write, and endless to read."""
+ENDS = [
+    "{{ n.s }}",
+    "{{ n.s | tojson }}",
+    "{{ n.s | string }}",
+    "{{ [n.s] | join }}",
+    "{{ 'a' ~ n.s }}",
+    "{{ '%s' % n.s }}",
+    "{{ n.s == n.t }}",
+    "{{ 1 if n.s < n.t <= n.s }}",
+    "{{ n.s in [n.t] }}",
+    "{{ [n.s] | select('equalto', n.t) | list | length }}",
+    "{{ {n.s: 1} | length }}",
+    "{{ messages[0][n.s] }}",
+    "{{ messages[0].get(n.s) }}",
+    "{{ '{}'.format(n.s) }}",
+    "{{ [n.s, n.t] | sort | length }}",
+]
+
+
 @pytest.mark.parametrize(
     "source",
     [
@@ -78,6 +106,24 @@ def test_the_sandbox_holds(source: str) -> None:
         "{{ 'a'.ljust(9999999999) }}",
         "{{ 'a' | center(9999999999) }}",
         "{{ '%9999999999d' | format(1) }}",
+        "{{ range(100000000) | list }}",
+        "{% for i in range(100000000) %}{% endfor %}",
+        "{% macro f(n) %}{{ f(n) }}{{ f(n) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f(n) %}{% if n %}{{ f(n - 1) ~ f(n - 1) }}{% endif %}{% endmacro %}{{ f(99) }}",
+        "{% block a %}{{ self.a() }}{% endblock %}",
+        "{% for a in [1] recursive %}{{ loop([1]) }}{% endfor %}",
+        "{{ '%*d' % (999999999, 1) }}",
+        "{{ '%*d' | format(999999999, 1) }}",
+        "{{ ('\\n' * 9000000) | indent(9000) }}",
+        "{{ ('\\t' * 9000000).expandtabs(9000) }}",
+        "{{ (['a' * 9999999] * 9999) | join }}",
+        "{{ ''.join(['a' * 9999999] * 9999) }}",
+        "{{ ('%s' * 9999) % ((['a' * 9999999] * 9999) | list) }}",
+        "{{ ('%(a)s' * 9999) % {'a': 'a' * 9999999} }}",
+        "{{ ('{0}' * 9999).format('a' * 9999999) }}",
+        *(DOUBLED + end for end in ENDS),
+        "{% set n = namespace(s=[1]) %}{% for i in range(99999) %}{% set n.s = [n.s] %}{% endfor %}"
+        "{{ n.s }}",
         "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s ~ n.s %}"
         "{% endfor %}",
         "{% set n = namespace(s='ab') %}{% for i in range(60) %}{% set n.s = n.s + n.s %}"
@@ -90,7 +136,7 @@ def test_the_sandbox_holds(source: str) -> None:
 )
 def test_time_and_text_have_limits(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("localspec.prompting.sandbox.SECONDS", 0.3)
-    with pytest.raises(UsageError, match=r"refuses these messages: it (takes|makes|pads|repeats)"):
+    with pytest.raises(UsageError, match=r"some\.gguf (refuses these messages|fails): it "):
         render(source)
 
 
@@ -119,3 +165,83 @@ def test_tools_and_other_variables_reach_a_template_that_knows_them() -> None:
 def test_other_variables_cannot_take_the_place_of_messages() -> None:
     template = ChatTemplate("{{ messages[0].content }}{{ bos_token }}", bos="<s>", eos="")
     assert template.render(USER, more={"messages": [], "bos_token": "no"}) == "Hi & <you><s>"
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{{ 1 / 0 }}",
+        "{{ messages[0].content + 1 }}",
+        "{{ messages[9].content }}",
+        "{{ nothing.at.all }}",
+        "{{ messages | first | length | upper | int('x') | sum }}",
+        "{% include 'other' %}",
+        "{{ messages[0].content.encode('nothing') }}",
+    ],
+)
+def test_a_template_that_fails_is_named(source: str) -> None:
+    with pytest.raises(UsageError, match=r"The chat template of some\.gguf (fails|refuses)"):
+        render(source)
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["{{ " + "(" * 5000 + "1" + ")" * 5000 + " }}", "{% for a in b %}" * 40, "{{ '" + "a" * 2**21],
+    ids=["nested", "loops", "long"],
+)
+def test_a_source_that_python_refuses_is_named(source: str) -> None:
+    with pytest.raises(UsageError, match=r"some\.gguf is broken"):
+        render(source + "{% endfor %}" * (40 if "for" in source else 0))
+
+
+OPERATIONS = [
+    "m | trim",
+    "m.strip() + '|' + m.lstrip('H') ~ m.rstrip('>')",
+    "m.split('</think>')[-1]",
+    "m.split('<think>', 1) | join('+')",
+    "m.rsplit('<', 1)[0]",
+    "m.split() | join(' ')",
+    "m.partition('&')[2] ~ m.rpartition('&')[0]",
+    "m.replace('<', '[').replace('', '-')",
+    "m | replace('think', 'THINK')",
+    "m[3:-2] + m[0] + m[::-1]",
+    "m | upper ~ m.lower() ~ m.title() ~ m | capitalize",
+    "m | title ~ m | e ~ m | indent ~ m | urlencode ~ m | wordcount",
+    "m | tojson ~ m | tojson(indent=2) ~ m | tojson(ensure_ascii=true)",
+    "'<think>' in m, m in ['x', m], m == 'x', m in 'Hi & <think>x</think> you', m > 'A'",
+    "m.startswith('Hi'), m.endswith('you'), m.find('&'), m.count('i'), m.isascii()",
+    "m | length, m is string, m is mapping, m | list | length, m | first, m | last",
+    "'%s and %s' % (m, 1), '%s' | format(m), '{} {:>40}'.format(m, m)",
+    "messages | map(attribute='content') | join('/')",
+    "messages[0], messages[0] | tojson, messages[0].items() | list",
+    "m.removeprefix('Hi').removesuffix('you'), m.splitlines(), m * 2",
+    "dict(a=m), [m], (m,), {'k': m}[ 'k' ], {m: 1}[m]",
+    "[m, 'a', 'Z'] | sort | join, [m, m] | unique | list | length",
+    "m | int(7), m | float(1.5), m | string, m | safe, m | default('x'), m | reverse",
+    "m.center(60), m.zfill(50), m.encode('utf-8') | length, m.swapcase()",
+]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_marks_change_nothing_that_a_template_sees(
+    operation: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same text as without marks, and no character of a caller's without one."""
+    source = "{% set m = messages[0].content %}{{ " + operation + " }}"
+    source += "{% macro f(x) %}{{ x }}{% endmacro %}{% set b %}{{ m }}{% endset %}{{ f(m) + b }}"
+    messages = [{"role": "user", "content": "Hi & <think>x</think> you"}]
+    found = ChatTemplate(source, bos="", eos="").render(messages)
+    assert "<" not in str.__str__(found).translate({}) or "<" in operation
+    monkeypatch.setattr("localspec.prompting.template.all_marked", lambda value, **_: value)
+    assert plain(found) == ChatTemplate(source, bos="", eos="").render(messages)
+
+
+def test_a_generation_block_is_what_stands_within() -> None:
+    source = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
+    assert render(source) == "Hi & <you>"
+
+
+def test_the_beginning_of_an_answer_is_found_where_the_template_knows_none() -> None:
+    source = "{% for m in messages %}### {{ m.role }}:\n{{ m.content }}\n\n{% endfor %}"
+    assert render(source) == "### user:\nHi & <you>\n\n### assistant:\n"
+    assert render(source, more={"add_generation_prompt": False}).endswith("<you>\n\n")

@@ -17,7 +17,7 @@ from localspec.server.events import Streamed, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import chat_logprobs, sampled_probs, timings
 from localspec.server.llama_cpp.texts import prompt_of, reply, settings_of
-from localspec.server.openai.chat_wire import AnswerFields, grammar_of, schema_of
+from localspec.server.openai.chat_wire import RawFields, grammar_of, schema_of
 from localspec.server.reading import Reading
 from localspec.server.service import Service
 from localspec.server.wire import MOST_CHOICES, Record, sampling_of, stops_of
@@ -34,7 +34,7 @@ class PromptObject(Record):
 Prompts = str | PromptObject | Mixed | list[str | Mixed | PromptObject]
 
 
-class Completion(AnswerFields):
+class Completion(RawFields):
     biased_texts = True
     prompt: Prompts = ""
     n_probs: Annotated[int, Field(ge=0, le=100)] | None = None
@@ -49,7 +49,7 @@ async def completion(service: Service, request: Request) -> ASGIApp:
     """Go on from one text, or several."""
     wanted = await service.read(request, Completion)
     engine = await service.open(wanted.model)
-    prompts = [_prompt(one, engine) for one in _each(wanted.prompt)]
+    prompts = [_prompt(one, engine, wanted) for one in _each(wanted.prompt)]
     return await written(service, request, engine, wanted, prompts)
 
 
@@ -102,16 +102,21 @@ def _each(prompt: Prompts) -> Sequence[str | PromptObject | Mixed]:
     return [part for part in prompt if not isinstance(part, int)]
 
 
-def _prompt(prompt: str | PromptObject | Mixed, engine: Engine) -> str | Tokens:
+def _prompt(prompt: str | PromptObject | Mixed, engine: Engine, wanted: RawFields) -> str | Tokens:
     if isinstance(prompt, PromptObject):
         if prompt.multimodal_data:
             raise ApiError(400, "The model reads text only. Leave multimodal_data out.")
-        return prompt.prompt_string
+        return wanted.as_prompt(prompt.prompt_string)
     if isinstance(prompt, str):
-        return prompt
+        return wanted.as_prompt(prompt)
     tokens: list[int] = []
     for part in prompt:
-        tokens += [part] if isinstance(part, int) else engine.tokenize(part)
+        if isinstance(part, int):
+            tokens.append(part)
+        else:
+            special = wanted.parse_special
+            vocabulary = engine.model.vocabulary
+            tokens += vocabulary.tokenize(part, special=special, add_bos=False)
     return Tokens(tokens)
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from localspec.prompting.content import marked
 from localspec.server.failures import ApiError
 from localspec.server.images import IMAGES, image_in
 from localspec.server.tools import Tool
@@ -116,6 +117,17 @@ class AnswerFields(SamplingFields):
     def reports(self) -> bool:
         """Whether it is to be told how far the prompt is read, which only a stream can."""
         return bool(self.stream and self.return_progress)
+
+
+class RawFields(AnswerFields):
+    """What the ways to go on from text have in common."""
+
+    parse_special: bool = True
+    """Whether special tokens that the text spells are read as such, as llama.cpp does."""
+
+    def as_prompt(self, text: str) -> str:
+        """What the engine is asked to go on from."""
+        return text if self.parse_special else marked(text)
 
 
 class ChatRequest(AnswerFields):

@@ -19,7 +19,7 @@ from localspec.server.answer import Answers, Ask
 from localspec.server.events import DONE, Streamed, as_json, event, while_there
 from localspec.server.failures import ApiError, as_api_error, openai_body
 from localspec.server.figures import TextOffsets, text_logprobs, timings, usage
-from localspec.server.openai.chat_wire import AnswerFields, grammar_of, schema_of, text_of
+from localspec.server.openai.chat_wire import RawFields, grammar_of, schema_of, text_of
 from localspec.server.openai.echo import Echo, echo_of
 from localspec.server.reading import Reading
 from localspec.server.service import FINGERPRINT, Service
@@ -28,7 +28,7 @@ from localspec.server.wire import MOST_CHOICES, sampling_of, stops_of
 Prompts = str | list[str] | list[int] | list[list[int]]
 
 
-class CompletionRequest(AnswerFields):
+class CompletionRequest(RawFields):
     prompt: Prompts
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool | None = None
@@ -42,7 +42,9 @@ async def completions(service: Service, request: Request) -> ASGIApp:
     if wanted.suffix:
         raise ApiError(400, "suffix is not supported here. Use /infill.", param="suffix")
     schema = schema_of(wanted)
-    prompts = prompts_of(wanted.prompt)
+    prompts = [
+        wanted.as_prompt(one) if isinstance(one, str) else one for one in prompts_of(wanted.prompt)
+    ]
     each = wanted.n or 1
     if len(prompts) * each > MOST_CHOICES:
         raise ApiError(400, f"Ask for {MOST_CHOICES} answers at most.", param="prompt")

@@ -10,6 +10,7 @@ from starlette.requests import Request
 
 from localspec import Engine, GenerationStats
 from localspec.decoding.logprobs import TokenLogprob
+from localspec.prompting.content import plain
 from localspec.prompting.prompt import Tokens
 from localspec.server.figures import TextOffsets, told_tokens
 from localspec.server.service import Service
@@ -45,7 +46,7 @@ async def echo_of(
         ApiError: the queue is full.
         LocalspecError: the prompt leaves no room for an answer.
     """
-    text = prompt if isinstance(prompt, str) else _text(prompt, engine)
+    text = str(plain(prompt)) if isinstance(prompt, str) else _text(prompt, engine)
     if alternatives is None:
         return Echo(text)
     tokens = engine.prompts.tokens(prompt, None, "error", GenerationStats())

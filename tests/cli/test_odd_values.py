@@ -1,0 +1,121 @@
+"""Whatever an option is given, it is refused in words or works: never an internal error, never a
+wait for what does not come. The options are those that the verbs declare."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import typer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from localspec.cli.main import app
+from localspec.cli.verbs import VERBS
+from tests.cli.conftest import Cli
+
+EXAMPLES = 150
+AWAY = {"chat": "it wants a terminal", "pull": "it asks the network", "rm": "it removes files"}
+AFTER = {"run": ["hi"], "race": ["hi"]}
+CODES = {0, 1, 2, 3, 4, 5, 6}
+
+
+def _options() -> list[tuple[str, str]]:
+    group = typer.main.get_command(app)
+    assert isinstance(group, typer.core.TyperGroup)
+    found = [
+        (verb, max(one.opts, key=len))
+        for verb in VERBS
+        if verb not in AWAY
+        for one in group.commands[verb].params
+        if one.param_type_name == "option" and not getattr(one, "is_flag", False)
+    ]
+    return [(verb, name) for verb, name in found if name not in ("--verbose", "--model")]
+
+
+@pytest.fixture(scope="module")
+def odd_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("odd")
+    os.mkfifo(folder / "pipe")
+    (folder / "folder").mkdir()
+    (folder / "empty").touch()
+    (folder / "bytes").write_bytes(b"\xff\xfe\0")
+    (folder / "deep").write_text('{"a":' * 10_000)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
+
+
+FILES = ("pipe", "folder", "empty", "bytes", "deep", "/dev/zero", "/dev/null", "none/at/all")
+NUMBERS = (
+    *("nan", "inf", "-inf", "1e-320", "-1e-320", "1e400", "-0.0", "-1", "0"),
+    *("9" * 5000, "1" + "0" * 30, "0x10", "1_0", "٣"),
+)
+TEXTS = ("", " ", "\udcff", "\ud800", "x" * 5000, "\x1b[31m", "a=b", "1=nan", "~nobody/x", "☃", ",")
+ODD = st.one_of(
+    st.sampled_from((*FILES, *(f"@{name}" for name in FILES), *NUMBERS, *TEXTS)),
+    st.text(st.characters(exclude_characters="\0"), max_size=12),
+    st.integers().map(str),
+    st.floats().map(str),
+)
+
+
+@settings(
+    max_examples=EXAMPLES,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(option=st.sampled_from(_options()), value=ODD)
+def test_odd_values_of_options(
+    cli: Cli, odd_files: Path, option: tuple[str, str], value: str
+) -> None:
+    verb, name = option
+    # Whatever is no mistake ends at the model, which is not there.
+    wants = [] if verb in ("list", "show", "models", "paths", "history") else ["-m", "none.gguf"]
+    result = cli(verb, *AFTER.get(verb, ()), *wants, f"{name}={value}", stdin=b"text")
+    assert result.code in CODES
+    for words in ("Internal error", "Traceback"):
+        assert words not in result.err
+
+
+@pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("option", ["-m", "-d", "--grammar", "--json-schema", "--session"])
+def test_odd_files(cli: Cli, odd_files: Path, option: str, name: str) -> None:
+    result = cli("run", "-n", "1", "--temp", "0", option, name, "hi")
+    assert result.code in CODES - {0} or (option == "--session" and name == "none/at/all")
+    assert "Internal error" not in result.err
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/zero", "folder", "bytes"])
+@pytest.mark.parametrize(
+    "arguments",
+    [("learn",), ("show",), ("bench", "-n", "1", "--prompts"), ("eval", "--limit", "1", "--file")],
+)
+def test_odd_files_of_other_verbs(
+    cli: Cli, odd_files: Path, arguments: tuple[str, ...], name: str
+) -> None:
+    result = cli(*arguments, name, *(["-m", "none.gguf"] if arguments[0] != "show" else []))
+    assert result.code in CODES - {0}
+    assert "Internal error" not in result.err
+
+
+def test_a_text_may_come_from_the_pipe_of_a_shell(cli: Cli) -> None:
+    grammar, write = os.pipe()
+    os.write(write, b'root ::= "a fox"')
+    os.close(write)
+    try:
+        assert cli("run", "-q", "--grammar", f"@/dev/fd/{grammar}", "hi").out == "a fox\n"
+    finally:
+        os.close(grammar)
+
+
+@pytest.mark.parametrize(
+    "option", ["--temp", "--repeat-penalty", "--min-p", "--top-p", "--frequency-penalty"]
+)
+@pytest.mark.parametrize("value", ["1e-320", "5e-324", "1e300", "nan"])
+def test_numbers_at_the_edge_answer_or_are_refused(cli: Cli, option: str, value: str) -> None:
+    result = cli("run", "-q", "-n", "4", "--seed", "1", "--temp", "0.8", option, value, "hi")
+    assert result.code in (0, 2)
