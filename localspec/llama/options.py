@@ -13,11 +13,8 @@ from localspec.llama.adapters import Adapter, Said, adapters
 KV_TYPES = ("f32", "f16", "bf16", "q8_0", "q5_1", "q5_0", "q4_1", "q4_0")
 FLASH_ATTENTION = ("auto", "on", "off")
 AUTO = "auto"
-<<<<<<< HEAD
-=======
 LONGEST_CONTEXT = 1 << 30
 """llama.cpp counts them in 32 bits."""
->>>>>>> ends
 MOST_THREADS = 512
 """llama.cpp makes room for no more (GGML_MAX_N_THREADS)."""
 KERNELS = ("auto", "off")

@@ -57,13 +57,8 @@ class SessionFile:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-<<<<<<< HEAD
-            if path.exists() and not path.is_file():
-                raise SessionError(f"{path} is no file. Give another one.")
-=======
             if path.exists() and not (path.is_file() or path.is_dir()):
                 raise SessionError(f"{path} is a pipe or a device. Give another one.")
->>>>>>> ends
             with path.open("rb") as file:
                 head = file.read(_HEAD.size)
                 if len(head) < _HEAD.size or head[:8] != MAGIC:
