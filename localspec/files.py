@@ -89,7 +89,7 @@ def read_file(path: Path, *, most: int = MOST, streams: bool = False) -> bytes:
         with path.open("rb") as file:
             data = file.read(most + 1)
     except ValueError:  # a NUL in the name, or half a surrogate pair
-        raise OSError(errno.EINVAL, "this is no name of a file", repr(path)) from None
+        raise OSError(errno.EINVAL, "this is not a file name", repr(path)) from None
     if len(data) > most:
         raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
     return data

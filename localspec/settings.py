@@ -127,7 +127,7 @@ def load_settings(**flags: str | int | float | None) -> Settings:
     said = {name: value for name, value in flags.items() if value is not None}
     path = paths.config_file()
     if path.exists() and not path.is_file():
-        raise UsageError(f"The config file {path} is no file. Move it away.")
+        raise UsageError(f"The config file {path} is not a file. Move it away.")
     try:
         return Settings(**said)  # type: ignore[arg-type]
     except ValidationError as error:

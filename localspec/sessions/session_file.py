@@ -68,7 +68,7 @@ class SessionFile:
         except FileNotFoundError:
             raise
         except ValueError:  # half a surrogate pair in the name
-            raise SessionError(f"{path!r} is no name of a file. Give another one.") from None
+            raise SessionError(f"{path!r} is not a file name. Give another one.") from None
         except OSError as error:
             raise SessionError(
                 f"The session in {path} cannot be read: {error.strerror or error}. Check the file, "
