@@ -157,8 +157,8 @@ def test_a_file_is_read_and_nothing_else(tmp_path: Path) -> None:
         (tmp_path, "it is a folder"),
         (tmp_path / "pipe", "it is a pipe or a device"),
         (Path("/dev/zero"), "it is a pipe or a device"),
-        (Path("a\0b"), "this is no name of a file"),
-        (Path("\ud800"), "this is no name of a file"),
+        (Path("a\0b"), "this is not a file name"),
+        (Path("\ud800"), "this is not a file name"),
     ):
         with pytest.raises(OSError, match=why):
             read_file(path, streams=True)
