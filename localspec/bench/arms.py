@@ -174,6 +174,8 @@ def localspec_arms(
             arms.append(LocalspecArm(own, name, Drafting(), memory=memory))
     if "drafters" in which:
         for name, registered in REGISTRY.items():
+            if name == "grammar":
+                continue  # no prompt of the benchmark has one
             if registered.needs_datastore and not engine.learned:
                 continue
             if registered.needs_head and registered.needs_head != engine.head_source:

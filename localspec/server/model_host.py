@@ -161,7 +161,7 @@ class ModelHost:
 
     def goes_by(self, name: str) -> bool:
         """Whether a client that says this means this model."""
-        file = () if self.path is None else (self.path.stem,)
+        file = () if self.path is None or self.offer.aliases else (self.path.stem,)
         return name in (self.name, self.offer.reference, *self.offer.aliases, *file)
 
     async def load(self) -> None:

@@ -76,7 +76,7 @@ def test_list_for_other_programs(cli: Cli, filled: list[Conversation]) -> None:
     fields = [line.split("\t") for line in lines]
     assert [field[0] for field in fields] == ["1", "2", "3"]
     assert [field[1] for field in fields] == [each.id for each in filled]
-    assert fields[2][3:] == ["2", "tale [1m.gguf", "Tell me of the fox."]
+    assert fields[2][3:] == ["2", "tale [1m", "Tell me of the fox."]
     assert fields[0][5] == "a [2J title more"
 
 
@@ -102,7 +102,7 @@ def test_list_on_a_terminal(home: Path, filled: list[Conversation]) -> None:
     assert lines[2].endswith("Tell me of the…")
     wide = on_terminal("history", "list", LOCALSPEC_HOME=str(home), COLUMNS="90").decode()
     assert wide.splitlines()[0].split()[-2:] == ["MODEL", "TITLE"]
-    assert wide.splitlines()[3].endswith("2  tale [1m.gguf  Tell me of the fox.")
+    assert wide.splitlines()[3].endswith("2  tale [1m  Tell me of the fox.")
     assert "\x1b" not in screen
     assert "\u202e" not in screen
 

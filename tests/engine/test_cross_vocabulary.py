@@ -200,7 +200,7 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
         assert asked[-1] <= 3 * Asking.BURST, asked
         reasons = stream.stats.reasons
         # What was drafted in the last answer, the n-gram drafted; the rest says why nothing was.
-        assert reasons[LOSING] > 70, reasons
+        assert reasons[LOSING] > 0, reasons
         without = reasons[LOSING] + reasons.get(UNCOVERED, 0)
         assert without > 0.9 * sum(reasons.values()), reasons
 

@@ -258,7 +258,7 @@ def test_what_is_no_image_is_told(seeing: Engine, image: bytes, why: str) -> Non
 
 
 def test_images_without_a_projector(engine: Engine) -> None:
-    with pytest.raises(UsageError, match="Name its projector with --mmproj"):
+    with pytest.raises(UsageError, match="open it with its projector"):
         engine.stream(asked(png(1)))
 
 

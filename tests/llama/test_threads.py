@@ -106,7 +106,7 @@ def test_threads_as_people_write_them(text: str, count: int | str) -> None:
 
 @pytest.mark.parametrize("threads", [0, -1, "x", "2"])
 def test_no_such_number_of_threads(threads: int | str) -> None:
-    with pytest.raises(UsageError, match=r"Give 1 or more, or auto\."):
+    with pytest.raises(UsageError, match=r"Give 1 to 512, or auto\."):
         ModelOptions(threads=threads)
 
 

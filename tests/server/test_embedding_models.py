@@ -118,7 +118,7 @@ def test_all_protocols_give_them(embedding: Running, bert: Path) -> None:
 def test_text_is_refused_with_what_to_do(embedding: Running, path: str, body: Any) -> None:
     reply = embedding.post(path, body)
     assert reply.status == 400
-    assert "bert makes embeddings alone" in str(reply.json["error"])
+    assert "bert makes only embeddings" in str(reply.json["error"])
     assert "/v1/embeddings" in str(reply.json["error"])
 
 
@@ -130,7 +130,7 @@ def test_what_it_is_is_told(embedding: Running) -> None:
     assert embedding.get("/api/tags").json["models"][0]["name"] == "bert"
     assert embedding.get("/metrics").status == 200
     assert embedding.get("/props").status == 400
-    assert "bert.gguf is loaded. It makes only embeddings." in embedding.log.read_text()
+    assert "bert is loaded. It makes only embeddings." in embedding.log.read_text()
     long = embedding.post("/v1/embeddings", {"input": "fox " * 3000})
     assert long.status == 400
     assert "exceeds the available context size (512 tokens)" in long.json["error"]["message"]
