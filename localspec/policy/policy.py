@@ -208,7 +208,7 @@ class Policy:
             # Catching up is no bet: what it takes is known, and need not be half of the fund.
             needed = asking.one + seconds[2] - seconds[1]
             if needed > spare or (needed + asking.missed) * pace > fund:
-                covered = False
+                covered = covered and advantage <= 0.0  # a trial that has to wait is no loss
                 continue
             best, gain = asking, max(advantage, 0.0)
         if best is None and self._situation == 0:
@@ -403,7 +403,6 @@ class Policy:
                 right = one.token == token
                 if one.proposal is not None:
                     right = depth <= step.accepted  # drawn: what counts is whether it was accepted
-                # A looked up token is learned from with the others that the source expected.
                 if one.estimator is not None:
                     one.estimator.learn(one.features, right)
                 if right:
@@ -413,7 +412,7 @@ class Policy:
 def _check(looked: Looked, tokens: Sequence[int]) -> None:
     """Learn from what a lookup source expected, whoever drafted. Every token of a long copy teaches
     the same, so three will do."""
-    for prediction, token in list(zip(looked.expected, tokens, strict=False))[:3]:
+    for prediction, token in zip(looked.expected[:3], tokens, strict=False):
         right = prediction.token == token
         looked.estimator.learn(prediction.features, right)
         if not right:

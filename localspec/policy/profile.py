@@ -31,7 +31,7 @@ class Gain:
     """Tokens, over the root of the count: what is not well known is tried (optimism in the face of
     uncertainty; Lattimore & Szepesvári 2020, chapter 7)."""
 
-    def __init__(self, mean: float = 1.0, count: float = 1.0) -> None:
+    def __init__(self, mean: float = 0.75, count: float = 1.0) -> None:
         self.mean, self.count = float(mean), float(count)
         if not (math.isfinite(self.mean) and 0.0 < self.count < math.inf):
             raise ValueError("a number out of its range")

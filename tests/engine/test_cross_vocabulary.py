@@ -14,7 +14,7 @@ from localspec import Drafting, DraftMismatch, Engine, ModelOptions, SamplingPar
 from localspec.drafters.heterogeneous import HeterogeneousDraftModel
 from localspec.llama.context import Context
 from localspec.policy.policy import Asking
-from localspec.policy.reasons import LEADING, LOSING, UNCOVERED
+from localspec.policy.reasons import LEADING, LOSING
 from tests.engine.conftest import TINY_OPTIONS, ModelFiles
 from tests.engine.test_exact_distribution import SIZES, check_every_outcome
 from tests.engine.test_sampled_distribution import PROMPT
@@ -200,9 +200,8 @@ def test_useless_draft_model_is_dropped(tmp_path: Path, draft_path: Path) -> Non
         assert asked[-1] <= 3 * Asking.BURST, asked
         reasons = stream.stats.reasons
         # What was drafted in the last answer, the n-gram drafted; the rest says why nothing was.
-        assert reasons[LOSING] > 0, reasons
-        without = reasons[LOSING] + reasons.get(UNCOVERED, 0)
-        assert without > 0.9 * sum(reasons.values()), reasons
+        assert reasons[LOSING] > 70, reasons
+        assert reasons[LOSING] > 0.9 * sum(reasons.values()), reasons
 
 
 def test_recurrent_draft_model_with_another_vocabulary(tmp_path: Path) -> None:

@@ -258,8 +258,9 @@ def test_what_is_no_image_is_told(seeing: Engine, image: bytes, why: str) -> Non
 
 
 def test_images_without_a_projector(engine: Engine) -> None:
-    with pytest.raises(UsageError, match="open it with its projector"):
+    with pytest.raises(UsageError, match="open it with its projector") as refusal:
         engine.stream(asked(png(1)))
+    assert "--mmproj" in refusal.value.hint
 
 
 def test_files_that_are_no_projector_of_the_model(

@@ -96,7 +96,7 @@ def test_without_a_model_nothing_is_drafted_where_nothing_repeats(
     assert reason in plan.reason
 
 
-@pytest.mark.parametrize("price", [1.5, 3.0])
+@pytest.mark.parametrize("price", [1.0, 1.5, 3.0])
 def test_draft_model_that_costs_what_it_could_bring_is_left_alone(price: float) -> None:
     plan = policy_of(profile_of(SHAPES["flat"], (price,))).plan(session())
     assert plan.drafter is None

@@ -147,7 +147,7 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
         with opened(home=tmp_path) as terminal:
             terminal.until(EMBEDDED)
             terminal.type("hello\r")
-            terminal.until_told("New messages are kept in memory only")
+            terminal.until_told("New messages are kept in memory only until that program releases it")
             terminal.until("tok/s")
             other.execute("COMMIT")
             terminal.until_told("The history is being kept again.")
@@ -280,7 +280,7 @@ def test_an_error_in_the_app_itself(tmp_path: Path) -> None:
         assert not terminal.alternate
         log = tmp_path / "cache" / "chat.log"
         assert "The chat ended with an internal error" in terminal.words
-        assert "".join(f"{log}.".split()) in "".join(terminal.text.split())
+        assert "".join(f"described in {log}.".split()) in "".join(terminal.text.split())
         assert "of all things" in log.read_text()
         assert "Traceback" not in terminal.text
     assert said(tmp_path) == ["hello"]
