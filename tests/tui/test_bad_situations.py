@@ -147,7 +147,9 @@ def test_a_history_that_is_locked(tmp_path: Path) -> None:
         with opened(home=tmp_path) as terminal:
             terminal.until(EMBEDDED)
             terminal.type("hello\r")
-            terminal.until_told("New messages are kept in memory only until that program releases it")
+            terminal.until_told(
+                "New messages are kept in memory only until that program releases it"
+            )
             terminal.until("tok/s")
             other.execute("COMMIT")
             terminal.until_told("The history is being kept again.")
