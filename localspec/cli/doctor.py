@@ -115,6 +115,7 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
     from localspec.llama import devices, kernels, library
     from localspec.loading.draft import find_draft
     from localspec.pairing.memory import Use
+    from localspec.pairing.pair_memory import PairUse
     from localspec.pairing.rules import judge_files
     from localspec.text import printable
 
@@ -157,10 +158,12 @@ def _examine(console: Console, models: ModelRequest, *, quick: bool, stop: Event
         report = judge_files(
             target,
             draft,
-            context=options.context or None,
-            kv_type=options.kv_type_k,
-            device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
-            extras=Extras.of(options),
+            PairUse(
+                context=options.context or None,
+                kv_type=options.kv_type_k,
+                device_free=devices.free_memory() if options.gpu_layers < 0 else 0,
+                extras=Extras.of(options),
+            ),
         )
         findings.checks += report.checks
     use = Use.of(

@@ -75,6 +75,7 @@ def show(
     from localspec.hub.local import local_models
     from localspec.llama.options import ModelOptions
     from localspec.pairing.drafts import candidates
+    from localspec.pairing.pair_memory import PairUse
 
     options = ModelOptions(context=ctx, kv_type_k=kv_type, kv_type_v=kv_type)  # checks them
     if template and json:
@@ -85,7 +86,7 @@ def show(
     file = read_gguf(meant.path)
     if template:
         return _tell_template(console, file)
-    found = candidates(file, local_models(), context=ctx or None)
+    found = candidates(file, local_models(), PairUse(context=ctx or None))
     told = _told(file, resolution.name_of(reference, meant.path), options.context, kv_type, found)
     if json:
         console.answer(json_format.dumps(told) + "\n")

@@ -1,4 +1,4 @@
-"""Hugging Face's cache on disk, which other tools share: what it holds, without asking anyone.
+"""Hugging Face's cache on disk, which other tools share, read without asking anyone.
 
     models--user--repo/refs/main                 the commit that "main" was when last asked
                       /snapshots/<commit>/name   links to …
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -19,17 +20,17 @@ from localspec.gguf.names import stays_inside
 from localspec.text import printable
 
 COMMIT = re.compile(r"[0-9a-f]{40}")
-_TRUE = ("1", "ON", "YES", "TRUE")
+_PREFIX = "models--"
 
 
 def offline_by_environment() -> bool:
-    """Whether the user's environment forbids the network, by huggingface-hub's own rule."""
+    """Whether the environment forbids the network, by huggingface-hub's own rule."""
     found = os.environ.get("HF_HUB_OFFLINE") or os.environ.get("TRANSFORMERS_OFFLINE") or ""
-    return found.upper() in _TRUE
+    return found.upper() in ("1", "ON", "YES", "TRUE")
 
 
 def require_client() -> None:
-    """Make sure that huggingface-hub can be imported: it reads its variables then.
+    """Import huggingface-hub, which reads its variables then.
 
     Raises:
         UsageError: one of them is nonsense.
@@ -44,32 +45,41 @@ def require_client() -> None:
 
 
 def cache_folder() -> Path:
-    """Where the cache is: HF_HUB_CACHE, or `hub` under HF_HOME."""
-    require_client()
-    from huggingface_hub import constants
+    """As huggingface-hub finds it, which takes a while to import."""
+    for name, inside in (("HF_HUB_CACHE", ""), ("HUGGINGFACE_HUB_CACHE", ""), ("HF_HOME", "hub")):
+        value = os.environ.get(name)
+        if value:
+            return Path(os.path.expandvars(value)).expanduser() / inside
+    return user_cache() / "huggingface" / "hub"
 
-    return Path(constants.HF_HUB_CACHE).expanduser()
+
+def user_cache() -> Path:
+    """Where programs of this user keep what can be fetched again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
 
 
 def repository_folder(repository: str) -> Path:
-    """Where the files of `user/repo` are, if any; its name may be typed in capitals or not."""
-    cache, name = cache_folder(), f"models--{repository.replace('/', '--')}"
+    """Of `user/repo`, in capitals or not; it need not exist."""
+    cache, name = cache_folder(), f"{_PREFIX}{repository.replace('/', '--')}"
     if not (cache / name).exists():
-        with suppress(OSError):
-            for path in cache.iterdir():
-                if path.name.casefold() == name.casefold():
-                    return path
+        for path in folders_in(cache):
+            if path.name.casefold() == name.casefold():
+                return path
     return cache / name
+
+
+def repositories() -> Iterator[str]:
+    """Every `user/repo` that the cache has a folder of."""
+    for folder in folders_in(cache_folder()):
+        user, _, name = folder.name.removeprefix(_PREFIX).partition("--")
+        if folder.name.startswith(_PREFIX) and name:
+            yield f"{user}/{name}"
 
 
 def snapshots(repository: str, revision: str) -> list[Path]:
     """Folders with cached files: the revision's, then those of others, the newest first."""
-    folder = repository_folder(repository)
     commit = cached_commit(repository, revision)
-    try:
-        found = [path for path in (folder / "snapshots").iterdir() if path.is_dir()]
-    except OSError:
-        return []
+    found = folders_in(repository_folder(repository) / "snapshots")
     return sorted(found, key=lambda path: (path.name == commit, _changed(path)), reverse=True)
 
 
@@ -79,11 +89,10 @@ def cached_commit(repository: str, revision: str) -> str | None:
         return revision
     if not stays_inside(revision):
         return None
-    try:
+    with suppress(OSError, ValueError):
         text = (repository_folder(repository) / "refs" / revision).read_text(encoding="ascii")
-    except (OSError, ValueError):
-        return None
-    return text if COMMIT.fullmatch(text) else None
+        return text if COMMIT.fullmatch(text) else None
+    return None
 
 
 def files_in(snapshot: Path) -> list[str]:
@@ -93,6 +102,14 @@ def files_in(snapshot: Path) -> list[str]:
         for path in snapshot.rglob("*")
         if path.suffix.lower() == ".gguf" and path.is_file()
     )
+
+
+def folders_in(folder: Path) -> list[Path]:
+    """Sorted; none where it cannot be read."""
+    try:
+        return sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError:
+        return []
 
 
 def _changed(path: Path) -> float:

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from localspec import paths
 from localspec.errors import ModelNotFound, UsageError
@@ -28,29 +28,34 @@ else:
 
 FILE = "catalog.toml"
 
-Line = Annotated[str, Field(min_length=1, max_length=300)]
-Repo = Annotated[str, Field(description="user/repo on Hugging Face")]
-Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300)]
-Checked = Annotated[str, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
-Bytes = Annotated[int, Field(gt=0)]
+
+def _printable(value: str) -> str:
+    if not value.isprintable():
+        raise ValueError("has control characters")
+    return value
+
+
+def _repository(value: str) -> str:
+    if not is_repository(value):
+        raise ValueError(f"'{value}' is not user/repo")
+    return value
+
+
+def _gguf_name(value: str) -> str:
+    if not (stays_inside(value) and value.lower().endswith(".gguf")):
+        raise ValueError(f"'{value}' is not the name of a GGUF file in a repository")
+    return value
+
+
+Line = Annotated[str, Field(min_length=1, max_length=300), AfterValidator(_printable)]
+Repo = Annotated[str, AfterValidator(_repository)]
+Url = Annotated[str, Field(pattern=r"^https://\S+$", max_length=300), AfterValidator(_printable)]
+Checked = Annotated[Line, Field(pattern=r"^\d{4}-\d{2}-\d{2}(: .+)?$", max_length=100)]
+Count = Annotated[int, Field(gt=0)]
 
 
 class _Record(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @field_validator("*")
-    @classmethod
-    def _fit_for_a_terminal(cls, value: Any) -> Any:
-        if isinstance(value, str) and not value.isprintable():
-            raise ValueError("has control characters")
-        return value
-
-    @field_validator("repo", check_fields=False)
-    @classmethod
-    def _a_repository(cls, value: str) -> str:
-        if not is_repository(value):
-            raise ValueError(f"'{value}' is not user/repo")
-        return value
 
 
 class CatalogHead(_Record):
@@ -61,10 +66,10 @@ class CatalogHead(_Record):
     """Where it is, or whose file contains it."""
     gguf: bool = False
     """Whether it is there as a GGUF."""
-    size: Bytes | None = None
+    size: Count | None = None
     """Bytes to download, where known."""
     licence: Line | None = None
-    """Of the weights; absent where the source does not say."""
+    """Of the weights; absent where the source names none."""
     source: Url
     """Where these facts are from."""
     checked: Checked
@@ -77,21 +82,21 @@ class Entry(_Record):
     name: Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", max_length=60)]
     """What to type for it."""
     family: Line
-    parameters: Annotated[int, Field(gt=0)]
+    parameters: Count
     """Weights in all, of a mixture of experts too."""
-    active: Annotated[int, Field(gt=0)] | None = None
+    active: Count | None = None
     """Weights that a token uses, in a mixture of experts."""
     repo: Repo
     """Where its GGUF files are."""
     quant: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")] | None = None
     """Which of them to take; None for the usual one."""
-    file: Line | None = None
-    """Or its name, where names tell no quantization."""
+    file: Annotated[Line, AfterValidator(_gguf_name)] | None = None
+    """Or its name, where names contain no quantization."""
     others: list[Repo] = []
     """Further repositories with GGUFs of the same model."""
-    size: Bytes | None = None
+    size: Count | None = None
     """Bytes of what `pull` fetches, where known."""
-    context: Annotated[int, Field(gt=0)] | None = None
+    context: Count | None = None
     """Tokens it was trained for."""
     licence: Line
     drafts: list[Line] = []
@@ -100,27 +105,6 @@ class Entry(_Record):
     note: Line | None = None
     source: Url
     checked: Checked
-
-    @field_validator("others")
-    @classmethod
-    def _repositories(cls, value: list[str]) -> list[str]:
-        for one in value:
-            cls._a_repository(one)
-        return value
-
-    @field_validator("drafts")
-    @classmethod
-    def _references(cls, value: list[str]) -> list[str]:
-        if any(not one.isprintable() for one in value):
-            raise ValueError("has control characters")
-        return value
-
-    @field_validator("file")
-    @classmethod
-    def _inside(cls, value: str | None) -> str | None:
-        if value is not None and not (stays_inside(value) and value.lower().endswith(".gguf")):
-            raise ValueError(f"'{value}' is not the name of a GGUF file in a repository")
-        return value
 
     @property
     def repositories(self) -> tuple[str, ...]:
@@ -136,11 +120,7 @@ class Entry(_Record):
 
 
 class Catalog:
-    """Entries by name.
-
-    Args:
-        entries: later ones replace earlier ones of the same name.
-    """
+    """Entries by name; later ones replace earlier ones of the same name."""
 
     def __init__(self, entries: Iterable[Entry]) -> None:
         self._entries = {entry.name: entry for entry in entries}
@@ -268,7 +248,7 @@ def _entry(path: Path, number: int, table: Any) -> Entry:
         first = error.errors()[0]
         name = table.get("name") if isinstance(table, dict) else None
         which = f"entry '{name}'" if isinstance(name, str) else f"[[model]] number {number}"
-        key = ".".join(str(part) for part in first["loc"]) or "entry"
+        key = ".".join(str(part) for part in first["loc"]).rstrip(".0123456789") or "entry"
         why = str(first.get("ctx", {}).get("error", first["msg"])).lower()
         raise _refused(path, f"{which}: {key}: {why}") from None
 

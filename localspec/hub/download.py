@@ -1,9 +1,8 @@
 """`localspec pull`: from Hugging Face into its cache, whole and checked, or not at all.
 
 Lists, credentials, redirects and errors are huggingface-hub's. The bytes are fetched here, through
-its session, because from version 2 on its own download starts from nothing after every
-interruption. A file grows as `blobs/<checksum>.incomplete`, which is what that client names its
-own, and gets the name that tools look for only when its checksum is right.
+its session: its own download (version 2 on) begins anew after every interruption. A file grows as
+`blobs/<checksum>.incomplete`, and gets the name that tools look for when its checksum is right.
 """
 
 from __future__ import annotations
@@ -16,8 +15,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.files import write_atomically
@@ -30,8 +30,6 @@ from localspec.text import gigabytes, listed, printable
 if TYPE_CHECKING:
     from localspec.hub.remote import Listing, RemoteFile, Retries
 
-_BLOCK = 1 << 20
-"""Bytes hashed at a time."""
 _SPARE = 64 << 20
 """Bytes to leave free on the disk."""
 
@@ -61,7 +59,7 @@ class Pulled:
     Attributes:
         reference: what to type for exactly this one.
         repository: `user/repo`, None for a plain file.
-        commit: which state of the repository, None for a plain file or where unknown.
+        commit: which state of the repository, None where unknown.
         path: the file to open; files: all parts.
         size: their bytes; downloaded: those that were fetched just now.
     """
@@ -75,22 +73,24 @@ class Pulled:
     downloaded: int
 
 
+Notify = Callable[[str], None]
+
+
 def pull(
     reference: str,
     *,
     offline: bool | None = None,
     progress: Callable[[PullProgress], None] = lambda _: None,
-    notify: Callable[[str], None] = lambda _: None,
+    notify: Notify = lambda _: None,
 ) -> Pulled:
     """Fetch a model, or what is missing of it.
 
-    It may be interrupted by any exception, at any place: what has arrived is kept, and another
-    call goes on from there.
+    Any exception may interrupt it: what has arrived is kept, and another call continues.
 
     Args:
         reference: see `localspec.hub.reference`.
         offline: look at the cache alone; None asks HF_HUB_OFFLINE.
-        progress: told how far it is, many times a second.
+        progress: called many times a second.
         notify: told, in sentences, what the user did not ask for.
 
     Raises:
@@ -100,11 +100,11 @@ def pull(
             was announced and is removed.
     """
     wanted = identify(reference)
-    offline = cache.offline_by_environment() if offline is None else offline
     packaged = packaged_model(reference)
     if packaged is not None and packaged.path is not None:
         notify(f"{packaged.name} is installed, in the Python package {packaged.distribution}.")
-        return _already_here(reference, notify, offline=offline)
+        return _already_here(reference, notify)
+    offline = cache.offline_by_environment() if offline is None else offline
     if not isinstance(wanted, Repository) or offline:
         return _already_here(reference, notify, offline=offline)
 
@@ -121,10 +121,11 @@ def pull(
             _require_room(folder, files)
             arrived = 0
             for number, file in enumerate(files, start=1):
-                tell = _teller(progress, file, number, len(files))
-                arrived += _fetch(folder, found.commit, file, retries, tell, notify)
+                tell = partial(_report, progress, file, number, len(files))
+                arrived += _File(folder, found, file, tell).fetch(retries, notify)
             # Last: what a reader finds behind the ref is complete.
-            _write_ref(folder, wanted.revision, found.commit)
+            if wanted.revision != found.commit:
+                write_atomically(folder / "refs" / wanted.revision, found.commit)
     snapshot = folder / "snapshots" / found.commit
     return Pulled(
         reference=_exactly(found, chosen),
@@ -137,23 +138,17 @@ def pull(
     )
 
 
-def _already_here(reference: str, notify: Callable[[str], None], *, offline: bool) -> Pulled:
+def _already_here(reference: str, notify: Notify, *, offline: bool = False) -> Pulled:
     found = find(reference, offline=offline)
     for notice in found.notices:
         notify(notice)
-    parts = [found.path.with_name(name) for name in parts_of(found.path.name)]
-    return Pulled(
-        reference=reference,
-        repository=None if found.repository is None else found.repository.id,
-        commit=None,
-        path=found.path,
-        files=tuple(parts),
-        size=sum(part.stat().st_size for part in parts),
-        downloaded=0,
-    )
+    parts = tuple(found.path.with_name(name) for name in parts_of(found.path.name))
+    repository = None if found.repository is None else found.repository.id
+    size = sum(part.stat().st_size for part in parts)
+    return Pulled(reference, repository, None, found.path, parts, size, downloaded=0)
 
 
-def _chosen(wanted: Repository, found: Listing, notify: Callable[[str], None]) -> ModelFiles:
+def _chosen(wanted: Repository, found: Listing, notify: Notify) -> ModelFiles:
     """Which of the repository's models the reference means."""
     models = models_among(found.names)
     chosen = choose(models, quant=wanted.quant, file=wanted.file)
@@ -186,148 +181,210 @@ def _chosen(wanted: Repository, found: Listing, notify: Callable[[str], None]) -
 def _exactly(found: Listing, chosen: ModelFiles) -> str:
     """The shortest reference to this model and no other one of the repository."""
     if chosen.quant:
-        models = models_among(found.names)
-        same = choose(models, quant=chosen.quant, file=None)
+        same = choose(models_among(found.names), quant=chosen.quant, file=None)
         if same is not None and same.name == chosen.name:
             return f"{found.repository.id}:{chosen.quant}"
     return f"{found.repository.id}:{chosen.name}"
 
 
-def _teller(
-    progress: Callable[[PullProgress], None], file: RemoteFile, number: int, of: int
-) -> Callable[[int, Literal["download", "check"]], None]:
-    return lambda done, doing: progress(PullProgress(file.name, number, of, done, file.size, doing))
+Doing = Literal["download", "check"]
 
 
-Tell = Callable[[int, Literal["download", "check"]], None]
-
-
-def _fetch(
-    folder: Path,
-    commit: str,
+def _report(
+    progress: Callable[[PullProgress], None],
     file: RemoteFile,
-    retries: Retries,
-    tell: Tell,
-    notify: Callable[[str], None],
-) -> int:
-    """Bring one file into the cache; return how many bytes came over the network."""
-    blob = folder / "blobs" / file.checksum
-    pointer = folder / "snapshots" / commit / file.name
-    if _is_whole(pointer, file):
-        return 0
-    for place in (blob, pointer):
-        place.parent.mkdir(parents=True, exist_ok=True)
-    arrived = 0
-    with _alone(folder, file, notify):
-        if not _is_whole(blob, file):
-            part = blob.with_name(f"{blob.name}.incomplete")
-            arrived = _download(file, part, retries, tell)
-            _check(file, part, tell)
-            part.replace(blob)
-        if not _is_whole(pointer, file):  # another process may have been quicker
-            _point(pointer, blob)
-    return arrived
+    number: int,
+    of: int,
+    done: int,
+    doing: Doing,
+) -> None:
+    progress(PullProgress(file.name, number, of, done, file.size, doing))
+
+
+class _File:
+    """One file on its way into the cache.
+
+    Args:
+        folder: the repository's.
+        tell: takes the bytes that are done, and of what.
+    """
+
+    def __init__(
+        self, folder: Path, found: Listing, file: RemoteFile, tell: Callable[[int, Doing], None]
+    ) -> None:
+        self._folder, self._found, self._file, self._tell = folder, found, file, tell
+        self._blob = folder / "blobs" / file.checksum
+        self._part = _part_of(self._blob)
+        self._pointer = folder / "snapshots" / found.commit / file.name
+
+    def fetch(self, retries: Retries, notify: Notify) -> int:
+        """Bring it in; return how many bytes came over the network."""
+        if _is_whole(self._pointer, self._file):
+            return 0
+        for place in (self._blob, self._pointer):
+            place.parent.mkdir(parents=True, exist_ok=True)
+        if _goes_by_xet(self._file) and not _is_whole(self._blob, self._file):
+            return self._by_xet()
+        arrived = 0
+        with self._alone(notify):
+            if not _is_whole(self._blob, self._file):
+                arrived = self._download(retries)
+                self._check(self._part)
+                self._part.replace(self._blob)
+            if not _is_whole(self._pointer, self._file):  # another process may have been quicker
+                self._point()
+        return arrived
+
+    def _download(self, retries: Retries) -> int:
+        """Let the unfinished file grow to its full size; return how many bytes came."""
+        from localspec.hub.remote import HTTPError, stream
+
+        part, size = self._part, self._file.size
+        arrived = most = 0
+        while True:
+            have = part.stat().st_size if part.exists() else 0
+            most = max(most, have)
+            if have > size:
+                part.unlink()
+                have = 0
+            self._tell(have, "download")
+            if have == size and part.exists():
+                return arrived
+            try:
+                for count, done in stream(self._file, part, have):
+                    arrived += count
+                    if done > most:  # a server that begins anew each time brings nothing
+                        retries.progressed()
+                        most = done
+                    self._tell(done, "download")
+            except HTTPError as error:
+                retries.wait(error)
+
+    def _by_xet(self) -> int:
+        """Fetch all of it through hf-xet; return its size."""
+        from huggingface_hub import constants, hf_hub_download
+
+        from localspec.hub.remote import HTTPError
+
+        bar = type(
+            "Bar", (_Bar,), {"tell": staticmethod(lambda done: self._tell(done, "download"))}
+        )
+        for damaged in (self._pointer, self._blob):
+            damaged.unlink(missing_ok=True)
+        try:
+            hf_hub_download(
+                self._found.repository.id,
+                self._file.name,
+                revision=self._found.commit,
+                cache_dir=self._folder.parent,
+                endpoint=constants.ENDPOINT,
+                tqdm_class=bar,
+            )
+        except (HTTPError, OSError):
+            raise
+        except Exception as error:  # hf-xet's own, and bare RuntimeErrors
+            raise LocalspecError(
+                f"{self._file.name} did not come from Xet storage: {printable(str(error))}. Try "
+                "again later, or without HF_XET_HIGH_PERFORMANCE."
+            ) from None
+        self._check(self._blob)
+        return self._file.size
+
+    def _check(self, path: Path) -> None:
+        """Compare the checksum with the announced one, of what is on the disk.
+
+        Raises:
+            LocalspecError: it differs; the file is removed.
+        """
+        file, done = self._file, 0
+        git = len(file.checksum) == 40  # small files are git's own, with a header
+        digest = hashlib.sha1(f"blob {file.size}\0".encode()) if git else hashlib.sha256()
+        with path.open("r+b") as content:  # Windows flushes only what may be written
+            os.fsync(content.fileno())
+            while block := content.read(1 << 20):
+                digest.update(block)
+                done += len(block)
+                self._tell(done, "check")
+        if digest.hexdigest() != file.checksum:
+            path.unlink()
+            raise LocalspecError(
+                f"{file.name} arrived damaged: its checksum is {digest.hexdigest()[:12]}…, not "
+                f"{file.checksum[:12]}…. It was removed; pull it again."
+            )
+
+    @contextmanager
+    def _alone(self, notify: Notify) -> Iterator[None]:
+        """Hold the lock that huggingface-hub takes for the same file."""
+        from filelock import FileLock, Timeout
+
+        path = self._folder.parent / ".locks" / self._folder.name / f"{self._file.checksum}.lock"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(path)
+        try:
+            lock.acquire(timeout=1.0)
+        except Timeout:
+            notify(f"{self._file.name} is being downloaded by another process; waiting for it.")
+            lock.acquire()
+        try:
+            yield
+        finally:
+            lock.release()
+
+    def _point(self) -> None:
+        """Give the blob its name in the snapshot, as a link where the system has links."""
+        self._pointer.unlink(missing_ok=True)
+        try:
+            self._pointer.symlink_to(os.path.relpath(self._blob, self._pointer.parent))
+        except OSError:
+            # Windows without developer mode: huggingface-hub moves the file there too.
+            shutil.move(self._blob, self._pointer)
+
+
+def _part_of(blob: Path) -> Path:
+    return blob.with_name(f"{blob.name}.incomplete")
 
 
 def _is_whole(path: Path, file: RemoteFile) -> bool:
     """Whether the finished file is there. A blob of another size was damaged by someone since."""
-    try:
+    with suppress(OSError):
         return path.stat().st_size == file.size
-    except OSError:
-        return False
+    return False
 
 
-def _download(file: RemoteFile, part: Path, retries: Retries, tell: Tell) -> int:
-    """Let the unfinished file grow to its full size; return how many bytes came."""
-    from localspec.hub import transfer
-    from localspec.hub.remote import HTTPError
+def _goes_by_xet(file: RemoteFile) -> bool:
+    """Whether Xet storage gives it: quicker on a fast line, but an interruption loses everything.
+    So it is for files too large for plain HTTP, and for users who ask for it."""
+    from huggingface_hub import constants
 
-    arrived = most = 0
-    while True:
-        have = part.stat().st_size if part.exists() else 0
-        most = max(most, have)
-        if have > file.size:
-            part.unlink()
-            have = 0
-        tell(have, "download")
-        if have == file.size and part.exists():
-            return arrived
-        try:
-            if transfer.goes_by_xet(file):
-                transfer.by_xet(file, part, lambda done: tell(done, "download"))
-                return file.size
-            for count, done in transfer.stream(file, part, have):
-                arrived += count
-                if done > most:  # a server that begins anew each time brings nothing
-                    retries.progressed()
-                    most = done
-                tell(done, "download")
-        except HTTPError as error:
-            retries.wait(error)
+    asked = file.size > constants.MAX_HTTP_DOWNLOAD_SIZE or constants.HF_XET_HIGH_PERFORMANCE
+    there = find_spec("hf_xet") is not None and not constants.HF_HUB_DISABLE_XET
+    return file.in_xet and asked and there
 
 
-def _check(file: RemoteFile, part: Path, tell: Tell) -> None:
-    """Compare the checksum with the announced one, of what is on the disk.
+class _Bar:
+    """What hf-xet's reporter takes for a tqdm."""
 
-    Raises:
-        LocalspecError: it differs; the file is removed.
-    """
-    git = len(file.checksum) == 40  # small files are git's own, with a header
-    digest = hashlib.sha1(f"blob {file.size}\0".encode()) if git else hashlib.sha256()
-    done = 0
-    with part.open("r+b") as content:  # Windows flushes only what may be written
-        os.fsync(content.fileno())
-        while block := content.read(_BLOCK):
-            digest.update(block)
-            done += len(block)
-            tell(done, "check")
-    if digest.hexdigest() != file.checksum:
-        part.unlink()
-        raise LocalspecError(
-            f"{file.name} arrived damaged: its checksum is {digest.hexdigest()[:12]}…, not "
-            f"{file.checksum[:12]}…. It was removed; pull it again."
-        )
+    tell: Callable[[int], None]
 
+    def __init__(self, *_: Any, total: int | None = None, **__: Any) -> None:
+        self.n, self.total, self.format_dict = 0, total, {"rate": None}
 
-@contextmanager
-def _alone(folder: Path, file: RemoteFile, notify: Callable[[str], None]) -> Iterator[None]:
-    """Hold the lock that huggingface-hub takes for the same file."""
-    from filelock import Timeout
-    from huggingface_hub.utils import WeakFileLock  # type: ignore[attr-defined]
+    def update(self, count: float | None = 1) -> None:
+        self.n += int(count or 0)
+        self.tell(self.n)
 
-    path = folder.parent / ".locks" / folder.name / f"{file.checksum}.lock"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    timeout, told = 1.0, False
-    while True:
-        lock = WeakFileLock(path, timeout=timeout)
-        try:
-            lock.__enter__()
-            break
-        except Timeout:
-            if not told:
-                notify(f"{file.name} is being downloaded by another process; waiting for it.")
-            timeout, told = 10.0, True
-    try:
-        yield
-    finally:
-        lock.__exit__(None, None, None)
+    def update_transfer(self, count: int) -> None:
+        """Bytes that came, before they are written; separate, so that they are not added."""
 
+    def set_postfix_str(self, *_: Any, **__: Any) -> None:
+        """Speeds are worked out elsewhere."""
 
-def _point(pointer: Path, blob: Path) -> None:
-    """Give the blob its name in the snapshot, as a link where the system has links."""
-    with suppress(FileNotFoundError):
-        pointer.unlink()
-    try:
-        pointer.symlink_to(os.path.relpath(blob, pointer.parent))
-    except OSError:
-        # Windows without developer mode: huggingface-hub moves the file there too.
-        shutil.move(blob, pointer)
+    set_transfer_postfix_str = set_postfix_str
 
+    def refresh(self) -> None:
+        """Nothing is drawn here."""
 
-def _write_ref(folder: Path, revision: str, commit: str) -> None:
-    if revision == commit:
-        return
-    write_atomically(folder / "refs" / revision, commit)
+    close = refresh
 
 
 def _require_room(folder: Path, files: list[RemoteFile]) -> None:
@@ -336,11 +393,9 @@ def _require_room(folder: Path, files: list[RemoteFile]) -> None:
     for file in files:
         blob = folder / "blobs" / file.checksum
         if not _is_whole(blob, file):
-            part = blob.with_name(f"{blob.name}.incomplete")
+            part = _part_of(blob)
             needed += max(0, file.size - (part.stat().st_size if part.exists() else 0))
-    place = folder
-    while not place.exists():
-        place = place.parent
+    place = next(path for path in (folder, *folder.parents) if path.exists())
     free = shutil.disk_usage(place).free
     if needed and needed + _SPARE > free:
         raise LocalspecError(

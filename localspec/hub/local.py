@@ -6,16 +6,18 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, fields
-from itertools import chain
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
 
 from localspec import paths
 from localspec.errors import LocalspecError
 from localspec.files import read_file, write_atomically
 from localspec.gguf.description import ModelFacts, describe
-from localspec.gguf.reader import MOST_PARTS, part_number, part_path
+from localspec.gguf.names import parts_of
+from localspec.gguf.reader import MOST_PARTS
 from localspec.hub import places
 
 FORMAT = 1
@@ -25,93 +27,47 @@ MOST_KEPT = 5_000
 logger = logging.getLogger("localspec.hub")
 
 
-@dataclass(frozen=True, slots=True)
-class LocalModel:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalModel(ModelFacts):
     """A model file.
 
     Attributes:
         path: the first part of a split one.
         reference: what to type after -m.
         name: what to call it, safe for a terminal.
-        source: "embedded", "distilled", "package", "huggingface", "llama.cpp", "lmstudio",
-            "ollama", "folder", or "self" for what was made here of another one.
-        architecture: as in its metadata; empty where it cannot be read.
-        parameters: None where it cannot be read.
-        quantization: "Q4_K_M" …, empty where it cannot be read.
-        trained_context: tokens, None where it is not told.
-        size: bytes, all parts.
-        problem: why it cannot be opened, a sentence; None if nothing speaks against it.
-        chat: whether it has a chat template.
+        source: see `localspec.hub.places`: "embedded", "huggingface", "folder" …
     """
 
     path: Path
     reference: str
     name: str
     source: str
-    architecture: str
-    parameters: int | None
-    quantization: str
-    trained_context: int | None
-    size: int
-    problem: str | None
-    chat: bool
 
 
 def local_models(folders: Sequence[Path] = ()) -> list[LocalModel]:
     """Everything that looks like a model, in the order of `places`, each file once.
 
-    Reads metadata only, and of files seen before not even that: what they said is kept in the
-    cache folder. Looks into packages, the caches of huggingface-hub, llama.cpp, LM Studio and
-    ollama, at what `-d self` made, into the folders of the setting `model_folders`, and the current
-    folder. Changes nothing there.
+    Reads metadata only, and those of files seen before from an index in the cache folder. Changes
+    nothing where models are.
 
     Args:
-        folders: further ones to look into.
+        folders: to look into besides those of the setting `model_folders` and the current one.
     """
     index = _Index(paths.cache_folder() / "models.json")
-    found: list[LocalModel] = []
-    seen: set[Path] = set()
+    found: dict[Path, LocalModel | None] = {}
     for place in _places(folders):
-        try:
+        with suppress(OSError, RuntimeError, ValueError):  # a link to itself, a file that is gone
             real = place.path.resolve()
-        except (OSError, RuntimeError, ValueError):  # a link to itself
-            continue
-        if real in seen:
-            continue
-        seen.add(real)
-        facts = index.facts(place.path, real)
-        if facts is None:
-            continue
-        found.append(
-            LocalModel(
-                place.path,
-                place.reference,
-                place.name,
-                place.source,
-                facts.architecture,
-                facts.parameters,
-                facts.quantization,
-                facts.trained_context,
-                facts.size,
-                facts.problem,
-                facts.chat,
-            )
-        )
+            if real not in found:
+                found[real] = None
+                facts = asdict(index.facts(place.path, real))
+                found[real] = LocalModel(**asdict(place), **facts)
     index.save()
-    return found
+    return [model for model in found.values() if model is not None]
 
 
 def _places(folders: Sequence[Path]) -> Iterator[places.ModelPlace]:
-    yield from chain(
-        places.embedded(),
-        places.distilled(),
-        places.packages(),
-        places.made(),
-        places.huggingface(),
-        places.llama_cpp(),
-        places.lmstudio(),
-        places.ollama(),
-    )
+    yield from places.everywhere()
     for folder in dict.fromkeys([*folders, *_folders_of_settings()]):
         yield from places.folder(folder.expanduser())
     with suppress(OSError):  # it may have been removed
@@ -123,18 +79,19 @@ def _folders_of_settings() -> Sequence[Path]:
 
     try:
         return load_settings().model_folders
-    except LocalspecError as error:  # whoever asks for a setting will be told
+    except LocalspecError as error:  # whoever asks for a setting will report it
         logger.info("the setting model_folders is not used: %s", error)
         return ()
 
 
 class _Index:
-    """What files said when they were read last, by path, times and sizes."""
+    """What files contained when they were read last, by path, times and sizes."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._changed = False
         self._kept: dict[str, Any] = {}
+        self._facts = TypeAdapter(ModelFacts)
         try:
             stored = json.loads(read_file(path))
             if stored["format"] == FORMAT and isinstance(stored["files"], dict):
@@ -144,25 +101,25 @@ class _Index:
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             logger.info("the index %s is rebuilt: %s", path, error)
 
-    def facts(self, path: Path, real: Path) -> ModelFacts | None:
-        """Of a file, read if need be; None where it is gone."""
-        try:
-            state = _state(path)
-        except (OSError, ValueError):
-            return None
-        kept = self._kept.get(str(real))
+    def facts(self, path: Path, real: Path) -> ModelFacts:
+        """Of a file, read if need be.
+
+        Raises:
+            OSError: it is gone.
+        """
+        state = _state(path)
+        kept = self._kept.pop(str(real), None)
+        facts = None
         if isinstance(kept, dict) and kept.get("state") == state:
-            facts = _restored(kept.get("facts"))
-            if facts is not None:
-                return facts
-        facts = describe(path)
-        self._kept.pop(str(real), None)
+            with suppress(ValidationError):  # somebody has changed them
+                facts = self._facts.validate_json(json.dumps(kept.get("facts")), strict=True)
+        if facts is None:
+            facts, self._changed = describe(path), True
         self._kept[str(real)] = {"state": state, "facts": asdict(facts)}
-        self._changed = True
         return facts
 
     def save(self) -> None:
-        """Keep it, in one go; it can all be read again, so failing is not worth a word."""
+        """Write it at once, the files of this time last; it can be made again, so it may fail."""
         if not self._changed:
             return
         latest = dict(list(self._kept.items())[-MOST_KEPT:])
@@ -173,40 +130,17 @@ class _Index:
 
 
 def _state(path: Path) -> list[list[int]]:
-    """Size and time of a file and all its other parts; of a missing one, nothing."""
-    named = part_number(path)
-    parts = [path]
-    if named is not None and named[1] <= MOST_PARTS:
-        parts += [part_path(path, n) for n in range(1, named[1] + 1) if n != named[0]]
-    status = path.stat()  # it, at least, has to be there
-    return [[status.st_size, status.st_mtime_ns], *map(_state_of_part, parts[1:])]
+    """Size and time of a file and all its parts; nothing of a missing one.
+
+    Raises:
+        OSError: the file itself is gone.
+    """
+    path.stat()
+    return [_state_of_part(path.with_name(name)) for name in parts_of(path.name)[:MOST_PARTS]]
 
 
 def _state_of_part(path: Path) -> list[int]:
-    try:
+    with suppress(OSError):
         status = path.stat()
-    except OSError:
-        return []
-    return [status.st_size, status.st_mtime_ns]
-
-
-_KINDS: dict[str, tuple[type, ...]] = {
-    "architecture": (str,),
-    "parameters": (int, type(None)),
-    "quantization": (str,),
-    "trained_context": (int, type(None)),
-    "size": (int,),
-    "problem": (str, type(None)),
-    "chat": (bool,),
-}
-
-
-def _restored(stored: Any) -> ModelFacts | None:
-    """Facts as they were kept; None if somebody has changed them."""
-    if not isinstance(stored, dict) or stored.keys() != {
-        field.name for field in fields(ModelFacts)
-    }:
-        return None
-    if not all(isinstance(stored[name], kinds) for name, kinds in _KINDS.items()):
-        return None
-    return ModelFacts(**stored)
+        return [status.st_size, status.st_mtime_ns]
+    return []

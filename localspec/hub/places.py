@@ -1,6 +1,6 @@
 """Where GGUF files lie on this machine: Python packages, the caches of several tools, folders.
 
-Nothing is changed anywhere, and nothing that is found is believed: trees may be huge or loop,
+Nothing is changed anywhere, and nothing that is found is trusted: trees may be huge or loop,
 links may lead nowhere, manifests may name files outside of their folder.
 """
 
@@ -16,25 +16,20 @@ from pathlib import Path
 
 from localspec import paths
 from localspec.gguf.names import choose, models_among, parts_of, stays_inside
+from localspec.hub import cache
 from localspec.hub.packages import PACKAGED
 from localspec.text import printable
 
-EMBEDDED = "embedded"
-"""The source of the pair that comes with localspec."""
-PACKAGE = "package"
-"""The source of models inside Python packages."""
-DISTILLED = "distilled"
-"""The source of drafts that were trained on this machine."""
-SELF_MADE = "self"
-"""The source of drafts that were made of models' own files."""
+EMBEDDED, PACKAGE, DISTILLED, SELF_MADE = "embedded", "package", "distilled", "self"
+"""Sources: the embedded pair, Python packages, `localspec distill`, `-d self`."""
 MOST_ENTRIES = 20_000
 """Files and folders looked at under one root."""
 DEEP, SHALLOW = 6, 2
 """Levels of folders below a cache or a folder that the user named, and below the current one."""
-MOST_MANIFEST = 1 << 20
 OLLAMA_SERVICE = Path("/usr/share/ollama/.ollama/models")
 """Where ollama keeps models on Linux when it runs as a service."""
 
+_MOST_MANIFEST = 1 << 20
 _DIGEST = re.compile(r"sha256:([0-9a-f]{64})")
 _OLLAMA_MODEL = "application/vnd.ollama.image.model"
 
@@ -56,16 +51,26 @@ class ModelPlace:
     source: str
 
 
-def embedded() -> Iterator[ModelPlace]:
-    """The pair that comes with localspec."""
+def everywhere() -> Iterator[ModelPlace]:
+    """All places but folders that the user names; a file may come twice."""
     target = paths.embedded(paths.EMBEDDED_TARGET)
     yield ModelPlace(target, "demo", "demo (tale-13m)", EMBEDDED)
     draft = paths.embedded(paths.EMBEDDED_DRAFT)
     yield ModelPlace(draft, str(draft), "demo draft (tale-3m)", EMBEDDED)
+    yield from distilled()
+    for model in PACKAGED:
+        if model.path is not None:
+            yield ModelPlace(model.path, model.name, model.name, PACKAGE)
+    yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
+    yield from _huggingface()
+    yield from folder(_llama_cpp_cache(), "llama.cpp")
+    for root in _lmstudio_roots():
+        yield from folder(root, "lmstudio")
+    yield from _ollama()
 
 
 def drafts_folder() -> Path:
-    """Where `localspec distill` leaves drafts, in a folder for each target."""
+    """Where `localspec distill` writes drafts, in a folder for each target."""
     return paths.data_folder() / "drafts"
 
 
@@ -74,84 +79,49 @@ def distilled() -> Iterator[ModelPlace]:
     yield from folder(drafts_folder(), DISTILLED, depth=SHALLOW)
 
 
-def packages() -> Iterator[ModelPlace]:
-    """Models inside installed Python packages."""
-    for model in PACKAGED:
-        path = model.path
-        if path is not None:
-            yield ModelPlace(path, model.name, model.name, PACKAGE)
+def _huggingface() -> Iterator[ModelPlace]:
+    for repository in cache.repositories():
+        for number, snapshot in enumerate(cache.snapshots(repository, "main")):
+            yield from _snapshot(snapshot, repository, newest=number == 0)
 
 
-def made() -> Iterator[ModelPlace]:
-    """Drafts that were made of models' own files, with `-d self`."""
-    yield from folder(paths.cache_folder() / "self", SELF_MADE, depth=0)
-
-
-def huggingface() -> Iterator[ModelPlace]:
-    """Hugging Face's cache: models--user--repo/snapshots/<commit>/name."""
-    for folder in _folders_in(_huggingface_cache()):
-        kind, _, rest = folder.name.partition("--")
-        owner, _, repository = rest.partition("--")
-        if kind != "models" or not repository:
-            continue
-        commit = _read(folder / "refs" / "main", 100).strip()
-        snapshots = _folders_in(folder / "snapshots")
-        snapshots.sort(key=lambda path: (path.name != commit, -_changed(path)))
-        for number, snapshot in enumerate(snapshots):
-            yield from _snapshot(snapshot, f"{owner}/{repository}", newest=number == 0)
-
-
-def _snapshot(folder: Path, repository: str, *, newest: bool) -> Iterator[ModelPlace]:
-    files = {path.relative_to(folder).as_posix(): path for path in _ggufs(folder, DEEP)}
+def _snapshot(snapshot: Path, repository: str, *, newest: bool) -> Iterator[ModelPlace]:
+    files = cache.files_in(snapshot)
     models = models_among(files)
-    besides = [name for name in files if not any(name in model.files for model in models)]
     for model in models:
         # Of two files of one quantization, and in older snapshots, the reference means another.
         which = choose(models, quant=model.quant, file=None) if model.quant else None
         name = model.name
-        reference = f"{repository}:{model.quant if which is model else name}"
-        if not newest or not stays_inside(name):
-            reference = str(folder / name)
-        shown = f"{repository}:{model.quant or name}" if which is model else f"{repository}:{name}"
+        shown = f"{repository}:{model.quant if which is model else name}"
+        plain = newest and stays_inside(name)
         # Whatever is there stands for a model of which the first part is missing.
-        path = files.get(name) or files[model.files[0]]
+        path = snapshot / (name if name in files else model.files[0])
+        reference = shown if plain else str(snapshot / name)
         yield ModelPlace(path, reference, printable(shown), "huggingface")
-    for name in besides:
-        yield ModelPlace(
-            files[name], str(files[name]), printable(f"{repository}:{name}"), "huggingface"
-        )
+    known = {name for model in models for name in model.files}
+    for name in files:
+        if name not in known:  # projectors and the like
+            path = snapshot / name
+            yield ModelPlace(path, str(path), printable(f"{repository}:{name}"), "huggingface")
 
 
-def llama_cpp() -> Iterator[ModelPlace]:
-    """llama.cpp's own cache (newer versions share Hugging Face's)."""
-    yield from folder(_llama_cpp_cache(), "llama.cpp")
-
-
-def lmstudio() -> Iterator[ModelPlace]:
-    """LM Studio's folders: publisher/repository/name."""
+def _lmstudio_roots() -> list[Path]:
+    """Folders with publisher/repository/name."""
     home = Path.home()
     pointer = _read(home / ".lmstudio-home-pointer", 4096).strip()
     roots = [Path(pointer) / "models"] if pointer else []
-    roots += [home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"]
-    for root in dict.fromkeys(roots):
-        yield from folder(root, "lmstudio")
+    return [*roots, home / ".lmstudio" / "models", home / ".cache" / "lm-studio" / "models"]
 
 
-def ollama() -> Iterator[ModelPlace]:
-    """ollama's models: manifests/host/user/model/tag name blobs/sha256-…"""
+def _ollama() -> Iterator[ModelPlace]:
+    """Manifests host/user/model/tag name blobs/sha256-…"""
     named = os.environ.get("OLLAMA_MODELS")
     roots = [Path(named)] if named else []
-    roots += [
-        Path.home() / ".ollama" / "models",
-        OLLAMA_SERVICE,
-    ]
-    for root in dict.fromkeys(roots):
+    for root in (*roots, Path.home() / ".ollama" / "models", OLLAMA_SERVICE):
         for path in _files(root / "manifests", DEEP):
             blob = _blob(path)
-            if blob is None:
-                continue
             parts = path.relative_to(root / "manifests").parts
-            if len(parts) < 3:
+            if blob is None or len(parts) < 3:
                 continue
             *space, model, tag = parts
             space = [part for part in space if part not in ("registry.ollama.ai", "library")]
@@ -164,7 +134,7 @@ def ollama() -> Iterator[ModelPlace]:
 def _blob(manifest: Path) -> str | None:
     """The digest of the model that a manifest names."""
     try:
-        layers = json.loads(_read(manifest, MOST_MANIFEST))["layers"]
+        layers = json.loads(_read(manifest, _MOST_MANIFEST))["layers"]
         digests = [layer["digest"] for layer in layers if layer["mediaType"] == _OLLAMA_MODEL]
         found = _DIGEST.fullmatch(digests[0]) if digests else None
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -174,7 +144,7 @@ def _blob(manifest: Path) -> str | None:
 
 def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator[ModelPlace]:
     """GGUF files in a folder and below; of a split model, its first part stands for all."""
-    found = dict.fromkeys(_ggufs(root, depth))
+    found = [path for path in _files(root, depth) if path.suffix.lower() == ".gguf"]
     done: set[Path] = set()
     for path in found:
         first = path.with_name(parts_of(path.name)[0])
@@ -182,13 +152,8 @@ def folder(root: Path, source: str = "folder", *, depth: int = DEEP) -> Iterator
             continue
         done.add(first)
         shown = first.relative_to(root) if source == "lmstudio" else Path(first.name)
-        yield ModelPlace(
-            first if first in found else path, str(first), printable(shown.as_posix()), source
-        )
-
-
-def _ggufs(root: Path, depth: int) -> Iterator[Path]:
-    return (path for path in _files(root, depth) if path.suffix.lower() == ".gguf")
+        there = first if first in found else path
+        yield ModelPlace(there, str(first), printable(shown.as_posix()), source)
 
 
 def _files(root: Path, depth: int) -> Iterator[Path]:
@@ -197,13 +162,13 @@ def _files(root: Path, depth: int) -> Iterator[Path]:
     seen: set[tuple[int, int]] = set()
     entries = 0
     while waiting:
-        folder, level = waiting.pop()
+        here, level = waiting.pop()
         try:
-            status = folder.stat()
+            status = here.stat()
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
-            with os.scandir(folder) as listing:
+            with os.scandir(here) as listing:
                 inside = sorted(listing, key=lambda entry: entry.name)
         except (OSError, ValueError):
             continue
@@ -223,15 +188,8 @@ def _files(root: Path, depth: int) -> Iterator[Path]:
         waiting += reversed(below)
 
 
-def _folders_in(folder: Path) -> list[Path]:
-    try:
-        return sorted(path for path in folder.iterdir() if path.is_dir())
-    except OSError:
-        return []
-
-
 def _read(path: Path, most: int) -> str:
-    """A small text file; empty where there is none."""
+    """The beginning of a small text file; empty where there is none."""
     try:
         if not path.is_file():
             return ""
@@ -241,31 +199,8 @@ def _read(path: Path, most: int) -> str:
         return ""
 
 
-def _changed(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return 0.0
-
-
-def _cache_home() -> Path:
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-
-
-def _huggingface_cache() -> Path:
-    """As huggingface_hub finds it, which takes a while to import."""
-    for name, inside in (
-        ("HF_HUB_CACHE", ""),
-        ("HUGGINGFACE_HUB_CACHE", ""),
-        ("HF_HOME", "hub"),
-    ):
-        value = os.environ.get(name)
-        if value:
-            return Path(os.path.expandvars(value)).expanduser() / inside
-    return _cache_home() / "huggingface" / "hub"
-
-
 def _llama_cpp_cache() -> Path:
+    """llama.cpp's own cache; newer versions share Hugging Face's."""
     named = os.environ.get("LLAMA_CACHE")
     if named:
         return Path(named)
@@ -273,4 +208,4 @@ def _llama_cpp_cache() -> Path:
         return Path.home() / "Library" / "Caches" / "llama.cpp"
     if sys.platform == "win32":
         return Path(os.environ.get("LOCALAPPDATA") or Path.home()) / "llama.cpp"
-    return _cache_home() / "llama.cpp"
+    return cache.user_cache() / "llama.cpp"

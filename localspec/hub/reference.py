@@ -8,7 +8,7 @@
     smollm2                                   one that a Python package may carry
     demo                                      the embedded pair
 
-Which file on this machine that means is `localspec.hub.resolution`'s business.
+`localspec.hub.resolution` finds the file on this machine.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from localspec.text import printable
 DEMO = "demo"
 
 _PREFIX = re.compile(r"(?:https?://)?(?:www\.)?(?:hf\.co|huggingface\.co)/|hf://", re.IGNORECASE)
-_PATH_LIKE = re.compile(r"[~/\\.]|[A-Za-z]:[\\/]")
+_PATH_LIKE = re.compile(r"[~/\\.]|[A-Za-z]:[\\/]|.*\\")
 _QUANT = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -53,12 +53,7 @@ class Repository:
 
 @dataclass(frozen=True, slots=True)
 class CatalogName:
-    """A name that only the catalogue can know.
-
-    Attributes:
-        name: as typed.
-        quant: quantization as typed, None for the catalogue's choice.
-    """
+    """A name that only the catalogue can know; `quant` as typed, None for its choice."""
 
     name: str
     quant: str | None = None
@@ -79,7 +74,11 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
         return None
     if not isinstance(reference, str):
         return Path(reference)
-    text, path = reference, _expanded(reference)
+    text = reference
+    try:
+        path = Path(text).expanduser()
+    except RuntimeError:  # "~nobody": no such user
+        path = Path(text)
     try:
         if path.is_file():
             return path
@@ -92,7 +91,7 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
         return _address(text[prefix.end() :], text)
     if "://" in text:
         return _address_of_endpoint(text)
-    if _PATH_LIKE.match(text) or "\\" in text:
+    if _PATH_LIKE.match(text):
         return path
     name, colon, which = text.partition(":")
     if is_repository(name) and not name.lower().endswith(".gguf"):
@@ -102,31 +101,23 @@ def parse(reference: str | os.PathLike[str] | None) -> Path | Repository | Catal
     return CatalogName(name, _quant(which, text) if colon else None)
 
 
-def _expanded(text: str) -> Path:
-    try:
-        return Path(text).expanduser()
-    except RuntimeError:  # "~nobody": no such user
-        return Path(text)
-
-
 def _address(rest: str, text: str) -> Repository:
     """What follows hf.co/: `user/repo`, with :quant, /file.gguf or /blob/main/file.gguf."""
     rest = unquote(rest.split("?")[0].split("#")[0]).strip("/")
-    pieces = rest.split("/")
-    if pieces[0] in ("datasets", "spaces", "kernels", "buckets", "api"):
+    user, *pieces = rest.split("/")
+    if user in ("datasets", "spaces", "kernels", "buckets", "api"):
         raise _nonsense(text)
-    if len(pieces) > 2:
-        name, inside = "/".join(pieces[:2]), pieces[2:]
-        revision = "main"
-        if inside[0] in ("blob", "resolve", "raw", "tree") and len(inside) > 1:
-            revision, inside = inside[1], inside[2:]
-        file = "/".join(inside)
-        found = _repository(name, file if file.lower().endswith(".gguf") else None, text)
-        if not stays_inside(revision):
-            raise _nonsense(text)
-        return Repository(found.id, found.quant, found.file, revision)
-    name, colon, which = rest.partition(":")
-    return _repository(name, which if colon else None, text)
+    if len(pieces) < 2:
+        name, colon, which = rest.partition(":")
+        return _repository(name, which if colon else None, text)
+    name, inside, revision = f"{user}/{pieces[0]}", pieces[1:], "main"
+    if inside[0] in ("blob", "resolve", "raw", "tree") and len(inside) > 1:
+        revision, inside = inside[1], inside[2:]
+    file = "/".join(inside)
+    found = _repository(name, file if file.lower().endswith(".gguf") else None, text)
+    if not stays_inside(revision):
+        raise _nonsense(text)
+    return Repository(found.id, found.quant, found.file, revision)
 
 
 def _address_of_endpoint(text: str) -> Repository:

@@ -1,17 +1,26 @@
-"""What Hugging Face has: the files of a repository, and why it would not give them."""
+"""What Hugging Face has: lists of files, their bytes, and why it would not give them."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
-from huggingface_hub import HfApi, constants, get_hf_file_metadata, get_token, hf_hub_url
+from huggingface_hub import (
+    HfApi,
+    constants,
+    get_hf_file_metadata,
+    get_session,
+    get_token,
+    hf_hub_url,
+    hf_raise_for_status,
+)
 from huggingface_hub.errors import (
     GatedRepoError,
     HfHubHTTPError,
@@ -23,7 +32,10 @@ from huggingface_hub.errors import (
 
 # httpx's or httpx2's, by the version of the client, which does not declare it as its own.
 from huggingface_hub.errors import HTTPError as HTTPError  # type: ignore[attr-defined]
-from huggingface_hub.utils import parse_ratelimit_headers  # type: ignore[attr-defined]
+from huggingface_hub.utils import (  # type: ignore[attr-defined]
+    build_hf_headers,
+    parse_ratelimit_headers,
+)
 
 from localspec.errors import LocalspecError, ModelNotFound
 from localspec.gguf.names import is_repository, stays_inside
@@ -34,12 +46,13 @@ from localspec.text import printable
 WAITS: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0, 15.0)
 """Seconds between attempts that bring nothing; after the last one it is given up."""
 LONGEST_WAIT = 90.0
-"""Seconds that are waited where the server names a time; a longer one is told instead."""
+"""Seconds that are waited where the server names a time; a longer one is reported instead."""
 
 _CHECKSUM = re.compile(r"[0-9a-f]{64}|[0-9a-f]{40}")
-_PASSING = (408, 429, 500, 502, 503, 504)
+_RANGE = re.compile(r"bytes (\d+)-\d+/(\d+|\*)")
+_TRANSIENT = (408, 429, 500, 502, 503, 504)
 """Answers that another attempt may change."""
-_PASSING_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
+_TRANSIENT_FAULTS = {"TimeoutException", "NetworkError", "RemoteProtocolError"}
 """Base classes of faults of the connection, in httpx and httpx2 alike."""
 
 Answer = TypeVar("Answer")
@@ -58,14 +71,14 @@ class RemoteFile:
         checksum: SHA-256 of the content, or for small files git's SHA-1 of it; also the name of
             the blob in the cache.
         url: where it is, pinned to the commit.
-        xet: huggingface-hub's record of where it is in Xet storage, None if it is not.
+        in_xet: whether it is in Xet storage too.
     """
 
     name: str
     size: int
     checksum: str
     url: str
-    xet: Any = None
+    in_xet: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,28 +88,27 @@ class Listing:
     Attributes:
         names: files whose names can be files in a folder, everywhere.
         refused: how many others there are.
-        sizes: bytes by name, where the server tells.
     """
 
     repository: Repository
     commit: str
     names: tuple[str, ...]
     refused: int
-    sizes: dict[str, int]
-    _checksums: dict[str, str]
+    _sizes: Mapping[str, int]
+    _checksums: Mapping[str, str]
 
     def file(self, name: str) -> RemoteFile:
-        """Ask for a file's checksum and size; also finds out whether we may have it.
+        """Ask for a file's checksum and size, and whether we may have it.
 
         Raises:
             HTTPError: not, or not now.
-            LocalspecError: it cannot be checked when it is here.
+            LocalspecError: it could not be checked.
         """
         url = hf_hub_url(
             self.repository.id, name, revision=self.commit, endpoint=constants.ENDPOINT
         )
         known = get_hf_file_metadata(url, timeout=constants.HF_HUB_ETAG_TIMEOUT)
-        size = known.size if known.size is not None else self.sizes.get(name)
+        size = known.size if known.size is not None else self._sizes.get(name)
         checksum = self._checksums.get(name) or known.etag or ""
         # The name of a file in the cache is made of it, and nothing else proves what arrives.
         if not _CHECKSUM.fullmatch(checksum) or size is None or size < 0:
@@ -104,7 +116,7 @@ class Listing:
                 f"{host()} gives no usable checksum and size for {printable(name)}, so it could "
                 "not be checked. Unset HF_ENDPOINT, or download the file yourself."
             )
-        return RemoteFile(name, size, checksum, url, known.xet_file_data)
+        return RemoteFile(name, size, checksum, url, known.xet_file_data is not None)
 
 
 def listing(repository: Repository) -> Listing:
@@ -142,13 +154,75 @@ def listing(repository: Repository) -> Listing:
     return Listing(repository, commit, names, len(files) - len(names), known, checksums)
 
 
+def stream(file: RemoteFile, part: Path, have: int) -> Iterator[tuple[int, int]]:
+    """Fetch what is missing of a file.
+
+    Args:
+        part: where to put it; it has its first `have` bytes.
+
+    Yields:
+        Bytes that came now, and those that are there in all.
+
+    Raises:
+        HTTPError: it did not come, or not all of it.
+        LocalspecError: something else came.
+    """
+    headers = build_hf_headers() | {"Accept-Encoding": "identity"}
+    if have:
+        headers["Range"] = f"bytes={have}-"
+    request = get_session().stream(
+        "GET",
+        file.url,
+        headers=headers,
+        timeout=constants.HF_HUB_DOWNLOAD_TIMEOUT,
+        follow_redirects=True,  # a credential is not sent along to another host
+    )
+    with request as response:
+        if response.status_code == 416 and have:  # what is there is no beginning of it
+            part.unlink()
+            return
+        hf_raise_for_status(response)
+        done = _start(response, file, have)
+        with part.open("r+b" if done else "wb") as grown:
+            grown.seek(done)
+            grown.truncate()
+            for chunk in response.iter_bytes():
+                if done + len(chunk) > file.size:
+                    raise _another(file)
+                grown.write(chunk)
+                done += len(chunk)
+                yield len(chunk), done
+    if done < file.size:
+        raise Cut(f"{done} of {file.size} bytes came")
+
+
+def _start(response: Any, file: RemoteFile, have: int) -> int:
+    """Where the answer begins in the file: after what was there, or at nothing again."""
+    if response.status_code != 206:
+        length = response.headers.get("Content-Length", "")
+        if length.isdecimal() and int(length) != file.size:
+            raise _another(file)
+        return 0
+    found = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+    if not found or int(found[1]) != have or found[2] not in ("*", str(file.size)):
+        raise _another(file)
+    return have
+
+
+def _another(file: RemoteFile) -> LocalspecError:
+    return LocalspecError(
+        f"What the server sends for {file.name} is not of the size it announced. "
+        "Pull it again later; check the proxy if it stays so."
+    )
+
+
 def host() -> str:
     """The server's name, for sentences."""
     return printable(constants.ENDPOINT.partition("://")[2].partition("/")[0] or constants.ENDPOINT)
 
 
 class Retries:
-    """Tries again, with growing waits, what may pass.
+    """Repeats, with growing waits, what may succeed a little later.
 
     Args:
         notify: told, in a sentence, what is waited for.
@@ -184,12 +258,13 @@ class Retries:
         Raises:
             HTTPError: the same one, if there should be none.
         """
-        # A server that could never be reached is no passing fault: the cable is out.
-        passing = is_passing(error) and (self._reached or not _is(error, "ConnectError"))
-        seconds = None if not passing or self._failures >= len(WAITS) else _named_wait(error)
-        if seconds is None and passing and self._failures < len(WAITS):
-            seconds = WAITS[self._failures]
-        if seconds is None or seconds > LONGEST_WAIT:
+        # A server that could never be reached is no transient fault: the cable is out.
+        hopeless = not is_transient(error) or (_is(error, "ConnectError") and not self._reached)
+        if hopeless or self._failures >= len(WAITS):
+            raise error
+        named = _named_wait(error)
+        seconds = WAITS[self._failures] if named is None else named
+        if seconds > LONGEST_WAIT:
             raise error
         self._failures += 1
         if seconds >= 1:
@@ -217,12 +292,12 @@ def explained(repository: Repository, typed: str) -> Iterator[None]:
         ) from None
 
 
-def is_passing(error: HTTPError) -> bool:
+def is_transient(error: HTTPError) -> bool:
     """Whether the same request may succeed a little later."""
     status = _status(error)
     if status is not None:
-        return status in _PASSING
-    return isinstance(error, Cut) or any(_is(error, name) for name in _PASSING_FAULTS)
+        return status in _TRANSIENT
+    return isinstance(error, Cut) or any(_is(error, name) for name in _TRANSIENT_FAULTS)
 
 
 def _is(error: HTTPError, name: str) -> bool:
@@ -235,7 +310,7 @@ def _status(error: HTTPError) -> int | None:
 
 
 def _named_wait(error: HTTPError) -> float | None:
-    """Seconds that the server asks to wait, None where it does not say."""
+    """Seconds that the server asks to wait."""
     if not isinstance(error, HfHubHTTPError):
         return None
     limit = parse_ratelimit_headers(error.response.headers)
@@ -255,7 +330,7 @@ def _what_happened(error: HTTPError) -> str:
     if status == 429:
         return f"{host()} allows no more requests for now (429)"
     if status is not None:
-        return f"{host()} fails ({status})"
+        return f"{host()} fails ({status}{_said(error)})"
     if _is(error, "TimeoutException"):
         return f"{host()} does not answer"
     if _is(error, "ConnectError"):
@@ -280,27 +355,25 @@ def _explanation(error: HTTPError, repository: Repository, typed: str) -> Locals
         )
     if isinstance(error, RemoteEntryNotFoundError):
         return ModelNotFound(f"The file is no longer in {name}. Look at {page}.")
+    if status == 404:
+        return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
     if status in (401, 403):
         advice = _token()
         return LocalspecError(
             f"{host()} refuses {name} ({status}{_said(error)}). {advice[0].upper()}{advice[1:]}."
         )
-    if status == 404:
-        return ModelNotFound(f"{host()} has no {name} (404). Check the name and HF_ENDPOINT.")
-    again = f"the part so far is kept, and 'localspec pull {printable(typed)}' continues"
     if status == 429:
         wait = _named_wait(error)
         when = f"in {wait:.0f} s" if wait is not None else "later"
-        return LocalspecError(
-            f"{host()} allows no more requests for now (429). Try again {when}, or log in with "
-            f"HF_TOKEN, which is allowed more; {again}."
-        )
-    if status is not None:
-        later = "Try again later" if is_passing(error) else "Check HF_ENDPOINT and the proxy"
-        return LocalspecError(f"{host()} fails ({status}{_said(error)}). {later}; {again}.")
-    return LocalspecError(
-        f"{_what_happened(error)}. Check the network, the proxy and HF_ENDPOINT; {again}."
-    )
+        step = f"Try again {when}, or log in with HF_TOKEN, which is allowed more"
+    elif status is None:
+        step = "Check the network, the proxy and HF_ENDPOINT"
+    elif is_transient(error):
+        step = "Try again later"
+    else:
+        step = "Check HF_ENDPOINT and the proxy"
+    again = f"the part so far is kept, and 'localspec pull {printable(typed)}' continues"
+    return LocalspecError(f"{_what_happened(error)}. {step}; {again}.")
 
 
 def _token() -> str:
@@ -314,6 +387,6 @@ def _token() -> str:
 
 
 def _said(error: HTTPError) -> str:
-    """What the server said about it itself."""
+    """The server's own message."""
     text = printable(getattr(error, "server_message", None) or "")
     return f": {text.rstrip('.')}" if text else ""

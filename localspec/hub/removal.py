@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,13 +30,7 @@ _OTHERS = (
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What would be removed. Nothing is, before `execute`.
-
-    Attributes:
-        what: the model, as a user would call it.
-        files: the names it is found under.
-        freed: bytes on the disk.
-    """
+    """What would be removed: the model's name for users, its files, and bytes on the disk."""
 
     what: str
     files: tuple[Path, ...]
@@ -45,11 +38,7 @@ class Removal:
     _act: Callable[[], None] = field(repr=False)
 
     def execute(self) -> None:
-        """Remove it.
-
-        Raises:
-            LocalspecError: it cannot be removed.
-        """
+        """Remove it, or raise a LocalspecError."""
         try:
             self._act()
         except OSError as error:
@@ -86,23 +75,34 @@ def plan(reference: str) -> Removal:
 
 def _cached(wanted: Repository, typed: str) -> Removal:
     info, repository = _scan(wanted)
-    files = list(_files(repository))
+    files = [
+        (file.file_path.relative_to(revision.snapshot_path).as_posix(), file)
+        for revision in repository.revisions
+        for file in revision.files
+    ]
     whole = wanted.quant is None and wanted.file is None
-    selected = files if whole else _selected(files, wanted)
+    selected = [file for _, file in files]
+    if not whole:
+        # A model may have other names in other revisions, but only one at a time is meant.
+        models = models_among({name for name, _ in files})
+        chosen = choose(models, quant=wanted.quant, file=wanted.file)
+        selected = [] if chosen is None else [one for name, one in files if name in chosen.files]
     if not selected and not whole:
         raise ModelNotFound(
             f"The cache has no {printable(wanted.file or wanted.quant or '')} of {wanted.id}. "
             f"'localspec rm {wanted.id}' removes all that it has, unfinished downloads included."
         )
-    _require_inside(repository, [file for _, file in selected])
+    _require_inside(repository, selected)
     if len(selected) == len(files):
         strategy = info.delete_revisions(*(r.commit_hash for r in repository.revisions))
-        unfinished = sum(part.stat().st_size for part in _unfinished(repository.repo_path))
+        unfinished = sum(
+            part.stat().st_size for part in (repository.repo_path / "blobs").glob("*.incomplete")
+        )
     else:
-        strategy, unfinished = info.delete_files(*(file for _, file in selected)), 0
+        strategy, unfinished = info.delete_files(*selected), 0
     return Removal(
         what=wanted.id if whole else f"{wanted.id}:{wanted.file or wanted.quant}",
-        files=tuple(sorted({file.file_path for _, file in selected})) or (repository.repo_path,),
+        files=tuple(sorted({file.file_path for file in selected})) or (repository.repo_path,),
         freed=strategy.expected_freed_size + unfinished,
         _act=lambda: _execute(strategy, repository),
     )
@@ -118,6 +118,7 @@ def _execute(strategy: DeleteCacheStrategy, repository: CachedRepoInfo) -> None:
 
 
 def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
+    cache.require_client()
     from huggingface_hub import scan_cache_dir
     from huggingface_hub.errors import CacheNotFound
 
@@ -147,23 +148,6 @@ def _scan(wanted: Repository) -> tuple[HFCacheInfo, CachedRepoInfo]:
     raise nothing
 
 
-def _files(repository: CachedRepoInfo) -> Iterator[tuple[str, CachedFileInfo]]:
-    """All files, each with its name in the repository."""
-    for revision in repository.revisions:
-        for file in revision.files:
-            yield file.file_path.relative_to(revision.snapshot_path).as_posix(), file
-
-
-def _selected(
-    files: list[tuple[str, CachedFileInfo]], wanted: Repository
-) -> list[tuple[str, CachedFileInfo]]:
-    """The files of one model, in all revisions."""
-    models = models_among({name for name, _ in files})
-    # A model may have other names in other revisions, but only one at a time is meant.
-    chosen = choose(models, quant=wanted.quant, file=wanted.file)
-    return [] if chosen is None else [one for one in files if one[0] in chosen.files]
-
-
 def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> None:
     """Refuse what a link in the cache leads out of it to: somebody else put it there."""
     inside = repository.repo_path
@@ -174,10 +158,6 @@ def _require_inside(repository: CachedRepoInfo, files: list[CachedFileInfo]) -> 
                 f"{file.file_path} is a link to {file.blob_path}, which is not in the cache. "
                 "Remove the link yourself."
             )
-
-
-def _unfinished(folder: Path) -> list[Path]:
-    return list((folder / "blobs").glob("*.incomplete"))
 
 
 def _file(path: Path) -> Removal:
@@ -200,7 +180,7 @@ def _file(path: Path) -> Removal:
             what=inside.name,
             files=there,
             freed=sum(part.stat().st_size for part in there),
-            _act=partial(_unlink, there),
+            _act=lambda: _unlink(there),
         )
     raise UsageError(f"{printable(str(path), 1000)} {_whose(inside)}")
 

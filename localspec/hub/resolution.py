@@ -1,7 +1,4 @@
-"""Which file on this machine a reference means.
-
-Nothing here asks the network: `localspec.hub.download` does.
-"""
+"""Which file on this machine a reference means. Nothing here asks the network."""
 
 from __future__ import annotations
 
@@ -32,16 +29,23 @@ class FoundModel:
     notices: tuple[str, ...] = ()
 
 
+Reference = str | os.PathLike[str] | None
+"""See `localspec.hub.reference`."""
+
+
 def resolve(
-    reference: str | os.PathLike[str] | None,
-    *,
-    offline: bool | None = None,
-    embedded: str = paths.EMBEDDED_TARGET,
+    reference: Reference, *, offline: bool | None = None, embedded: str = paths.EMBEDDED_TARGET
 ) -> Path:
+    """The path alone of what `find` finds."""
+    return find(reference, offline=offline, embedded=embedded).path
+
+
+def find(
+    reference: Reference, *, offline: bool | None = None, embedded: str = paths.EMBEDDED_TARGET
+) -> FoundModel:
     """The file that a reference means.
 
     Args:
-        reference: see `localspec.hub.reference`; None is the embedded model.
         offline: whether advice to download would be of no use; None asks HF_HUB_OFFLINE.
         embedded: which of the embedded pair `demo` and None mean.
 
@@ -49,16 +53,6 @@ def resolve(
         ModelNotFound: no such file, or not in the cache; the message says how to get it.
         UsageError: nothing that could name a model.
     """
-    return find(reference, offline=offline, embedded=embedded).path
-
-
-def find(
-    reference: str | os.PathLike[str] | None,
-    *,
-    offline: bool | None = None,
-    embedded: str = paths.EMBEDDED_TARGET,
-) -> FoundModel:
-    """As `resolve`, with where the file comes from and what there is to say about it."""
     meant = identify(reference)
     if meant is None:
         return FoundModel(paths.embedded(embedded))
@@ -77,14 +71,9 @@ def find(
         raise ModelNotFound(packages.missing(packaged, str(reference), offline=offline)) from None
 
 
-def packaged_model(
-    reference: str | os.PathLike[str] | None,
-) -> packages.PackagedModel | None:
+def packaged_model(reference: Reference) -> packages.PackagedModel | None:
     """The model of a Python package that a reference means, installed or not; None for others.
-
-    Raises:
-        ModelNotFound, UsageError: as `identify`.
-    """
+    Raises as `identify`."""
     typed = parse(reference)
     meant = identify(reference)
     if isinstance(typed, CatalogName) and isinstance(meant, Repository):
@@ -92,14 +81,13 @@ def packaged_model(
     return None
 
 
-def name_of(reference: str | os.PathLike[str] | None, path: Path) -> str:
-    """What a model is called wherever it is named: as it was typed, unless that was a path or
-    nothing; then by the stem of its file."""
+def name_of(reference: Reference, path: Path) -> str:
+    """What to call a model: as it was typed; where that was a path or nothing, its file's stem."""
     typed = parse(reference)
     return path.stem if typed is None or isinstance(typed, Path) else str(reference)
 
 
-def identify(reference: str | os.PathLike[str] | None) -> Path | Repository | None:
+def identify(reference: Reference) -> Path | Repository | None:
     """What a reference names: a path, a repository, or (None) the embedded model.
 
     Raises:

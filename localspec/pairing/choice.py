@@ -8,12 +8,9 @@ from pathlib import Path
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to draft with.
+    """A draft (None: the n-gram alone), and why: half a sentence, empty where nothing need be said.
 
-    Attributes:
-        draft: None for the n-gram alone.
-        why: half a sentence, without a full stop; empty where nothing need be said.
-        passing: whether it holds only as long as memory is short, and is not worth remembering.
+    `passing`: it holds only as long as memory is short.
     """
 
     draft: Path | None

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from localspec.gguf.extras import NO_EXTRAS, Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
 from localspec.gguf.vocabularies import VocabularyFacts, compare
@@ -15,6 +14,7 @@ from localspec.hub.local import LocalModel
 from localspec.hub.places import EMBEDDED
 from localspec.hub.reference import DEMO
 from localspec.pairing.forecast import Forecast, forecast
+from localspec.pairing.pair_memory import PairUse
 from localspec.pairing.rules import PairVerdict, judge_files
 from localspec.text import printable
 
@@ -39,52 +39,31 @@ class DraftCandidate:
         return self.why_not is None
 
     @property
+    def speed_up(self) -> float:
+        return 0.0 if self.forecast is None else self.forecast.speed_up
+
+    @property
     def reference(self) -> str:
         """What to type after -d, where "demo" means the draft of the embedded pair."""
         return self.model.reference if self.model.reference != DEMO else str(self.model.path)
 
 
 def candidates(
-    target: GGUFFile,
-    models: Iterable[LocalModel],
-    *,
-    context: int | None = None,
-    accelerated: bool = False,
-    device_free: int = 0,
-    through_text: bool = True,
-    remote: bool = False,
-    extras: Extras = NO_EXTRAS,
+    target: GGUFFile, models: Iterable[LocalModel], use: PairUse
 ) -> list[DraftCandidate]:
     """Judge every local model as a draft for the target; the most promising come first.
 
-    Args:
-        models: files of the target itself among them are passed over, and so is the embedded pair
-            where the target has another vocabulary than its own.
-        context: as for `judge`.
-        accelerated: whether the models run on a GPU.
-        device_free: bytes that it has left in memory of its own.
-        through_text: whether drafts of another vocabulary may be used.
-        remote: whether the target's layers are on other machines, and the drafts here.
-        extras: adapters and a projector that are opened with them.
+    The target's own files are passed over, and so is the embedded pair where the target has
+    another vocabulary than its own.
     """
-    own = {_real(part) for part in target.parts}
+    own = {real_path(part) for part in target.parts}
     parameters = target.n_parameters
     found = [
-        _candidate(
-            target,
-            parameters,
-            model,
-            context,
-            accelerated,
-            device_free,
-            through_text,
-            remote,
-            extras,
-        )
+        _candidate(target, parameters, model, use)
         for model in models
-        if _real(model.path) not in own and not _is_foreign_demo(target, model)
+        if real_path(model.path) not in own and not _is_foreign_demo(target, model)
     ]
-    return sorted(found, key=_order)
+    return sorted(found, key=lambda each: (not each.usable, -each.speed_up, each.model.name))
 
 
 def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
@@ -96,25 +75,11 @@ def _is_foreign_demo(target: GGUFFile, model: LocalModel) -> bool:
         draft = read_gguf(model.path)
     except LocalspecError:
         return True
-    vocabularies = VocabularyFacts(target), VocabularyFacts(draft)
-    return compare(*vocabularies).different is not None
-
-
-def _order(candidate: DraftCandidate) -> tuple[bool, float, str]:
-    speed = candidate.forecast.speed_up if candidate.forecast is not None else 0.0
-    return not candidate.usable, -speed, candidate.model.name
+    return compare(VocabularyFacts(target), VocabularyFacts(draft)).different is not None
 
 
 def _candidate(
-    target: GGUFFile,
-    parameters: int,
-    model: LocalModel,
-    context: int | None,
-    accelerated: bool,
-    device_free: int,
-    through_text: bool,
-    remote: bool,
-    extras: Extras,
+    target: GGUFFile, parameters: int, model: LocalModel, use: PairUse
 ) -> DraftCandidate:
     if model.problem is not None:
         return DraftCandidate(model, None, None, model.problem.rstrip("."))
@@ -126,22 +91,14 @@ def _candidate(
         draft = read_gguf(model.path)
     except LocalspecError as error:
         return DraftCandidate(model, None, None, printable(str(error), 400).rstrip("."))
-    verdict = judge_files(
-        target,
-        draft,
-        context=context,
-        through_text=through_text,
-        device_free=device_free,
-        remote=remote,
-        extras=extras,
-    )
+    verdict = judge_files(target, draft, use)
     if not verdict.usable:
         return DraftCandidate(model, verdict, None, verdict.why_not)
-    expected = forecast(target, draft, verdict, accelerated=accelerated, remote=remote)
-    return DraftCandidate(model, verdict, expected, None)
+    return DraftCandidate(model, verdict, forecast(target, draft, verdict, use), None)
 
 
-def _real(path: Path) -> Path:
+def real_path(path: Path) -> Path:
+    """Without links; as it is where these lead in a circle."""
     try:
         return path.resolve()
     except (OSError, RuntimeError):

@@ -1,10 +1,9 @@
-"""How much faster a draft model is likely to make a target: before anything was measured.
+"""How much faster a draft model is likely to make a target, before anything was measured.
 
-What one step brings against what it costs, as the planner reckons it: a draft of k tokens costs
-k passes of the draft model and one of the target over k + 1 tokens, and yields
-1 + a + … + a^k tokens where each is accepted with chance a (Leviathan et al. 2023, equation 1).
-The costs come from the bytes that a pass reads; the chance is a guess by size and family, until
-`localspec doctor` has measured it.
+A draft of k tokens costs k passes of the draft model and one of the target over k + 1 tokens, and
+yields 1 + a + … + a^k tokens where each is accepted with chance a (Leviathan et al. 2023,
+equation 1). The costs come from the bytes that a pass reads; the chance is a guess by size and
+family, until `localspec doctor` has measured it.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from localspec.gguf.file import GGUFFile
+from localspec.llama import kernels_file
 from localspec.pairing import trained
 from localspec.pairing.memory import n_layers
-from localspec.pairing.rules import WARN, PairVerdict
+from localspec.pairing.pair_memory import PairUse
+from localspec.pairing.rules import WARN, PairVerdict, active_share
 
 DEEPEST = 8
 PAYS = 1.05
 """Speed-ups below this are not worth a second model in memory."""
-
-# Both fitted by eye to this project's benchmarks (dev/measurements.md) and the figures it quotes.
-CPU_CURVE = (1.0, 1.6, 2.0, 1.9, 2.6, 3.0, 3.3, 3.4, 3.9)
-"""T(n) ÷ T(1), n = 1 … 9, between those of Q4_0 and Q8_0 on CPUs."""
-GPU_CURVE = (1.0, 1.05, 1.08, 1.1, 1.15, 1.2, 1.22, 1.25, 1.4)
+ON_DEVICE, WITH_KERNELS, STOCK = 0.04, 0.12, 0.35
+"""What each further token of a pass costs, in T(1): on a GPU or over a network, with localspec's
+CPU kernels, and with llama.cpp's (BENCHMARKS.md)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +36,7 @@ class Forecast:
         depth: that depth; 0 where drafting does not pay at any.
         cost: of a draft model's pass, in passes of the target.
         acceptance: chance of each drafted token.
-        measured: whether cost and acceptance were measured here, not guessed.
+        measured: whether cost and acceptance were measured here.
     """
 
     speed_up: float
@@ -51,25 +50,17 @@ class Forecast:
         return self.speed_up >= PAYS
 
 
-def forecast(
-    target: GGUFFile,
-    draft: GGUFFile,
-    verdict: PairVerdict,
-    *,
-    accelerated: bool,
-    remote: bool = False,
-) -> Forecast:
-    """Of a pair that was judged usable.
-
-    Args:
-        accelerated: whether the models run on a GPU.
-        remote: whether the target's layers are on other machines. A pass then takes the link's time
-            whatever is in it, so its cost is taken to grow as slowly as a GPU's does.
-    """
-    cost = relative_cost(target, draft, accelerated=accelerated)
+def forecast(target: GGUFFile, draft: GGUFFile, verdict: PairVerdict, use: PairUse) -> Forecast:
+    """Of a pair that was judged usable."""
+    cost = relative_cost(target, draft, accelerated=use.accelerated)
     acceptance = trained.acceptance(target, draft) or likely_acceptance(cost, verdict)
-    curve = GPU_CURVE if accelerated or remote else CPU_CURVE
-    return best(cost, acceptance, curve)
+    growth = WITH_KERNELS if use.kernels and kernels_file.expected() else STOCK
+    return best(cost, acceptance, curve(ON_DEVICE if use.accelerated or use.remote else growth))
+
+
+def curve(growth: float) -> tuple[float, ...]:
+    """T(n) ÷ T(1), n = 1 … DEEPEST + 1, as `best` takes it."""
+    return tuple(1.0 + growth * n for n in range(DEEPEST + 1))
 
 
 def best(
@@ -109,18 +100,8 @@ def relative_cost(target: GGUFFile, draft: GGUFFile, *, accelerated: bool) -> fl
 
 
 def active_bytes(file: GGUFFile) -> int:
-    """Bytes of the weights that a token passes through; see `active_parameters`."""
-    experts = file.own_integer("expert_count") or 0
-    used = file.own_integer("expert_used_count") or 0
-    share = used / experts if 0 < used < experts else 1.0
-    tied = not any(tensor.name == "output.weight" for tensor in file.tensors)
-    return int(
-        sum(
-            tensor.size * (share if "_exps." in tensor.name else 1.0)
-            for tensor in file.tensors
-            if tied or tensor.name != "token_embd.weight"
-        )
-    )
+    """Bytes of the weights that a token passes through."""
+    return int(sum(tensor.size * share for tensor, share in active_share(file)))
 
 
 def likely_acceptance(cost: float, verdict: PairVerdict) -> float:

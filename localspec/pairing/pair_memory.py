@@ -1,4 +1,4 @@
-"""Whether a pair fits into this machine's memory."""
+"""How a pair is to be opened, and whether it fits into this machine's memory."""
 
 from __future__ import annotations
 
@@ -19,30 +19,46 @@ from localspec.pairing.memory import (
 )
 
 
-def memory_of_pair(
-    target: GGUFFile,
-    draft: GGUFFile,
-    context: int | None,
-    kv_type: str,
-    device_free: int = 0,
-    *,
-    remote: bool = False,
-    extras: Extras = NO_EXTRAS,
-) -> tuple[MemoryNeed, MemoryNeed]:
-    """What both take in main memory, the draft's cache as long as the target's.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairUse:
+    """How a pair is to be opened.
 
-    Args:
-        device_free: bytes that devices have left in memory of their own; they hold what they can.
-        remote: whether all layers of the target are on RPC servers; the token embeddings stay.
-        extras: what is opened beside the weights of both.
+    Attributes:
+        context: tokens that it is to work with; None for what the target was trained on.
+        kv_type: element type of its caches.
+        accelerated: whether the models run on a GPU.
+        kernels: whether localspec's CPU kernels may be used.
+        device_free: bytes that it has left in memory of its own.
+        through_text: whether a draft of another vocabulary may be used.
+        remote: whether the target's layers are on other machines, and the draft here.
+        extras: adapters and a projector that are opened with them.
     """
-    tokens = default_context(target, context or 0)
-    use = Use(context=tokens, kv_type_k=kv_type, kv_type_v=kv_type, extras=extras)
-    layers = (-1 if remote else 0), 0
-    if device_free and not remote:
-        fit = layers_that_fit(target, draft, use, device_free)
+
+    context: int | None = None
+    kv_type: str = "f16"
+    accelerated: bool = False
+    kernels: bool = True
+    device_free: int = 0
+    through_text: bool = True
+    remote: bool = False
+    extras: Extras = NO_EXTRAS
+
+
+ANY_USE = PairUse()
+
+
+def memory_of_pair(
+    target: GGUFFile, draft: GGUFFile, use: PairUse
+) -> tuple[MemoryNeed, MemoryNeed]:
+    """What both take in main memory: the draft's cache is as long as the target's, and a device
+    holds what it can. With `remote`, the target's token embeddings stay."""
+    tokens = default_context(target, use.context or 0)
+    mine = Use(context=tokens, kv_type_k=use.kv_type, kv_type_v=use.kv_type, extras=use.extras)
+    layers = (-1 if use.remote else 0), 0
+    if use.device_free and not use.remote:
+        fit = layers_that_fit(target, draft, mine, use.device_free)
         layers = fit.target, fit.draft
-    return place(target, use, layers[0]).host, place(draft, _drafts(use), layers[1]).host
+    return place(target, mine, layers[0]).host, place(draft, _drafts(mine), layers[1]).host
 
 
 def _drafts(use: Use) -> Use:
@@ -78,11 +94,10 @@ several passes for each of the target's."""
 
 
 def layers_that_fit(target: GGUFFile, draft: GGUFFile | None, use: Use, free: int) -> Offload:
-    """Distribute a pair between main memory and one device.
+    """Distribute a pair between main memory and one device with so many bytes left.
 
     Args:
         use: of the target; the draft's cache is as long. Its extras are of both.
-        free: bytes that the device has left.
     """
     use = replace(use, context=default_context(target, use.context))
     drafts = _drafts(use)

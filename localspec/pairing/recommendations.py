@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from pydantic import FiniteFloat, TypeAdapter
 
 from localspec import paths
 from localspec.files import read_file, write_atomically
@@ -37,28 +37,21 @@ class Recommendation:
 
     target: Path
     draft: Path | None
-    speed_up: float
-    by_kind: Mapping[str, float]
-    acceptance: Mapping[str, float]
-    cost: float
+    speed_up: FiniteFloat
+    by_kind: dict[str, FiniteFloat]
+    acceptance: dict[str, FiniteFloat]
+    cost: FiniteFloat
     when: str
+
+
+_ADAPTER = TypeAdapter(Recommendation)
 
 
 def store(found: Recommendation, options: ModelOptions) -> None:
     """Keep it, replacing what was found of the pair before."""
     identity = _identity(found.target, found.draft, options)
-    record = {
-        "format": FORMAT,
-        "identity": identity,
-        "target": str(found.target),
-        "draft": None if found.draft is None else str(found.draft),
-        "speed_up": found.speed_up,
-        "by_kind": dict(found.by_kind),
-        "acceptance": dict(found.acceptance),
-        "cost": found.cost,
-        "when": found.when,
-    }
     path = folder() / f"{fingerprint(identity)[:24]}.json"
+    record = {"format": FORMAT, "identity": identity} | _ADAPTER.dump_python(found, mode="json")
     try:
         write_atomically(path, json.dumps(record))
     except OSError as error:
@@ -91,28 +84,12 @@ def _read(path: Path, wanted: dict[str, Any]) -> Recommendation | None:
         identity = stored["identity"]
         if stored["format"] != FORMAT or identity | {"draft": None} != wanted:
             return None
-        draft = None if stored["draft"] is None else Path(stored["draft"])
-        if draft is not None and file_identity(draft) != identity["draft"]:
-            return None
-        numbers = [float(stored["speed_up"]), float(stored["cost"])]
-        by_kind, acceptance = (
-            {str(kind): float(value) for kind, value in stored[name].items()}
-            for name in ("by_kind", "acceptance")
-        )
-        if not all(map(math.isfinite, [*numbers, *by_kind.values(), *acceptance.values()])):
-            return None
-        return Recommendation(
-            target=Path(stored["target"]),
-            draft=draft,
-            speed_up=numbers[0],
-            by_kind=by_kind,
-            acceptance=acceptance,
-            cost=numbers[1],
-            when=str(stored["when"])[:10],
-        )
+        found = _ADAPTER.validate_python(stored)
+        same = found.draft is None or file_identity(found.draft) == identity["draft"]
+        return found if same else None
     except FileNotFoundError:
         return None  # the draft is gone
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         logger.info("the recommendation %s cannot be used: %s", path, error)
         return None
 

@@ -9,13 +9,12 @@ from pathlib import Path
 from localspec.errors import LocalspecError
 from localspec.gguf.architectures import RECURRENT
 from localspec.gguf.description import why_not
-from localspec.gguf.extras import NO_EXTRAS, Extras
-from localspec.gguf.file import GGUFFile
+from localspec.gguf.file import GGUFFile, TensorInfo
 from localspec.gguf.reader import read_gguf
-from localspec.gguf.vocabularies import TokenDifference, VocabularyFacts, compare, shared_text
+from localspec.gguf.vocabularies import VocabularyComparison, VocabularyFacts, compare, shared_text
 from localspec.pairing.family import model_name, related
 from localspec.pairing.memory import default_context
-from localspec.pairing.pair_memory import available, memory_of_pair
+from localspec.pairing.pair_memory import ANY_USE, PairUse, available, memory_of_pair
 from localspec.text import gibibytes, printable
 
 THROUGH_TEXT = True
@@ -26,7 +25,6 @@ OK, WARN, FAIL, UNKNOWN = "ok", "warn", "fail", "unknown"
 
 LARGE = 1 / 3
 """A draft with more than this share of the target's weights per token rarely pays."""
-
 _FEWER_BYTES = 0.75
 """A draft with as many weights has to have this share of the target's bytes at most."""
 
@@ -39,7 +37,7 @@ class Check:
     """One rule.
 
     Attributes:
-        verdict: "ok"; "warn", it works, but not well; "fail", it does not; "unknown".
+        verdict: OK; WARN, it works, but not well; FAIL, it does not; UNKNOWN.
         evidence: what was found, a sentence without a full stop.
         next_step: what to do about it, a sentence; None if all is well.
     """
@@ -52,12 +50,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class PairVerdict:
-    """All rules.
-
-    Attributes:
-        usable: no rule failed.
-        why_not: the evidence of the first rule that failed, one sentence.
-    """
+    """All rules; `why_not` is the evidence of the first that failed."""
 
     checks: tuple[Check, ...]
 
@@ -74,16 +67,8 @@ class PairVerdict:
         return tuple(check for check in self.checks if check.verdict == WARN)
 
 
-def judge(
-    target: Path, draft: Path, *, context: int | None = None, kv_type: str = "f16"
-) -> PairVerdict:
-    """Judge a pair from its files' metadata; loads no weights.
-
-    Args:
-        context: tokens that it is to work with; None asks for as many as the target was trained
-            on.
-        kv_type: element type of its caches, for the memory that they take.
-    """
+def judge(target: Path, draft: Path, use: PairUse = ANY_USE) -> PairVerdict:
+    """Judge a pair from its files' metadata; loads no weights."""
     what = "target"
     try:
         mine = read_gguf(target)
@@ -91,39 +76,16 @@ def judge(
         other = read_gguf(draft)
     except LocalspecError as error:
         return PairVerdict((_no_model(what, printable(str(error), 400)),))
-    return judge_files(mine, other, context=context, kv_type=kv_type)
+    return judge_files(mine, other, use)
 
 
-def judge_files(
-    target: GGUFFile,
-    draft: GGUFFile,
-    *,
-    context: int | None = None,
-    kv_type: str = "f16",
-    through_text: bool | None = None,
-    device_free: int = 0,
-    remote: bool = False,
-    extras: Extras = NO_EXTRAS,
-) -> PairVerdict:
-    """The same for files that have been read.
-
-    Args:
-        device_free: bytes of memory that devices have left of their own, and may be used.
-        through_text: whether another vocabulary may do; None takes THROUGH_TEXT.
-        remote: whether the target's layers are on other machines.
-        extras: adapters and a projector that are opened with them.
-    """
-    through_text = THROUGH_TEXT if through_text is None else through_text and THROUGH_TEXT
+def judge_files(target: GGUFFile, draft: GGUFFile, use: PairUse = ANY_USE) -> PairVerdict:
+    """The same for files that have been read."""
     for what, file in (("target", target), ("draft", draft)):
         problem = why_not(file)
         if problem is not None:
             return PairVerdict((_no_model(what, problem),))
-    return PairVerdict(
-        (
-            *_checks(target, draft, context, through_text),
-            _memory(target, draft, context, kv_type, device_free, remote=remote, extras=extras),
-        )
-    )
+    return PairVerdict(tuple(_checks(target, draft, use)))
 
 
 def _no_model(what: str, problem: str) -> Check:
@@ -132,13 +94,11 @@ def _no_model(what: str, problem: str) -> Check:
     return Check(what, FAIL, evidence, step or "Choose a GGUF of a chat or completion model.")
 
 
-def _checks(
-    target: GGUFFile, draft: GGUFFile, context: int | None, through_text: bool
-) -> Iterator[Check]:
+def _checks(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Iterator[Check]:
     mine, other = VocabularyFacts(target), VocabularyFacts(draft)
-    yield from _vocabulary(mine, other, through_text)
+    yield from _vocabulary(mine, other, use.through_text and THROUGH_TEXT)
     yield _turns(mine, other)
-    yield _context(target, draft, context)
+    yield _context(target, draft, use.context)
     yield _smaller(target, draft)
     if target.architecture in RECURRENT:
         yield Check(
@@ -150,31 +110,20 @@ def _checks(
         )
     yield _family(target, draft)
     yield _template(target, draft)
+    yield _memory(target, draft, use)
 
 
 def _vocabulary(
     mine: VocabularyFacts, other: VocabularyFacts, through_text: bool
 ) -> Iterator[Check]:
     found = compare(mine, other, reads_all=through_text)
-    same = found.different is None
-    if mine.model == other.model:
-        yield Check("tokenizer model", OK, f"Both have {mine.model}")
-    else:
-        evidence = f"The target has {mine.model}, the draft {other.model}"
-        yield Check("tokenizer model", WARN, evidence, _RELATED)
+    yield _both("tokenizer model", mine.model, other.model)
     # With the same ids the draft reads the target's tokens, however it would cut up text.
-    if mine.pre == other.pre:
-        yield Check("pre-tokenizer", OK, f"Both have {mine.pre}")
-    else:
-        yield Check(
-            "pre-tokenizer",
-            WARN,
-            f"The target has {mine.pre}, the draft {other.pre}: it learned to read text that is "
-            "cut up differently",
-            _RELATED,
-        )
-    yield _ids(mine, other, found.different, through_text)
-    if found.controls is not None and same:
+    yield _both("pre-tokenizer", mine.pre, other.pre, ": it learned to read text cut differently")
+    yield _ids(mine, other, found, through_text)
+    if found.different is not None:
+        yield Check("special tokens", UNKNOWN, "Not compared, as the ids differ")
+    elif found.controls is not None:
         first = found.controls
         yield Check(
             "special tokens",
@@ -183,49 +132,42 @@ def _vocabulary(
             f"{first.target} in the target, {first.draft} in the draft",
             "Watch the acceptance in chats; it may fall where turns end.",
         )
-    elif same:
-        yield Check("special tokens", OK, "All control tokens that both have are the same")
     else:
-        yield Check("special tokens", UNKNOWN, "Not compared, as the ids differ")
+        yield Check("special tokens", OK, "All control tokens that both have are the same")
+
+
+def _both(rule: str, mine: str, other: str, more: str = "") -> Check:
+    if mine == other:
+        return Check(rule, OK, f"Both have {mine}")
+    return Check(rule, WARN, f"The target has {mine}, the draft {other}{more}", _RELATED)
 
 
 def _ids(
-    mine: VocabularyFacts,
-    other: VocabularyFacts,
-    different: TokenDifference | None,
-    through_text: bool,
+    mine: VocabularyFacts, other: VocabularyFacts, found: VocabularyComparison, through_text: bool
 ) -> Check:
+    rule, first = "token ids", found.different
     if mine.tokens is None or other.tokens is None:
         which = "target" if mine.tokens is None else "draft"
-        return Check("token ids", FAIL, f"The {which} lists no tokens", _ANOTHER)
-    if different is None:
-        sizes = (
-            f"{mine.size} tokens"
-            if mine.size == other.size
-            else (
-                f"the first {min(mine.size, other.size)} tokens (the target has {mine.size}, "
-                f"the draft {other.size})"
-            )
-        )
-        return Check("token ids", OK, f"Both give the same ids to {sizes}")
-    first = (
-        f"token {different.token} is {different.target} in the target and {different.draft} "
-        "in the draft"
-    )
+        return Check(rule, FAIL, f"The {which} lists no tokens", _ANOTHER)
+    if first is None:
+        count = f"{mine.size} tokens"
+        if mine.size != other.size:
+            both = f"the target has {mine.size}, the draft {other.size}"
+            count = f"the first {min(mine.size, other.size)} tokens ({both})"
+        return Check(rule, OK, f"Both give the same ids to {count}")
+    where = f"token {first.token} is {first.target} in the target and {first.draft} in the draft"
     if not through_text:
-        return Check("token ids", FAIL, f"The vocabularies differ: {first}", _ANOTHER)
-    share = shared_text(mine, other)
+        return Check(rule, FAIL, f"The vocabularies differ: {where}", _ANOTHER)
     return Check(
-        "token ids",
+        rule,
         WARN,
-        f"The vocabularies differ, so the draft works through text: {first}; {share:.0%} of the "
-        "target's tokens are in both",
+        f"The vocabularies differ, so the draft works through text: {where}; "
+        f"{shared_text(mine, other):.0%} of the target's tokens are in both",
         _RELATED,
     )
 
 
 def _turns(mine: VocabularyFacts, other: VocabularyFacts) -> Check:
-    """BOS, EOS, EOT."""
     rule = "BOS, EOS, EOT"
     pairs = [
         ("BOS", mine.beginning(), other.beginning()),
@@ -276,43 +218,36 @@ def _context(target: GGUFFile, draft: GGUFFile, context: int | None) -> Check:
 
 
 def _smaller(target: GGUFFile, draft: GGUFFile) -> Check:
-    rule = "smaller"
+    rule, usual = "smaller", "a tenth of the target's size is usual."
     mine, other = active_parameters(target), active_parameters(draft)
     shown = f"{_count(other)} weights per token against {_count(mine)}"
     if not mine or not other:
         return Check(rule, UNKNOWN, "The files do not list their weights")
     # The same model in another quantization has as many weights, and is cheaper all the same.
     if other >= mine and draft.weight_bytes > _FEWER_BYTES * target.weight_bytes:
-        return Check(
-            rule,
-            FAIL,
-            f"The draft is not smaller than the target: {shown}",
-            "Choose a smaller draft; a tenth of the target's size is usual.",
-        )
+        evidence = f"The draft is not smaller than the target: {shown}"
+        return Check(rule, FAIL, evidence, f"Choose a smaller draft; {usual}")
     share = other / mine
     if share > LARGE:
-        return Check(
-            rule,
-            WARN,
-            f"The draft is large for this target: {shown} ({share:.0%})",
-            "Try a smaller one; a tenth of the target's size is usual.",
-        )
+        evidence = f"The draft is large for this target: {shown} ({share:.0%})"
+        return Check(rule, WARN, evidence, f"Try a smaller one; {usual}")
     return Check(rule, OK, f"{shown} ({share:.1%})")
 
 
-def active_parameters(file: GGUFFile) -> int:
-    """Weights that a token passes through: of a mixture of experts, those of the chosen ones."""
+def active_share(file: GGUFFile) -> Iterator[tuple[TensorInfo, float]]:
+    """Tensors that a token passes through, and how much of each: the chosen experts' share."""
     experts = file.own_integer("expert_count") or 0
     used = file.own_integer("expert_used_count") or 0
     share = used / experts if 0 < used < experts else 1.0
-    total = 0.0
     tied = not any(tensor.name == "output.weight" for tensor in file.tensors)
     for tensor in file.tensors:
-        if "_exps." in tensor.name:
-            total += tensor.elements * share
-        elif tensor.name != "token_embd.weight" or tied:  # a lookup unless it is the output too
-            total += tensor.elements
-    return int(total)
+        if tensor.name != "token_embd.weight" or tied:  # a lookup unless it is the output too
+            yield tensor, share if "_exps." in tensor.name else 1.0
+
+
+def active_parameters(file: GGUFFile) -> int:
+    """Weights that a token passes through."""
+    return int(sum(tensor.elements * share for tensor, share in active_share(file)))
 
 
 def _count(number: int) -> str:
@@ -329,55 +264,41 @@ def _family(target: GGUFFile, draft: GGUFFile) -> Check:
     same = target.architecture == draft.architecture
     if related(*names, unless_told=same):
         return Check(rule, OK, shown)
-    if same:
-        evidence = f"Of one architecture, but with names that share nothing: {shown}"
-        return Check(rule, WARN, evidence, _RELATED)
-    return Check(rule, WARN, f"Two families: {shown}", _RELATED)
+    how = "Of one architecture, but with names that share nothing" if same else "Two families"
+    return Check(rule, WARN, f"{how}: {shown}", _RELATED)
 
 
-def _memory(
-    target: GGUFFile,
-    draft: GGUFFile,
-    context: int | None,
-    kv_type: str,
-    device_free: int,
-    *,
-    remote: bool,
-    extras: Extras,
-) -> Check:
+def _memory(target: GGUFFile, draft: GGUFFile, use: PairUse) -> Check:
     """In main memory, beside what devices hold."""
     rule = "memory"
-    mine, other = memory_of_pair(
-        target, draft, context, kv_type, device_free, remote=remote, extras=extras
-    )
-    tokens = default_context(target, context or 0)
+    mine, other = memory_of_pair(target, draft, use)
+    tokens = default_context(target, use.context or 0)
     free, whole = available()
     evidence = (
-        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {kv_type} caches for "
+        f"{gibibytes(mine.total)} and {gibibytes(other.total)} with {use.kv_type} caches for "
         f"{tokens} tokens; "
         f"{gibibytes(free)} of {gibibytes(whole)} are available"
-        f"{', what fits on a device aside' if device_free else ''}"
+        f"{', what fits on a device aside' if use.device_free else ''}"
     )
     step = "Shorten the context with --ctx, quantize the cache with --kv-type, or choose less."
-    need = mine + other
-    if need.least > whole:
+    need = (mine + other).least
+    if need > whole:
         return Check(rule, FAIL, f"They do not fit: {evidence}", step)
-    if need.least > free:
+    if need > free:
         return Check(rule, WARN, f"They do not fit now: {evidence}", step)
     return Check(rule, OK, evidence)
 
 
 def _template(target: GGUFFile, draft: GGUFFile) -> Check:
-    rule = "chat template"
+    rule, step = "chat template", "Expect fewer accepted drafts in chats"
     mine, other = (file.metadata.get("tokenizer.chat_template") for file in (target, draft))
     if mine == other:
         return Check(rule, OK, "The same" if mine else "Neither has one")
     if not mine or not other:
-        evidence = f"Only the {'target' if mine else 'draft'} has one"
-        return Check(rule, WARN, evidence, "Expect fewer accepted drafts in chats.")
+        return Check(rule, WARN, f"Only the {'target' if mine else 'draft'} has one", f"{step}.")
     return Check(
         rule,
         WARN,
         "They differ: the draft learned another form of chat, and reads the target's",
-        "Expect fewer accepted drafts in chats; a draft of the same family has the same form.",
+        f"{step}; a draft of the same family has the same form.",
     )

@@ -22,6 +22,7 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.loading.draft import choose_draft
 from localspec.pairing.drafts import candidates
+from localspec.pairing.pair_memory import PairUse
 from localspec.pairing.trained import acceptance
 from tests.support.ggufs import tiny_llama
 
@@ -132,7 +133,9 @@ def test_what_was_measured_counts_for_its_target_alone(home: Path, tmp_path: Pat
     assert acceptance(read_gguf(target), read_gguf(draft)) == pytest.approx(0.83)
     assert acceptance(read_gguf(other), read_gguf(draft)) is None
     models = [model for model in local_models() if model.path == draft]
-    found = {path: candidates(read_gguf(path), models)[0].forecast for path in (target, other)}
+    found = {
+        path: candidates(read_gguf(path), models, PairUse())[0].forecast for path in (target, other)
+    }
     assert found[target] is not None
     assert found[target].acceptance == pytest.approx(0.83)  # type: ignore[union-attr]
     assert found[other].acceptance < 0.8  # type: ignore[union-attr]

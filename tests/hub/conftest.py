@@ -26,6 +26,7 @@ Cached = Callable[..., Path]
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The cache folder, empty; variables of whoever runs the tests do not count."""
     folder = tmp_path / "hub"
+    monkeypatch.setenv("HF_HUB_CACHE", str(folder))
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(folder))
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     for name in ("HF_TOKEN", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):

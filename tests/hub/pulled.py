@@ -17,7 +17,7 @@ def finished_files(cache: Path) -> list[Path]:
     files = [
         p for p in cache.rglob("*") if p.is_file() and p.suffix not in (".lock", ".incomplete")
     ]
-    return [path for path in files if path.parent.name != "refs"]
+    return [p for p in files if p.parent.name != "refs" and p.name != "CACHEDIR.TAG"]
 
 
 def unfinished(cache: Path) -> list[Path]:

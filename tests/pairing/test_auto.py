@@ -17,7 +17,8 @@ from localspec.llama.options import ModelOptions as Options
 from localspec.pairing import auto, forecast, rules
 from localspec.pairing.auto import choose, decide
 from localspec.pairing.choice import Choice
-from localspec.pairing.forecast import CPU_CURVE, GPU_CURVE, Forecast, best
+from localspec.pairing.forecast import ON_DEVICE, STOCK, Forecast, best, curve
+from localspec.pairing.pair_memory import PairUse
 from localspec.pairing.recommendations import Recommendation, folder, of_target, store
 from localspec.pairing.rules import judge_files
 from tests.pairing.pairs import TOKENS, model
@@ -189,15 +190,16 @@ def test_a_target_that_cannot_be_read_is_left_to_whoever_opens_it(here: Path) ->
 
 
 def test_best_depths() -> None:
-    assert best(1.0, 0.9, CPU_CURVE) == Forecast(1.0, 0, 1.0, 0.9)
+    cpu, gpu = curve(STOCK), curve(ON_DEVICE)
+    assert best(1.0, 0.9, cpu) == Forecast(1.0, 0, 1.0, 0.9)
     assert Forecast(1.05, 1, 0.1, 0.5).pays
-    assert best(0.01, 0.0, CPU_CURVE).speed_up == 1.0
-    free = best(0.0, 1.0, GPU_CURVE)
+    assert best(0.01, 0.0, cpu).speed_up == 1.0
+    free = best(0.0, 1.0, gpu)
     assert free.depth == 8
-    assert free.speed_up == pytest.approx(9 / GPU_CURVE[8])
+    assert free.speed_up == pytest.approx(9 / gpu[8])
     # By hand: one token, two passes' worth.
     assert best(0.1, 0.5, (1.0, 1.1)).speed_up == pytest.approx(1.5 / 1.2)
-    assert not best(0.3, 0.5, CPU_CURVE).pays
+    assert not best(0.3, 0.5, cpu).pays
 
 
 def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -> None:
@@ -206,7 +208,7 @@ def test_forecasts_are_better_for_relatives_and_smaller_models(tmp_path: Path) -
     def speed(*, remote: bool = False, **changed: Any) -> float:
         draft = read_gguf(model(tmp_path / "d.gguf", **{"width": 128} | changed))
         report = judge_files(target, draft)
-        found = forecast.forecast(target, draft, report, accelerated=False, remote=remote)
+        found = forecast.forecast(target, draft, report, PairUse(remote=remote))
         return found.speed_up
 
     assert speed(remote=True) > speed() > speed(name="Crow") >= 1.0

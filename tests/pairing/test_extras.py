@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from localspec.llama.projector import Projector
 from localspec.pairing import rules
 from localspec.pairing.auto import choose, decide
 from localspec.pairing.memory import MemoryNeed, most_layers, n_layers, place
-from localspec.pairing.pair_memory import layers_that_fit, memory_of_pair
+from localspec.pairing.pair_memory import PairUse, layers_that_fit, memory_of_pair
 from tests.pairing.pairs import model
 from tests.pairing.test_memory import LINUX, MIB, TOLERANCE, resident
 from tests.support.adapters import lora
@@ -103,16 +104,17 @@ def test_each_of_a_pair_has_its_own(
     own = lora(tmp_path / "draft-lora.gguf", draft_path, rank=64)
     both = ModelOptions(context=512, lora=options.lora, mmproj=options.mmproj, lora_draft=str(own))
     extras = Extras.of(both)
-    bare = memory_of_pair(target, draft, 512, "f16")
-    mine, other = memory_of_pair(target, draft, 512, "f16", extras=extras)
+    bare = memory_of_pair(target, draft, PairUse(context=512))
+    mine, other = memory_of_pair(target, draft, PairUse(context=512, extras=extras))
     assert other.total - bare[1].total == read_gguf(own).weight_bytes
     assert mine.total - bare[0].total > 40 * MIB
     use = Use.of(both)
     needs = [place(target, use, -1), place(draft, Use(context=512, extras=extras.of_draft()), -1)]
     fit = layers_that_fit(target, draft, use, 1 << 40)
     assert fit.need == sum((each.device for each in needs), MemoryNeed()).total
-    on_device = memory_of_pair(target, draft, 512, "f16", 1 << 40, extras=extras)
-    assert on_device == memory_of_pair(target, draft, 512, "f16", 1 << 40), "none stays here"
+    device = PairUse(context=512, device_free=1 << 40)
+    on_device = memory_of_pair(target, draft, replace(device, extras=extras))
+    assert on_device == memory_of_pair(target, draft, device), "none stays here"
 
 
 def test_auto_sees_that_a_projector_leaves_no_room(
@@ -122,7 +124,7 @@ def test_auto_sees_that_a_projector_leaves_no_room(
     target = model(here / "target.gguf", width=512, layers=8)
     draft = model(here / "good.gguf", width=128)
     with_eye = ModelOptions(mmproj=projector(tmp_path / "eye", 64, dim=512, hidden=2048))
-    need = sum(memory_of_pair(read_gguf(target), read_gguf(draft), None, "f16"), MemoryNeed())
+    need = sum(memory_of_pair(read_gguf(target), read_gguf(draft), PairUse()), MemoryNeed())
     monkeypatch.setattr(rules, "available", lambda: (need.total + MIB, 1 << 40))
     assert choose(target, ModelOptions()).draft == draft
     choice = choose(target, with_eye)  # nothing is remembered of the other

@@ -32,7 +32,7 @@ from localspec.pairing.memory import (
     predict,
     rewritten_here,
 )
-from localspec.pairing.pair_memory import memory_of_pair
+from localspec.pairing.pair_memory import PairUse, memory_of_pair
 from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
@@ -264,8 +264,8 @@ def test_absurd_metadata_give_a_number_all_the_same(tmp_path: Path) -> None:
 
 def test_of_a_target_on_other_machines_little_stays(target_path: Path, draft_path: Path) -> None:
     target, draft = read_gguf(target_path), read_gguf(draft_path)
-    here, other = memory_of_pair(target, draft, 1024, "f16")
-    rest, same = memory_of_pair(target, draft, 1024, "f16", remote=True)
+    here, other = memory_of_pair(target, draft, PairUse(context=1024))
+    rest, same = memory_of_pair(target, draft, PairUse(context=1024, remote=True))
     assert same == other, "the draft model stays here"
     assert (rest.kv, here.kv > 0) == (0, True)
     embeddings = next(t.size for t in target.tensors if t.name == "token_embd.weight")

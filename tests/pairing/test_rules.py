@@ -18,7 +18,7 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from localspec.llama.vocabulary import Vocabulary
 from localspec.pairing import rules
-from localspec.pairing.pair_memory import memory_of_pair
+from localspec.pairing.pair_memory import PairUse, memory_of_pair
 from localspec.pairing.rules import Check, PairVerdict, active_parameters, judge, judge_files
 from tests.gguf.raw import ARRAY, STRING, array, gguf, key, text
 from tests.pairing.pairs import CONTROLS, TOKENS, model
@@ -54,7 +54,7 @@ def pair(tmp_path: Path) -> Callable[..., PairVerdict]:
     def judged(*, target: dict[str, Any] | None = None, **draft: Any) -> PairVerdict:
         mine = model(tmp_path / "target.gguf", width=256, **(target or {}))
         context = draft.pop("judged_with", None)
-        return judge(mine, model(tmp_path / "draft.gguf", **draft), context=context)
+        return judge(mine, model(tmp_path / "draft.gguf", **draft), PairUse(context=context))
 
     return judged
 
@@ -160,12 +160,12 @@ def test_what_a_device_holds_takes_no_main_memory(
     """Machines with a large GPU and little main memory are common."""
     target = read_gguf(model(tmp_path / "target.gguf", width=512, layers=8))
     draft = read_gguf(model(tmp_path / "draft.gguf", width=128))
-    alone, none = memory_of_pair(target, draft, None, "f16")
+    alone, none = memory_of_pair(target, draft, PairUse())
     room = alone.total // 2
     monkeypatch.setattr(rules, "available", lambda: (room, room))
 
     def verdict(device_free: int) -> str:
-        return the(judge_files(target, draft, device_free=device_free), "memory").verdict
+        return the(judge_files(target, draft, PairUse(device_free=device_free)), "memory").verdict
 
     assert none.total < room
     assert verdict(0) == "fail"
