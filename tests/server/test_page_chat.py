@@ -152,6 +152,33 @@ def test_a_chat_by_keyboard_alone(opened: Open) -> None:
     expect(page.locator("article")).to_have_count(2)
 
 
+def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
+    page = opened()
+    figures = {
+        "times_plain": 2.5, "tokens_per_second": 400, "tokens_per_pass": 3.1, "passes": 24,
+        "drafters": [{"name": "draft model", "accepted": 52, "tested": 80}],
+        "undrafted": 2, "reason": "the budget is spent", "prompt_tokens": 9, "cached_tokens": 4,
+    }  # fmt: skip
+    line = "76 tokens · 400 tok/s · 2.5× plain · draft smollm2"
+    told = {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
+    told |= {"speculation": {"summary": line, "figures": figures}}
+    page.route(
+        CHAT, lambda route: route.fulfill(body=f"data: {json.dumps(told)}\n\ndata: [DONE]\n\n")
+    )
+    page.locator("#ask").fill("Go on.")
+    page.keyboard.press("Enter")
+    summary = page.locator("article.assistant .line summary")
+    expect(summary).to_have_text(line)
+    plain = page.get_by_text(
+        "this model without drafts, measured on this machine, takes 6.3 ms per"
+    )
+    expect(plain).not_to_be_visible()
+    summary.press("Enter")
+    expect(plain).to_be_visible()
+    for words in ("3.1 tokens per pass", "52 of 80 tokens (65 %)", "the budget is spent"):
+        expect(page.locator("article.assistant .line")).to_contain_text(words)
+
+
 def test_stop_ends_the_answer_in_the_server(opened: Open, server: Running) -> None:
     page = opened()
     before = server.states(1)[0]["totals"]["answers"].get("cancelled", 0)
