@@ -160,7 +160,7 @@ def test_the_line_under_an_answer_opens_its_details(opened: Open) -> None:
         "undrafted": 2, "reason": "the budget is spent", "prompt_tokens": 9, "cached_tokens": 4,
     }  # fmt: skip
     line = "76 tokens · 400 tok/s · 2.5× plain · draft smollm2"
-    told = {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
+    told: dict[str, Any] = {"choices": [{"delta": {"content": "Yes."}, "finish_reason": "stop"}]}
     told |= {"speculation": {"summary": line, "figures": figures}}
     page.route(
         CHAT, lambda route: route.fulfill(body=f"data: {json.dumps(told)}\n\ndata: [DONE]\n\n")
