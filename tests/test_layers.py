@@ -15,7 +15,7 @@ import pytest
 PACKAGE = Path(__file__).parents[1] / "localspec"
 LAYERS = (
     ("errors", "paths"),
-    ("kernels", "text", "files", "identity", "worker_threads", "watched"),
+    ("kernels", "answer_line", "text", "files", "identity", "worker_threads", "watched"),
     ("decoding",),
     ("llama",),
     ("remote",),

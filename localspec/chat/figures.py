@@ -116,6 +116,10 @@ class Figures:
         """The opposite; what a stored record lacks (or has in another shape) keeps its default."""
         stored = stored or {}
         known = {f.name: stored[f.name] for f in fields(cls) if f.name in stored}
+        for f in fields(cls):
+            number = isinstance(f.default, int | float) and not isinstance(f.default, bool)
+            if number and not isinstance(known.get(f.name, 0), int | float):
+                del known[f.name]
         try:
             for name in ("speeds", "depths", "notices"):
                 known[name] = tuple(known.get(name, ()))

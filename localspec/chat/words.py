@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from localspec.answer_line import answer_line
+from localspec.answer_line import rate as rate
 from localspec.chat.figures import Figures
 from localspec.drafters.options import TURNED_OFF
 from localspec.policy.reasons import RESTING
@@ -28,11 +30,6 @@ _HARDLY = 1.1
 """Tokens per pass up to which drafts have brought next to nothing."""
 WAYS = {"text": "through text", "shared": "on shared tokens"}
 """How a draft model of another vocabulary proposes: what its sources say behind a colon."""
-
-
-def rate(value: float) -> str:
-    """Tokens per second, in three digits at most where there is a choice."""
-    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
 
 
 def seconds(value: float) -> str:
@@ -66,27 +63,27 @@ def named(source: str) -> str:
     return f"{name} {WAYS.get(way, way)}" if way else name
 
 
-def line(figures: Figures, *, now: bool = False) -> str:
-    """An answer in one line: `31.2 tok/s · 1.42× plain · accepted 61 % · 87 tokens`.
+def line(figures: Figures, *, draft: str | None = None, now: bool = False) -> str:
+    """An answer in one line: `76 tokens · 420 tok/s · 2.6× plain llama.cpp · draft smollm2`.
 
     Args:
+        draft: name of the draft model.
         now: show the speed of the last moments, for an answer that still comes.
     """
     if not figures.tokens:
         return f"{figures.prompt_tokens:,} tokens read" if figures.prompt_tokens else ""
-    parts = []
-    if figures.decode_seconds:
-        parts.append(f"{rate(figures.speed_now if now else figures.speed)} tok/s")
-    if figures.speed_up is not None:
-        parts.append(f"{figures.speed_up:.2f}× plain")
-    if figures.tested:
-        parts.append(f"accepted {share(figures.accepted, figures.tested)}")
-    elif figures.reasons and figures.passes > 1:
-        parts.append("not drafted" if _too_small(figures) is None else "too small to gain")
-    parts.append(f"{figures.tokens:,} token{'' if figures.tokens == 1 else 's'}")
+    rest = []
+    if not figures.drafted and figures.reasons and figures.passes > 1:
+        rest.append("not drafted" if _too_small(figures) is None else "too small to gain")
     if not figures.lossless:
-        parts.append(f"lossy ({figures.rule})")
-    return " · ".join(parts)
+        rest.append(f"lossy (rule {figures.rule})")
+    return answer_line(
+        tokens=figures.tokens,
+        speed=figures.speed_now if now else figures.speed,
+        speed_up=figures.speed_up if figures.drafted else None,
+        draft=draft,
+        rest=rest,
+    )
 
 
 def off(figures: Figures) -> str | None:

@@ -6,24 +6,25 @@ written once it can be. `History.take_notices` tells of it.
 
 from __future__ import annotations
 
+import sqlite3
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TypeVar
 
 from localspec import paths
-from localspec.chat.conversation import INTERRUPTED, Conversation, Message
+from localspec.chat.conversation import INTERRUPTED, USER, Conversation, Message
 from localspec.errors import HistoryError, LocalspecError, UsageError
-from localspec.history.history_file import READING, WRITING, HistoryFile
-from localspec.history.pending_writes import PendingWrites
+from localspec.history.history_file import HistoryFile
 from localspec.history.query import expression as as_expression
-from localspec.history.rows import UNTITLED, ConversationHeader
+from localspec.history.rows import ConversationHeader
+from localspec.history.schema import migrate
 from localspec.history.search import SearchHit, search
-from localspec.history.statements import ConversationSummary, Statements
+from localspec.history.statements import ConversationSummary, Statements, made_up
 from localspec.history.trouble import Trouble
-from localspec.retrieval import manifest as learned
 
 __all__ = ["ConversationHeader", "ConversationSummary", "History", "SearchHit", "Trouble"]
 
@@ -32,12 +33,19 @@ T = TypeVar("T")
 _SHORT = 0.2
 """Seconds to wait for others where that was in vain the last time."""
 
-Forget = Callable[[Sequence[str]], object]
 # Inside the class, `list` is the method.
 Summaries = list[ConversationSummary]
 Hits = list[SearchHit]
-Messages = list[Message]
+Conversations = list[Conversation]
 Strings = list[str]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    """What of a conversation could not be written yet."""
+
+    header: ConversationHeader | None = None
+    messages: dict[str, Message] = field(default_factory=dict)
 
 
 class History:
@@ -54,7 +62,7 @@ class History:
         path: the file, made if it is not there; None is `paths.history_file()`.
         repair: set a damaged file aside and begin anew; otherwise it is trouble like any other.
         patience: seconds to wait for other programs that write.
-        retry: seconds between two tries to write what could not be written.
+        retry: see the attribute.
     """
 
     def __init__(
@@ -70,7 +78,7 @@ class History:
         self._tried = 0.0
         # So that what waits is written before what comes after it.
         self._writing = threading.RLock()
-        self._pending = PendingWrites()
+        self._waiting: dict[str, _Waiting] = {}
         self._closed = False
         self._file = HistoryFile(self.path, repairs=repair, patience=patience)
 
@@ -83,7 +91,7 @@ class History:
                 self._file.notices.append(f"Not everything could be kept in {self.path}.")
             self._closed = True
             self._file.close()
-            self._pending.close()
+            self._waiting.clear()
 
     def take_notices(self) -> Strings:
         """What the user should be told since the last call, one or two sentences each."""
@@ -101,34 +109,32 @@ class History:
     @property
     def behind(self) -> bool:
         """Whether something waits in memory to be written."""
-        return bool(self._pending)
+        return bool(self._waiting)
 
     # Reading
 
     def count(self) -> int:
         """How many conversations there are."""
-        waiting = self._pending.ask(Statements.headers) or []
+        waiting = tuple(self._waiting)
 
         def ask(statements: Statements) -> int:
-            known = sum(statements.header(header.id) is not None for header in waiting)
-            return statements.count() - known
+            return statements.count() - sum(statements.header(id) is not None for id in waiting)
 
         return (self._ask(ask) or 0) + len(waiting)
 
     def list(self, *, limit: int = 50, offset: int = 0) -> Summaries:
         """Conversations, newest first."""
-        waiting = self._pending.ask(lambda statements: statements.summaries(-1, 0))
+        waiting = self._waiting_now()
         if not waiting:
             return self._ask(lambda statements: statements.summaries(limit, offset)) or []
-
-        def ask(statements: Statements) -> Summaries:
-            return statements.summaries(offset + limit, 0) + [
-                found for each in waiting if (found := statements.summary(each.id)) is not None
-            ]
-
-        merged = {summary.id: summary for summary in self._ask(ask) or []}
-        for summary in waiting:
-            merged[summary.id] = self._merged(summary, merged.get(summary.id))
+        most = limit + offset + len(waiting)
+        found = self._ask(lambda statements: statements.summaries(most, 0)) or []
+        merged = {summary.id: summary for summary in found}
+        for each in waiting:
+            updated = max(each.updated, *(m.created for m in each.messages.values()))
+            merged[each.id] = ConversationSummary(
+                each.id, each.title, updated, len(each.messages), each.model
+            )
         newest = sorted(merged.values(), key=lambda summary: summary.updated, reverse=True)
         return newest[offset : offset + limit]
 
@@ -136,19 +142,21 @@ class History:
         """What has all words and "phrases" of a query; the last word may go on.
 
         Titles come first, then messages, both newest first, at most a few of one conversation.
-        In the snippets, what was found has `query.MARK` before and `query.END` behind it; see
-        `SearchHit.parts`.
         """
         expression = as_expression(query)
         if expression is None or limit < 1:
             return []
-        waiting = (
-            self._pending.ask(lambda statements: search(statements.connection, expression, limit))
-            or []
-        )
-        known = {(hit.conversation, hit.message) for hit in waiting}
         found = self._ask(lambda statements: search(statements.connection, expression, limit)) or []
-        found = waiting + [hit for hit in found if (hit.conversation, hit.message) not in known]
+        waiting = self._waiting_now()
+        if waiting:
+            ids = {each.id for each in waiting}
+            found = [hit for hit in found if hit.conversation not in ids]
+            with closing(sqlite3.connect(":memory:", isolation_level=None)) as memory:
+                migrate(memory)
+                for each in waiting:
+                    header, messages = ConversationHeader.of(each), tuple(each.messages.values())
+                    Statements(memory).put(each.id, header=header, messages=messages)
+                found = search(memory, expression, limit) + found
         return sorted(found, key=lambda hit: hit.message is not None)[:limit]
 
     def load(self, id: str) -> Conversation:
@@ -160,21 +168,18 @@ class History:
         header, messages = None, {}
         failure: HistoryError | None = None
         try:
-            header, found = self._read(
+            header, found = self._file.read(
                 lambda statements: (statements.header(id), statements.messages(id))
             )
             messages = {message.id: message for message in found}
             if any(message.state == INTERRUPTED for message in found):
-                self._mark_interrupted(id, messages)
+                self._file.write(Statements.mark_interrupted)
         except HistoryError as error:
             failure = error
-        waiting = self._pending.ask(
-            lambda statements: (statements.header(id), statements.messages(id))
-        )
-        if waiting is not None and waiting[0] is not None:
-            if header is None or waiting[0].titled_by != UNTITLED:
-                header = waiting[0]
-            messages |= {message.id: message for message in waiting[1]}
+        waiting = self._waiting.get(id)
+        if waiting is not None:
+            messages |= {each.id: replace(each) for each in tuple(waiting.messages.values())}
+            header = waiting.header or header or made_up(id, tuple(messages.values()))
         if header is None:
             raise failure or HistoryError(
                 "The conversation is no longer in the history. Choose another one."
@@ -188,9 +193,9 @@ class History:
     def recent_prompts(self, *, limit: int = 100) -> Strings:
         """What the user wrote last, oldest first."""
         found = self._ask(lambda statements: statements.recent_prompts(limit)) or []
-        return (
-            found + (self._pending.ask(lambda statements: statements.recent_prompts(limit)) or [])
-        )[-limit:]
+        for waiting in tuple(self._waiting.values()):
+            found += [m.content for m in tuple(waiting.messages.values()) if m.role == USER]
+        return found[-limit:]
 
     def find(self, prefix: str) -> str:
         """The id of a conversation by what people type.
@@ -206,13 +211,10 @@ class History:
         if prefix.isascii() and prefix.isdigit() and 1 <= int(prefix) <= self.count():
             (found,) = self.list(limit=1, offset=int(prefix) - 1)
             return found.id
-
-        def ask(statements: Statements) -> Strings:
-            return statements.beginning_with(prefix, 3)
-
         ids: Strings = []
         if prefix:
-            ids = sorted({*(self._pending.ask(ask) or ()), *self._read(ask)})
+            known = self._file.read(lambda statements: statements.beginning_with(prefix, 3))
+            ids = sorted({*known, *(id for id in tuple(self._waiting) if id.startswith(prefix))})
         if not ids:
             raise UsageError(
                 f"There is no conversation '{prefix}'. `localspec history list` shows all."
@@ -235,11 +237,7 @@ class History:
         return self.put(conversation.id, header=ConversationHeader.of(conversation))
 
     def write(self, message: Message, conversation_id: str) -> bool:
-        """Insert or update a message; returns as `save` does.
-
-        One that is streaming may be written again and again as it grows: only what is new of its
-        text and spans goes to the disk, and figures only when it is done.
-        """
+        """Insert or update a message; returns as `save` does."""
         return self.put(conversation_id, messages=[message])
 
     def put(
@@ -254,7 +252,7 @@ class History:
 
         Args:
             conversation_id: whose they are.
-            header: what `save` would write.
+            header: what `save` would write; None leaves that as it is.
             messages: what `write` would write.
             everything: all messages; written if the conversation is gone from the file, because
                 another program removed it.
@@ -262,7 +260,7 @@ class History:
         with self._writing:
             if self._closed:
                 return False
-            if not self._pending:
+            if not self._waiting:
 
                 def write(statements: Statements) -> None:
                     statements.put(
@@ -270,12 +268,11 @@ class History:
                     )
 
                 if self._file.write(write):
-                    self._file.trouble_over(WRITING)
                     return True
                 self._tried = time.monotonic()
-            self._pending.put(
-                conversation_id, header=header, messages=messages, everything=everything
-            )
+            waiting = self._waiting.setdefault(conversation_id, _Waiting())
+            waiting.header = header or waiting.header
+            waiting.messages |= {m.id: replace(m) for m in (*everything, *messages)}
             return self._drain()
 
     def delete(self, ids: Iterable[str]) -> int:
@@ -298,23 +295,29 @@ class History:
                 on_disk = self._ask(lambda statements: [id for id in ids if statements.header(id)])
                 if on_disk != [] and self.trouble is not None:
                     raise HistoryError(self.trouble.text)
-            removed = max(
-                removed, self._pending.ask(lambda statements: statements.delete(ids)) or 0
-            )
-        self._unlearn(ids)
+            dropped = [self._waiting.pop(id, None) for id in ids]
+            removed = max(removed, sum(each is not None for each in dropped))
+        self._forget(ids)
         return removed
 
-    def _unlearn(self, ids: Sequence[str]) -> None:
+    def _forget(self, ids: Sequence[str]) -> None:
+        """Remove them from what was learned and recorded."""
         from localspec.distill import chats
+        from localspec.retrieval import manifest
         from localspec.retrieval.learning import forget_conversations
 
-        kept: list[tuple[str, Forget]] = [("recorded", chats.forget)]
-        if learned.exist():
-            kept.append(("learned", forget_conversations))
-        problems = [(how, trouble) for how, forget in kept if (trouble := _trouble(forget, ids))]
+        problems = []
+        try:
+            chats.forget(ids)
+        except LocalspecError as error:
+            problems.append(f"from what was recorded: {error}")
+        try:
+            if manifest.exist():
+                forget_conversations(ids)
+        except LocalspecError as error:
+            problems.append(f"from what was learned: {error}")
         if problems:
-            where = " Nor ".join(f"from what was {how}: {trouble}" for how, trouble in problems)
-            raise HistoryError(f"The conversations are removed, but not {where}")
+            raise HistoryError(f"The conversations are removed, but not {' Nor '.join(problems)}")
 
     def catch_up(self, *, now: bool = False) -> bool:
         """Try to write what waits in memory; True if nothing waits any more.
@@ -327,78 +330,33 @@ class History:
 
     # How either is done
 
-    def _read(self, question: Callable[[Statements], T]) -> T:
-        """Ask the file; raises HistoryError where it cannot be read."""
-        found = self._file.read(question)
-        self._file.trouble_over(READING)
-        return found
-
     def _ask(self, question: Callable[[Statements], T]) -> T | None:
         """Ask the file; None where it cannot be read."""
         try:
-            return self._read(question)
+            return self._file.read(question)
         except HistoryError:
             return None
 
-    def _mark_interrupted(self, id: str, messages: dict[str, Message]) -> None:
-        """Write that answers were interrupted, which nobody did who could have known."""
-        rows = self._ask(lambda statements: statements.growing(id)) or ()
-        left = [messages[each] for each in rows if messages[each].state == INTERRUPTED]
-        if left:
-            self.put(id, messages=left)
+    def _waiting_now(self) -> Conversations:
+        """The conversations of which something waits, whole as far as they can be read."""
+        return [self.load(id) for id in tuple(self._waiting)]
 
     def _drain(self, *, now: bool = False) -> bool:
         """Write what waits, if it is time to try."""
-        if not self._pending:
+        if not self._waiting:
             return True
         if not now and time.monotonic() - self._tried < self.retry:
             return False
         self._tried = time.monotonic()
+        if not self._file.writable:
+            self._file.open()
+        for id, waiting in tuple(self._waiting.items()):
 
-        def write(header: ConversationHeader, messages: Messages) -> None:
-            def put(statements: Statements) -> None:
-                statements.put(header.id, header=header, messages=messages)
+            def put(statements: Statements, id: str = id, waiting: _Waiting = waiting) -> None:
+                messages = tuple(waiting.messages.values())
+                statements.put(id, header=waiting.header, messages=messages)
 
-            if not self._file.write(put):
-                raise _StillWrong
-
-        try:
-            with self._file.waiting(_SHORT) if not now else nullcontext():
-                if not self._file.writable:
-                    self._file.open()
-                self._pending.drain(write)
-        except _StillWrong:
-            return False
-        self._file.trouble_over(WRITING)
+            if not self._file.write(put, None if now else _SHORT):
+                return False
+            del self._waiting[id]
         return True
-
-    def _merged(
-        self, waiting: ConversationSummary, kept: ConversationSummary | None
-    ) -> ConversationSummary:
-        """A conversation of which a part is on disk."""
-        if kept is None:
-            return waiting
-        ids = {*(self._pending.ask(lambda statements: statements.ids(waiting.id)) or ())}
-        ids |= {*(self._ask(lambda statements: statements.ids(waiting.id)) or ())}
-        header = self._pending.ask(lambda statements: statements.header(waiting.id))
-        named = header is not None and header.titled_by != UNTITLED
-        return ConversationSummary(
-            id=waiting.id,
-            title=waiting.title if named else kept.title,
-            updated=max(waiting.updated, kept.updated),
-            messages=len(ids),
-            model=waiting.model if named else kept.model,
-        )
-
-
-class _StillWrong(Exception):
-    """The file takes nothing yet."""
-
-
-def _trouble(forget: Forget, ids: Sequence[str]) -> str | None:
-    """Why conversations could not be forgotten, a sentence; None where they could."""
-    try:
-        forget(ids)
-    except LocalspecError as error:
-        return str(error)
-    return None

@@ -2,32 +2,37 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
 from localspec.errors import HistoryError
 from localspec.history import repair
-from localspec.history.connections import Connections, identity_of, open_connections
-from localspec.history.schema import ForeignFile, NewerHistory
+from localspec.history.schema import ForeignFile, NewerHistory, check, connect, prepare
 from localspec.history.statements import Statements
-from localspec.history.trouble import CORRUPT, KEPT_AGAIN, READ_AGAIN, Trouble, kind_of, trouble
+from localspec.history.trouble import (
+    CORRUPT,
+    FAILING,
+    KEPT_AGAIN,
+    READ_ONLY,
+    Trouble,
+    kind_of,
+    trouble,
+)
 
 T = TypeVar("T")
 
 _ERRORS = (sqlite3.Error, OSError, NewerHistory, ForeignFile)
-READING, WRITING = "reading", "writing"
-"""What there may be trouble with; a file that cannot be opened counts as one for writing."""
 _OURS = (
     *(sqlite3.ProgrammingError, sqlite3.InterfaceError),
     *(sqlite3.DataError, sqlite3.IntegrityError),
 )
 """Not the file's fault, but that of what was to be written."""
-_TRIES = 3
-"""Of one read or write: damage to the index, then to the file, may be mended in between."""
 
 
 class HistoryFile:
@@ -35,6 +40,7 @@ class HistoryFile:
 
     Attributes:
         notices: what the user is to be told, to be taken away by whoever tells it.
+        trouble: why the file cannot be used as it should now; None where all is well.
 
     Args:
         path, repairs, patience: as for `History`.
@@ -42,68 +48,38 @@ class HistoryFile:
 
     def __init__(self, path: Path, *, repairs: bool, patience: float) -> None:
         self.notices: list[str] = []
+        self.trouble: Trouble | None = None
         self._path = path
         self._repairs = repairs
         self._patience = patience
         # Taken in this order by who needs both.
         self._writing = threading.RLock()
         self._reading = threading.RLock()
-        self._troubles: dict[str, Trouble] = {}
-        self._connections: Connections | None = None
-        self._index_rebuilt = False
+        self._reader: Statements | None = None
+        self._writer: Statements | None = None
+        self._identity: tuple[int, int] | None = None
         self._closed = False
         self.open()
 
     def open(self) -> None:
         """Open the file (anew); where that fails, `trouble` says why."""
         with self._writing, self._reading:
+            self._disconnect()
             if self._closed:
                 return
-            if self._connections is not None:
-                self._connections.close()
-                self._connections = None
-            try:
-                self._connections = connections = self._opened()
-            except _ERRORS as error:
-                self._note(error)
-                return
-            if connections.writer is None:
-                assert connections.why_read_only is not None
-                self._note(connections.why_read_only)
-                return
-            try:
-                connections.writer.mark_interrupted()
-            except _ERRORS as error:
-                self._mend(connections, error)
+            if not self._opened(mend=True):
+                self._opened(mend=False)
 
     def close(self) -> None:
         """Let go of the file, for good."""
         with self._writing, self._reading:
             self._closed = True
-            if self._connections is not None:
-                self._connections.close()
-                self._connections = None
-
-    @property
-    def trouble(self) -> Trouble | None:
-        """Why the file cannot be used as it should now; None where all is well."""
-        return self._troubles.get(WRITING) or self._troubles.get(READING)
-
-    @contextmanager
-    def waiting(self, seconds: float) -> Iterator[None]:
-        """Wait no longer than that for other programs."""
-        with self._writing:
-            before, self._patience = self._patience, min(seconds, self._patience)
-            try:
-                yield
-            finally:
-                self._patience = before
+            self._disconnect()
 
     @property
     def writable(self) -> bool:
         """Whether the file is open, and not for reading only."""
-        connections = self._connections
-        return connections is not None and connections.writer is not None
+        return self._writer is not None
 
     def read(self, question: Callable[[Statements], T]) -> T:
         """Ask the file.
@@ -111,137 +87,177 @@ class HistoryFile:
         Raises:
             HistoryError: it cannot be read; `trouble` says why.
         """
-        for _ in range(_TRIES):
+        for _ in range(2):
             self._follow_file()
             with self._reading:
-                connections = self._connections
-                if connections is None:
+                identity = self._identity
+                if self._reader is None:
                     break
                 try:
-                    found = question(connections.reader)
+                    return question(self._reader)
                 except _ERRORS as error:
                     failure = error
-                else:
-                    return found
-            if not self._mend(connections, failure, READING):
+            if not self._reopened(failure, identity):
                 break
-        why = self._troubles.get(READING) or self.trouble
-        if why is None:
+        if self.trouble is None:
             raise HistoryError("The history is closed. Open it again.")
-        raise HistoryError(why.text)
+        raise HistoryError(self.trouble.text)
 
-    def write(self, change: Callable[[Statements], None]) -> bool:
-        """Change the file; False if that cannot be done, and `trouble` says why."""
+    def write(self, change: Callable[[Statements], None], patience: float | None = None) -> bool:
+        """Change the file; False if that cannot be done, and `trouble` says why.
+
+        Args:
+            change: called again after a repair.
+            patience: seconds to wait for other programs, None as usual.
+        """
         with self._writing:
-            for _ in range(_TRIES):
+            for _ in range(2):
                 self._follow_file()
-                connections = self._connections
-                if connections is None or connections.writer is None:
+                if self._writer is None:
                     return False
                 try:
-                    connections.writer.wait(self._patience)
-                    change(connections.writer)
+                    self._writer.wait(self._patience if patience is None else patience)
+                    change(self._writer)
                 except _ERRORS as error:
-                    if not self._mend(connections, error):
+                    if not self._reopened(error, self._identity):
                         return False
                 else:
+                    if self.trouble is not None:
+                        self.trouble = None
+                        self.notices.append(KEPT_AGAIN)
                     return True
         return False
 
-    def trouble_over(self, side: str) -> None:
-        """There is no trouble with reading, or with writing, any more: tell it."""
-        if self._troubles.pop(side, None) is not None:
-            self.notices.append(KEPT_AGAIN if side == WRITING else READ_AGAIN)
-
-    def _opened(self) -> Connections:
+    def _opened(self, *, mend: bool) -> bool:
+        """Open the file; False if it was replaced because it was damaged."""
         try:
-            return open_connections(self._path, patience=self._patience)
-        except (sqlite3.Error, OSError) as error:
-            if not self._repairs or kind_of(error, self._path) != CORRUPT:
+            self._connect()
+        except _ERRORS as error:
+            self._disconnect()
+            if mend:
+                return not self._mend(error)
+            self._note(error)
+        return True
+
+    def _connect(self) -> None:
+        path = self._path
+        try:
+            # What people say to a model is nobody else's business.
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            self._identity = _identity_of(path)
+            if path.stat().st_size == 0 and _size(Path(f"{path}-wal")):
+                # SQLite would take the file for a new one, and throw the changes beside it away.
+                raise sqlite3.DatabaseError("file is not a database")
+            self._writer = Statements(connect(path, "rw", self._patience))
+            prepare(self._writer.connection, self._patience)
+            self._reader = Statements(connect(path, "rw", self._patience))
+            self._reader.connection.execute("PRAGMA query_only = ON")
+            check(self._reader.connection)
+            self._writer.mark_interrupted()
+        except (OSError, sqlite3.Error) as error:
+            # Where a folder is read-only, SQLite says no more than that it cannot open the file.
+            if kind_of(error, path) not in (READ_ONLY, FAILING) or not path.is_file():
                 raise
-        self._set_aside(None)
-        return open_connections(self._path, patience=self._patience)
+            self._disconnect()
+            self._connect_for_reading(error)
+
+    def _connect_for_reading(self, why: Exception) -> None:
+        self._identity = _identity_of(self._path)
+        for mode in ("ro", "immutable"):  # the latter where the file's companions cannot be made
+            try:
+                connection = connect(self._path, mode, self._patience)
+            except sqlite3.Error:
+                continue
+            try:
+                check(connection)
+            except _ERRORS:
+                connection.close()
+                continue
+            self._reader = Statements(connection)
+            # Whatever SQLite called it.
+            text = getattr(why, "strerror", None) or str(why)
+            self._note(PermissionError(errno.EACCES, text))
+            return
+        raise why
+
+    def _disconnect(self) -> None:
+        for statements in (self._reader, self._writer):
+            if statements is not None:
+                with suppress(sqlite3.Error):
+                    statements.close()
+        self._reader = self._writer = None
 
     def _follow_file(self) -> None:
         """Let go of a file that lost its name: what is written into it would be lost."""
-        connections = self._connections
-        if connections is None or identity_of(self._path) == connections.identity:
+        if self._reader is None or _identity_of(self._path) == self._identity:
             return
         with self._writing, self._reading:
-            if self._connections is connections and not self._closed:
+            if self._reader is not None and _identity_of(self._path) != self._identity:
                 self.open()
                 self.notices.append(
                     f"The history {self._path} was removed or replaced by another program. "
                     "New messages go to the current file."
                 )
 
-    def _mend(self, connections: Connections, error: Exception, side: str = WRITING) -> bool:
-        """Do something about an error, if that can be done; True if it is worth another try."""
+    def _reopened(self, error: Exception, identity: tuple[int, int] | None) -> bool:
+        """After an error of the file with that identity: whether another try is worth it."""
         if isinstance(error, _OURS):
             raise error
-        if "decode" in str(error):
-            for statements in (connections.reader, connections.writer):
-                if statements is not None:
-                    statements.accept_invalid_utf8()
-            return True
-        if kind_of(error, self._path) != CORRUPT or not self._repairs:
-            self._note(error, side)
-            return False
         with self._writing, self._reading:
-            if self._connections is not connections:
-                return self._connections is not None
-            connections.close()
-            self._connections = None
-            try:
-                if not self._rebuild_index():
-                    self._set_aside(connections)
-            except _ERRORS as failure:
-                self._note(failure)
-                return False
-            self.open()
-            return self._connections is not None
+            if self._identity == identity:
+                if not self._mend(error):
+                    return False
+                self.open()
+            return self._reader is not None
 
-    def _rebuild_index(self) -> bool:
-        """Where nothing but the index is damaged, and that for the first time, make it anew."""
-        if self._index_rebuilt or not repair.is_sound(self._path, patience=self._patience):
+    def _mend(self, error: Exception) -> bool:
+        """Replace a damaged file; any other error is noted as trouble, and False returned."""
+        if kind_of(error, self._path) != CORRUPT or not self._repairs:
+            self._note(error)
             return False
-        self._index_rebuilt = True
+        self._disconnect()
         try:
-            connections = open_connections(self._path, patience=self._patience)
-        except _ERRORS:
+            with repair.exclusively(self._path, self._patience):
+                if _identity_of(self._path) == self._identity:  # else another process was first
+                    self._replace()
+        except _ERRORS as failure:
+            self._note(failure)
             return False
-        try:
-            if connections.writer is None:
-                return False
-            connections.writer.rebuild_index()
-        except sqlite3.Error:
-            return False
-        finally:
-            connections.close()
         return True
 
-    def _set_aside(self, connections: Connections | None) -> None:
+    def _replace(self) -> None:
         """Keep the damaged file under another name, and fill a new one from it."""
-        with repair.exclusively(self._path, patience=self._patience) as first:
-            moved = connections is not None and identity_of(self._path) != connections.identity
-            if not first or moved:
-                return  # by another process, meanwhile
-            aside = repair.set_aside(self._path)
-            new = open_connections(self._path, patience=self._patience)
-            try:
-                saved = 0
-                if new.writer is not None:
-                    saved = repair.salvage(aside, new.writer, patience=self._patience)
-            finally:
-                new.close()
+        aside = repair.set_aside(self._path)
+        self._connect()
+        assert self._writer is not None
+        saved = repair.salvage(aside, self._writer, self._patience)
+        self._disconnect()
         self.notices.append(
             f"The history was damaged. The file is kept as {aside}, and a new one was started "
             + (f"with the {saved:,} messages that could be read." if saved else "without it.")
         )
 
-    def _note(self, error: Exception, side: str = WRITING) -> None:
+    def _note(self, error: Exception) -> None:
         """Be in trouble, and tell it once."""
-        found = trouble(error, self._path, reading=side == READING)
-        if all(known.kind != found.kind for known in self._troubles.values()):
+        found = trouble(error, self._path)
+        if self.trouble is None or self.trouble.kind != found.kind:
             self.notices.append(found.text)
-        self._troubles[side] = found
+        self.trouble = found
+
+
+def _identity_of(path: Path) -> tuple[int, int] | None:
+    """Device and number of the file that has that name now."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0

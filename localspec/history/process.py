@@ -6,8 +6,7 @@ import os
 from functools import lru_cache
 
 _TOLERANCE = 1.0
-"""Seconds by which two readings of one start may differ: clocks are adjusted. The number of a dead
-process is not given away again that soon, except in containers, and there it takes a restart."""
+"""Seconds by which two readings of one start may differ: clocks are adjusted."""
 
 
 def this_process() -> str:

@@ -19,11 +19,8 @@ _CONTROL = dict.fromkeys([*range(0x20), *range(0x7F, 0xA0)], " ")
 
 
 def expression(query: str) -> str | None:
-    """An FTS5 expression for words and "phrases", all of which have to occur.
-
-    The last word, or an unfinished phrase, may go on: people search as they type. None where
-    there is nothing to search for.
-    """
+    """An FTS5 expression for words and "phrases", all of which have to occur; the last one may go
+    on, as people search while they type. None where there is nothing to search for."""
     # Only strings in quotes are passed on, so nothing can be taken for FTS5's own syntax.
     text = query.translate(_CONTROL)[:LONGEST]
     parts = [

@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from localspec.chat.conversation import STREAMING, Message
-from localspec.history import process
+from localspec.chat.conversation import Message
 from localspec.history.rows import HEADER, MESSAGE, ConversationHeader, message_from
 from localspec.history.schema import connect
 from localspec.history.statements import Statements
 
-_STEP = 0.05
-"""Seconds between two looks at whether another process is done."""
-_EMPTY = 10.0
-"""Seconds after which nobody will sign an empty mark any more."""
 _SHORTEST = 20
 """Bytes of a row, at least: a file has no more rows than that allows."""
 _TRIES = 20_000
@@ -27,50 +21,17 @@ _TRIES = 20_000
 
 
 @contextmanager
-def exclusively(path: Path, *, patience: float) -> Iterator[bool]:
-    """One process at a time repairs; gives False where another one did, or still does."""
-    mark = Path(f"{path}.repair")
-    deadline = time.monotonic() + patience
-    waited = False
-    while True:
-        try:
-            descriptor = os.open(mark, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
-            break
-        except FileExistsError:
-            if not _is_held(mark):
-                mark.unlink(missing_ok=True)
-            elif time.monotonic() > deadline:
-                yield False
-                return
-            else:
-                waited = True
-                time.sleep(_STEP)
-    try:
-        with os.fdopen(descriptor, "w", encoding="ascii") as file:
-            file.write(process.this_process())
-        yield not waited
-    finally:
-        mark.unlink(missing_ok=True)
+def exclusively(path: Path, patience: float) -> Iterator[None]:
+    """One process at a time repairs: a lock of SQLite's on a file beside it, gone with its owner.
 
-
-def _is_held(mark: Path) -> bool:
-    try:
-        holder, age = mark.read_text(encoding="ascii"), time.time() - mark.stat().st_mtime
-    except OSError:
-        return False
-    # It is empty for a moment at first.
-    return process.is_alive(holder) if holder else abs(age) < _EMPTY
-
-
-def is_sound(path: Path, *, patience: float) -> bool:
-    """Whether SQLite finds nothing wrong with the file, but for what is in the index."""
-    with suppress(sqlite3.Error):
-        connection = connect(path, mode="rw", patience=patience)
-        try:
-            return bool(connection.execute("PRAGMA quick_check(1)").fetchone()[0] == "ok")
-        finally:
-            connection.close()
-    return False
+    Raises:
+        sqlite3.Error: another process repairs it for longer than `patience`.
+    """
+    lock = path.with_name(f"{path.name}.repair")
+    with closing(sqlite3.connect(lock, timeout=patience, isolation_level=None)) as held:
+        held.execute("BEGIN EXCLUSIVE")
+        yield
+        lock.unlink(missing_ok=True)
 
 
 def set_aside(path: Path) -> Path:
@@ -92,7 +53,7 @@ def set_aside(path: Path) -> Path:
     return aside
 
 
-def salvage(aside: Path, into: Statements, *, patience: float) -> int:
+def salvage(aside: Path, into: Statements, patience: float) -> int:
     """Copy what can be read; returns how many messages that is.
 
     Raises:
@@ -102,36 +63,28 @@ def salvage(aside: Path, into: Statements, *, patience: float) -> int:
     size = aside.stat().st_size
     if size == 0:
         return 0
-    most = size // _SHORTEST
     try:
-        old = connect(aside, mode="ro", patience=patience)
+        old = connect(aside, "ro", patience)
     except sqlite3.Error:
         return 0
-    Statements(old).accept_invalid_utf8()
-    try:
+    with closing(old):
         headers = {
-            header.id: header
-            for header in map(
-                ConversationHeader.from_row, _rows(old, "conversations", HEADER, most=most)
-            )
-            if header.id
+            row[0]: ConversationHeader.from_row(row)
+            for row in _rows(old, "conversations", HEADER, size // _SHORTEST)
+            if row[0]
         }
-        messages: dict[str, dict[str, Message]] = {}
-        for row in _rows(old, "messages", MESSAGE, most=most):
-            message, conversation = message_from(row), row[MESSAGE.index("conversation")]
-            if message.id and isinstance(conversation, str) and conversation:
-                if message.state == STREAMING:
-                    _collect(old, message)
-                messages.setdefault(conversation, {})[message.id] = message
-    finally:
-        old.close()
+        messages: dict[str, list[Message]] = {}
+        for row in _rows(old, "messages", MESSAGE, size // _SHORTEST):
+            conversation = row[MESSAGE.index("conversation")]
+            if row[0] and isinstance(conversation, str) and conversation:
+                messages.setdefault(conversation, []).append(message_from(row))
     for id in [*headers, *(id for id in messages if id not in headers)]:
-        into.put(id, header=headers.get(id), messages=list(messages.get(id, {}).values()))
+        into.put(id, header=headers.get(id), messages=messages.get(id, ()))
     return sum(map(len, messages.values()))
 
 
 def _rows(
-    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], *, most: int
+    connection: sqlite3.Connection, table: str, columns: tuple[str, ...], most: int
 ) -> Iterator[Any]:
     """The rows that can be read, in their order.
 
@@ -159,9 +112,3 @@ def _rows(
                 stretches += [(middle + 1, high), (low, middle)]
             continue
         yield from found
-
-
-def _collect(connection: sqlite3.Connection, message: Message) -> None:
-    """The pieces of an answer that was growing, as far as they can be read."""
-    with suppress(sqlite3.Error):
-        Statements(connection).collect(message)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from localspec.chat.conversation import (
     BY_TEXT,
@@ -17,12 +16,6 @@ from localspec.chat.conversation import (
     Conversation,
     Message,
 )
-
-HEADER = (
-    *("id", "title", "titled_by", "created", "updated", "system", "sampling"),
-    *("max_tokens", "model", "draft", "tip"),
-)
-"""Columns of a conversation."""
 
 MESSAGE = (
     *("id", "conversation", "parent", "role", "created", "state", "model", "draft"),
@@ -36,9 +29,8 @@ UNTITLED = ""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-@dataclass(frozen=True, slots=True)
-class ConversationHeader:
-    """All of a conversation but its messages, at one moment."""
+class ConversationHeader(NamedTuple):
+    """All of a conversation but its messages, at one moment; the columns of its row."""
 
     id: str
     title: str
@@ -55,23 +47,13 @@ class ConversationHeader:
     @classmethod
     def of(cls, conversation: Conversation) -> ConversationHeader:
         """The header as it is now."""
-        return cls(
-            id=conversation.id,
-            title=storable(conversation.title),
-            titled_by=conversation.titled_by,
-            created=conversation.created,
-            updated=conversation.updated,
-            system=_storable(conversation.system),
-            sampling=as_json(conversation.sampling),
-            max_tokens=conversation.max_tokens,
-            model=_storable(conversation.model),
-            draft=_storable(conversation.draft),
-            tip=conversation.tip,
-        )
+        values = {name: getattr(conversation, name) for name in cls._fields}
+        values["sampling"] = as_json(conversation.sampling)
+        return cls(**{name: _storable(value) for name, value in values.items()})
 
     @classmethod
     def from_row(cls, row: Sequence[Any]) -> ConversationHeader:
-        """From the columns HEADER; whatever a damaged file holds there."""
+        """From its columns; whatever a damaged file holds there."""
         id, title, titled_by, created, updated, system, sampling, longest, model, draft, tip = row
         return cls(
             id=_text(id) or "",
@@ -87,34 +69,25 @@ class ConversationHeader:
             tip=_text(tip),
         )
 
-    def row(self) -> tuple[Any, ...]:
-        """The columns HEADER."""
-        return tuple(getattr(self, name) for name in HEADER)
-
     def conversation(self, messages: Iterable[Message]) -> Conversation:
         """The conversation with these messages, oldest first."""
-        return Conversation(
-            id=self.id,
-            title=self.title,
-            titled_by=self.titled_by or BY_TEXT,
-            created=self.created,
-            updated=self.updated,
-            system=self.system,
-            sampling={
-                str(name): value
-                for name, value in _parsed(self.sampling, dict, {}).items()
-                if isinstance(value, int | float)
-            },
-            max_tokens=self.max_tokens,
-            model=self.model,
-            draft=self.draft,
-            tip=self.tip,
-            messages={message.id: message for message in messages},
-        )
+        values = self._asdict()
+        values["titled_by"] = self.titled_by or BY_TEXT
+        values["sampling"] = {
+            str(name): value
+            for name, value in _parsed(self.sampling, dict, {}).items()
+            if isinstance(value, int | float)
+        }
+        return Conversation(**values, messages={message.id: message for message in messages})
+
+
+HEADER = ConversationHeader._fields
+"""Columns of a conversation."""
 
 
 def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
     """The columns MESSAGE."""
+    files = [[each.name, each.text] for each in message.attachments]
     return (
         message.id,
         conversation,
@@ -127,9 +100,7 @@ def message_row(message: Message, conversation: str) -> tuple[Any, ...]:
         message.finish_reason,
         None if message.stats is None else as_json(message.stats),
         None if message.spans is None else packed(message.spans),
-        as_json([[each.name, each.text] for each in message.attachments])
-        if message.attachments
-        else None,
+        as_json(files) if files else None,
         storable(message.content),
     )
 
@@ -194,8 +165,8 @@ def storable(text: str) -> str:
     return text
 
 
-def _storable(text: str | None) -> str | None:
-    return None if text is None else storable(text)
+def _storable(value: Any) -> Any:
+    return storable(value) if isinstance(value, str) else value
 
 
 def as_json(value: object) -> str:

@@ -1,8 +1,7 @@
 """The history's file: how it is opened, and its tables.
 
     conversations   one row each; what is listed
-    messages        one row each; `content` stays empty while an answer grows
-    growth          the pieces of answers that grow; gone when they are done
+    messages        one row each
     titles, words   the full-text index of titles and of messages, by the `seq` of their rows
 
 `PRAGMA user_version` counts the migrations that a file has seen.
@@ -10,54 +9,71 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
-
-if TYPE_CHECKING:
-    from sqlite_utils import Database
+from typing import Literal
 
 APPLICATION = 0x6C737063
 """Says in the file's header whose it is: "lspc"."""
 
-_NETWORKS = {
-    *("nfs", "nfs4", "cifs", "smb2", "smb3", "smbfs", "afs", "afpfs", "9p", "ncpfs", "webdav"),
-    *("ceph", "glusterfs", "lustre", "beegfs", "gpfs", "fuse.sshfs", "fuse.rclone", "fuse.s3fs"),
-}
-"""File systems that other machines may write to: they do not share the memory that WAL needs."""
-
-_STEP = 0.02
-"""Seconds between two tries of what SQLite does not wait for itself."""
+_INDEX = "USING fts5 (text, tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3')"
+# The index holds the text a second time: one without it could not forget a message in the SQLite
+# versions that are about, and one over the messages' own text could not split ideographs.
+MIGRATIONS = (
+    (
+        "CREATE TABLE conversations (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, "
+        "title TEXT NOT NULL, titled_by TEXT NOT NULL, created REAL NOT NULL, "
+        "updated REAL NOT NULL, system TEXT, sampling TEXT, max_tokens INTEGER, model TEXT, "
+        "draft TEXT, tip TEXT)",
+        "CREATE UNIQUE INDEX idx_conversations_id ON conversations (id)",
+        "CREATE INDEX idx_conversations_updated ON conversations (updated)",
+        # `content` last: whoever wants the columns before it need not read through it.
+        "CREATE TABLE messages (seq INTEGER PRIMARY KEY, id TEXT NOT NULL, "
+        "conversation TEXT NOT NULL, parent TEXT, role TEXT NOT NULL, created REAL NOT NULL, "
+        "state TEXT NOT NULL, model TEXT, draft TEXT, finish_reason TEXT, writer TEXT, "
+        "stats TEXT, spans TEXT, attachments TEXT, content TEXT NOT NULL)",
+        "CREATE UNIQUE INDEX idx_messages_id ON messages (id)",
+        "CREATE INDEX idx_messages_conversation ON messages (conversation)",
+        "CREATE INDEX messages_growing ON messages (seq) WHERE state = 'streaming'",
+        "CREATE TABLE growth (message TEXT, at INTEGER, text TEXT NOT NULL, spans TEXT, "
+        "PRIMARY KEY (message, at))",
+        f"CREATE VIRTUAL TABLE titles {_INDEX}",
+        f"CREATE VIRTUAL TABLE words {_INDEX}",
+    ),
+    (  # Answers that grow are written whole; they were kept in pieces.
+        "UPDATE messages SET content = (SELECT group_concat(text, '') FROM "
+        "(SELECT text FROM growth WHERE message = id ORDER BY at)) "
+        "WHERE id IN (SELECT message FROM growth)",
+        "DROP TABLE growth",
+    ),
+)
+"""In order; a new one is added at the end, and none is ever changed."""
 
 
 class NewerHistory(Exception):
-    """The file was written by a version of localspec that came after this one."""
+    """The file was written by a later version of localspec."""
 
 
 class ForeignFile(Exception):
-    """The file is a database, and not one of localspec."""
+    """The file is a database of another program."""
 
 
 def connect(
-    path: Path, *, mode: Literal["rwc", "rw", "ro", "immutable"], patience: float, vfs: str = ""
+    path: Path, mode: Literal["rw", "ro", "immutable"], patience: float
 ) -> sqlite3.Connection:
-    """Open a file; nothing in it is read yet.
+    """Open a file that exists; nothing in it is read yet.
 
     Args:
         path: the file.
-        mode: "rwc" makes it, if it is not there; "immutable" reads it without any locks.
-        patience: seconds to wait for others that write.
-        vfs: how SQLite speaks to the system, if not as usual.
+        mode: "immutable" reads it without any locks.
+        patience: seconds to wait for other programs that write.
 
     Raises:
         sqlite3.Error: it cannot be opened.
     """
     query = "mode=ro&immutable=1" if mode == "immutable" else f"mode={mode}"
-    query += f"&vfs={vfs}" if vfs else ""
-    return sqlite3.connect(
+    connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?{query}",
         uri=True,
         timeout=patience,
@@ -65,23 +81,25 @@ def connect(
         # The history's locks see to it that one thread has it at a time.
         check_same_thread=False,
     )
+    # Damaged bytes are to be seen, and not to hide the rest.
+    connection.text_factory = lambda data: data.decode("utf-8", "replace")
+    return connection
 
 
-def prepare(connection: sqlite3.Connection, path: Path, *, patience: float) -> None:
+def prepare(connection: sqlite3.Connection, patience: float) -> None:
     """Make a fresh connection ready for writing: journal, durability, tables.
 
     Raises:
         sqlite3.Error: locked for longer than `patience`, read-only, damaged, no room.
-        NewerHistory, ForeignFile: not ours to touch.
+        NewerHistory, ForeignFile: the file is not changed.
     """
     check(connection)
     if _version(connection) == 0:
         # Before the first table: afterwards it would take writing the file anew.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    wanted = "delete" if _on_network(path) else "wal"
-    _set_journal(connection, wanted, patience)
+    _use_wal(connection, patience)
     for pragma in (
-        "synchronous = FULL",  # what is told to be kept survives a power cut, in WAL as well
+        "synchronous = FULL",  # what was reported as written survives a power cut
         "fullfsync = ON",  # macOS: through the disk's own cache
         "checkpoint_fullfsync = ON",
         "secure_delete = ON",  # what is removed is gone from the file
@@ -91,7 +109,7 @@ def prepare(connection: sqlite3.Connection, path: Path, *, patience: float) -> N
     if _version(connection) < len(MIGRATIONS):
         migrate(connection)
     else:
-        _try_writing(connection, patience)
+        _require_writable(connection, patience)
 
 
 def check(connection: sqlite3.Connection) -> None:
@@ -117,18 +135,13 @@ def migrate(connection: sqlite3.Connection) -> None:
     Raises:
         sqlite3.Error: nothing has changed then.
     """
-    # Takes a fifth of a second (it brings numpy along), and is needed once per file.
-    from sqlite_utils import Database, Migrations
-
-    migrations = Migrations("localspec")
-    for step in MIGRATIONS:
-        migrations(name=step.__name__)(step)
     connection.execute("BEGIN IMMEDIATE")
     try:
-        if _version(connection) < len(MIGRATIONS):
-            migrations.apply(Database(connection, recursive_triggers=False, execute_plugins=False))
-            connection.execute(f"PRAGMA application_id = {APPLICATION}")
-            connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
+        for migration in MIGRATIONS[_version(connection) :]:
+            for statement in migration:
+                connection.execute(statement)
+        connection.execute(f"PRAGMA application_id = {APPLICATION}")
+        connection.execute(f"PRAGMA user_version = {len(MIGRATIONS)}")
         connection.execute("COMMIT")
     except BaseException:
         if connection.in_transaction:
@@ -136,92 +149,17 @@ def migrate(connection: sqlite3.Connection) -> None:
         raise
 
 
-def _tables(database: Database) -> None:
-    database.table("conversations").create(
-        {
-            "seq": int,
-            "id": str,
-            "title": str,
-            "titled_by": str,
-            "created": float,
-            "updated": float,
-            "system": str,
-            "sampling": str,
-            "max_tokens": int,
-            "model": str,
-            "draft": str,
-            "tip": str,
-        },
-        pk="seq",
-        not_null={"id", "title", "titled_by", "created", "updated"},
-    )
-    database.table("conversations").create_index(["id"], unique=True)
-    database.table("conversations").create_index(["updated"])
-    database.table("messages").create(
-        {
-            "seq": int,
-            "id": str,
-            "conversation": str,
-            "parent": str,
-            "role": str,
-            "created": float,
-            "state": str,
-            "model": str,
-            "draft": str,
-            "finish_reason": str,
-            "writer": str,
-            "stats": str,
-            "spans": str,
-            "attachments": str,
-            # Last: whoever wants the columns before it need not read through it.
-            "content": str,
-        },
-        pk="seq",
-        not_null={"id", "conversation", "role", "created", "state", "content"},
-    )
-    database.table("messages").create_index(["id"], unique=True)
-    database.table("messages").create_index(["conversation"])
-    database.execute("CREATE INDEX messages_growing ON messages (seq) WHERE state = 'streaming'")
-    database.table("growth").create(
-        {"message": str, "at": int, "text": str, "spans": str},
-        pk=("message", "at"),
-        not_null={"text"},
-    )
-    create_index(database.conn)
-
-
-def create_index(connection: sqlite3.Connection) -> None:
-    """The full-text index, empty.
-
-    It holds the text a second time: an index without it (`content=''`) could not forget a message
-    in the SQLite versions that are about, and one over the messages' own text (`content=messages`)
-    could not split ideographs.
-    """
-    for table in INDEX:
-        connection.execute(
-            f"CREATE VIRTUAL TABLE {table} USING fts5"
-            "(text, tokenize = 'unicode61 remove_diacritics 2', prefix = '1 2 3')"
-        )
-
-
-INDEX = ("titles", "words")
-MIGRATIONS: tuple[Callable[[Database], None], ...] = (_tables,)
-"""In order; a new one is added at the end, and none is ever changed."""
-
-
 def _version(connection: sqlite3.Connection) -> int:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     return int(version)
 
 
-def _try_writing(connection: sqlite3.Connection, patience: float) -> None:
-    """Find out now whether the file is read-only; who else writes just now does not matter."""
-    connection.execute("PRAGMA busy_timeout = 0")
+def _require_writable(connection: sqlite3.Connection, patience: float) -> None:
+    """Raise where the file is read-only, which SQLite says at the first change."""
+    connection.execute("PRAGMA busy_timeout = 0")  # whoever else writes does not matter
     try:
         connection.execute("BEGIN IMMEDIATE")
         try:
-            # SQLite begins to write to a read-only file without a word; it is the first change
-            # that it refuses.
             connection.execute(f"PRAGMA user_version = {_version(connection)}")
         finally:
             connection.execute("ROLLBACK")
@@ -231,40 +169,18 @@ def _try_writing(connection: sqlite3.Connection, patience: float) -> None:
     connection.execute(f"PRAGMA busy_timeout = {round(1000 * patience)}")
 
 
-def _set_journal(connection: sqlite3.Connection, wanted: str, patience: float) -> None:
-    """Set how changes are kept apart until they are whole; what cannot be had stays as it is."""
+def _use_wal(connection: sqlite3.Connection, patience: float) -> None:
     deadline = time.monotonic() + patience
-    while True:
-        (mode,) = connection.execute("PRAGMA journal_mode").fetchone()
-        if mode == wanted:
-            return
-        try:
-            connection.execute(f"PRAGMA journal_mode = {wanted}").fetchone()
-            return
-        except sqlite3.OperationalError as error:
-            # Another process that opens it just now is in the way, and SQLite does not wait here.
-            if "locked" not in str(error) or time.monotonic() > deadline:
-                raise
-            time.sleep(_STEP)
+    while not _is_wal(connection, last=time.monotonic() > deadline):
+        time.sleep(0.02)
 
 
-def _on_network(path: Path) -> bool:
-    # On Windows, SQLite's own locks hold on network drives, and asking for them may take long.
-    if os.name != "posix":
-        return False
-    import psutil
-
+def _is_wal(connection: sqlite3.Connection, *, last: bool) -> bool:
     try:
-        mounts = [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
-        return file_system(path.resolve(), mounts) in _NETWORKS
-    except (OSError, RuntimeError):
+        connection.execute("PRAGMA journal_mode = wal").fetchone()
+    except sqlite3.OperationalError as error:
+        # Another process that opens it is in the way, and SQLite does not wait here.
+        if last or "locked" not in str(error):
+            raise
         return False
-
-
-def file_system(path: Path, mounts: list[tuple[str, str]]) -> str:
-    """The kind of the innermost of (mount point, kind) that a path is in, in lower case."""
-    above = {str(path), *map(str, path.parents)}
-    inside = [
-        (len(point), kind) for point, kind in mounts if (point.rstrip(os.sep) or os.sep) in above
-    ]
-    return max(inside, default=(0, ""))[1].lower()
+    return True

@@ -10,7 +10,8 @@ from typing import Any
 from localspec.chat.conversation import Message
 from localspec.history import query
 from localspec.history.rows import storable
-from localspec.history.schema import INDEX, create_index
+
+INDEX = ("titles", "words")
 
 PER_CONVERSATION = 5
 """Messages of one conversation that a search finds; a long one would hide all others."""
@@ -57,13 +58,6 @@ def index(connection: sqlite3.Connection, table: str, seq: int, text: str) -> No
     connection.execute(
         f"INSERT INTO {table} (rowid, text) VALUES (?, ?)", (seq, query.indexed(text))
     )
-
-
-def clear(connection: sqlite3.Connection) -> None:
-    """Begin anew."""
-    for table in INDEX:
-        connection.execute(f"DROP TABLE IF EXISTS {table}")
-    create_index(connection)
 
 
 def words(message: Message) -> str:

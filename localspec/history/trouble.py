@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import shutil
-import sqlite3
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,51 +12,27 @@ from localspec.history.schema import ForeignFile, NewerHistory
 LOCKED, READ_ONLY, FULL, CORRUPT = "locked", "read-only", "full", "corrupt"
 NEWER, FOREIGN, FAILING = "newer", "foreign", "failing"
 
+_SENTENCES = {
+    LOCKED: "Another program keeps the history {path} locked. {memory} until that program releases "
+    "it: close it, or wait.",
+    READ_ONLY: "The history {path} cannot be written: {why}. {memory} and will be lost when "
+    "localspec ends: make the file and its folder writable, or set LOCALSPEC_HOME to a folder that "
+    "is.",
+    FULL: "The disk is full, so the history {path} cannot grow. {memory} until there is room: make "
+    "some.",
+    CORRUPT: "The history {path} is damaged. {memory}: `localspec chat` sets the file aside and "
+    "saves what it can, or move it away yourself.",
+    NEWER: "The history {path} is from a newer version of localspec, and is not changed. {memory}: "
+    "update localspec.",
+    FOREIGN: "The file {path} is a database of another program, and is not changed. {memory}: move "
+    "that file away, or set LOCALSPEC_HOME to another folder.",
+    FAILING: "The history {path} cannot be used: {why}. {memory}: check the disk, or set "
+    "LOCALSPEC_HOME to a folder on another one.",
+}
 _MEMORY = "New messages are kept in memory only"
 
-_SENTENCES = {
-    LOCKED: "Another program keeps the history {path} locked. "
-    + _MEMORY
-    + " until that program releases it: close it, or wait.",
-    READ_ONLY: "The history {path} cannot be written: {why}. "
-    + _MEMORY
-    + " and will be lost when localspec ends: make the file and its folder writable, or set "
-    "LOCALSPEC_HOME to a folder that is.",
-    FULL: "The disk is full, so the history {path} cannot grow. " + _MEMORY + " until there is "
-    "room: make some.",
-    CORRUPT: "The history {path} is damaged. "
-    + _MEMORY
-    + ": move the file away, and a new one will be started.",
-    NEWER: "The history {path} is from a newer version of localspec, and is not changed. "
-    + _MEMORY
-    + ": update localspec.",
-    FOREIGN: "The file {path} is a database of another program, and is not changed. "
-    + _MEMORY
-    + ": move that file away, or set LOCALSPEC_HOME to another folder.",
-    FAILING: "The history {path} cannot be used: {why}. " + _MEMORY + ": look after the disk, or "
-    "set LOCALSPEC_HOME to a folder on another one.",
-}
-
-_UNREADABLE = {
-    LOCKED: "Another program keeps the history {path} locked, so it cannot be read. Close that "
-    "program, or wait.",
-    CORRUPT: "The history {path} is damaged, so it cannot be read. `localspec chat` sets the file "
-    "aside and saves what it can.",
-    FAILING: "The history {path} cannot be read: {why}. Look after the disk.",
-}
-
 KEPT_AGAIN = "The history is being kept again."
-READ_AGAIN = "The history can be read again."
 
-_CODES = {
-    5: LOCKED,  # SQLITE_BUSY
-    6: LOCKED,  # SQLITE_LOCKED
-    8: READ_ONLY,  # SQLITE_READONLY
-    11: CORRUPT,  # SQLITE_CORRUPT
-    13: FULL,  # SQLITE_FULL
-    26: CORRUPT,  # SQLITE_NOTADB
-}
-# What Python 3.10 has instead of codes.
 _MESSAGES = {
     "locked": LOCKED,
     "readonly": READ_ONLY,
@@ -65,6 +40,7 @@ _MESSAGES = {
     "not a database": CORRUPT,
     "is full": FULL,
 }
+"""Parts of SQLite's messages: Python 3.10 has no codes."""
 _ROOM = 1 << 20
 """Bytes; with less than that left, it is the full disk that makes a write fail."""
 
@@ -77,14 +53,11 @@ class Trouble:
     text: str
 
 
-def trouble(error: Exception, path: Path, *, reading: bool = False) -> Trouble:
-    """What an error means for the history in that file, when it is read or else written."""
+def trouble(error: Exception, path: Path) -> Trouble:
+    """What an error means for the history in that file."""
     kind = kind_of(error, path)
     why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    sentence = _SENTENCES[kind]
-    if reading:
-        sentence = _UNREADABLE.get(kind, _UNREADABLE[FAILING])
-    return Trouble(kind, sentence.format(path=path, why=why))
+    return Trouble(kind, _SENTENCES[kind].format(path=path, why=why, memory=_MEMORY))
 
 
 def kind_of(error: Exception, path: Path) -> str:
@@ -94,27 +67,14 @@ def kind_of(error: Exception, path: Path) -> str:
     if isinstance(error, ForeignFile):
         return FOREIGN
     if isinstance(error, OSError):
-        return _kind_of_os(error.errno)
-    if isinstance(error, sqlite3.Error):
-        code = getattr(error, "sqlite_errorcode", None)
-        if code is not None and code & 0xFF in _CODES:
-            return _CODES[code & 0xFF]
-        for words, kind in _MESSAGES.items():
-            if code is None and words in str(error):
-                return kind
-    return FULL if _no_room(path) else FAILING
-
-
-def _kind_of_os(number: int | None) -> str:
-    if number in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
-        return FULL
-    if number in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return READ_ONLY
-    return FAILING
-
-
-def _no_room(path: Path) -> bool:
+        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", -1)):
+            return FULL
+        refused = error.errno in (errno.EROFS, errno.EACCES, errno.EPERM)
+        return READ_ONLY if refused else FAILING
+    for words, kind in _MESSAGES.items():
+        if words in str(error):
+            return kind
     try:
-        return shutil.disk_usage(path.parent).free < _ROOM
+        return FULL if shutil.disk_usage(path.parent).free < _ROOM else FAILING
     except OSError:
-        return False
+        return FAILING

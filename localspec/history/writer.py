@@ -1,75 +1,60 @@
-"""Writes the history for a screen that must not wait for a disk."""
+"""Opens and writes the history for a screen that must not wait for a disk."""
 
 from __future__ import annotations
 
-import atexit
 import logging
 import threading
-import time
-from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeout
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
-from types import TracebackType
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
 
 from localspec.chat.conversation import Conversation, Message
-from localspec.history.history import ConversationHeader, History
 
-INTERVAL = 0.25
-"""Seconds between two writes of an answer that grows. With the time until it is handed on again
-(`localspec.tui.session.background_engine.KEEP_EVERY`) that is 0.65 s, and a disk may take a third
-of a second until more than the last second of an answer is lost to a kill."""
+if TYPE_CHECKING:
+    # SQLite is not needed before the first paint.
+    from localspec.history.history import ConversationHeader, History
+
+T = TypeVar("T")
 
 logger = logging.getLogger("localspec.history.writer")
 
 
 class HistoryWriter:
-    """One thread that writes what it is told, in that order. Close it before the history.
+    """One thread that opens the history, and writes what it is told in that order.
 
     No method waits for the disk but `flush` and `close`, and none raises because of it. Messages
     are copied as they are told, so the caller may go on changing them.
 
     Args:
-        history: where it writes. It is not closed along with this.
+        make: opens the history, when it is first needed.
         on_trouble: told what the user should know, a sentence or two at a time: once for each
-            kind of trouble until that is over, and when it is. It is called from the thread that
-            writes, and at once for what was found when the history was opened.
-        interval: seconds between two writes of an answer that grows.
+            kind of trouble until that is over, and when it is. Called from the writing thread.
     """
 
-    def __init__(
-        self,
-        history: History,
-        *,
-        on_trouble: Callable[[str], None],
-        interval: float = INTERVAL,
-    ) -> None:
-        self._history = history
+    def __init__(self, make: Callable[[], History], *, on_trouble: Callable[[str], None]) -> None:
         self._on_trouble = on_trouble
-        self._interval = interval
-        self._wake = threading.Condition()
-        self._jobs: deque[_Job] = deque()
-        # The newest state of each answer that grows, by id, oldest answer first.
+        self._lock = threading.Lock()
+        # The newest state of each answer that grows, by id.
         self._growing: dict[str, _Job] = {}
         self._removed: set[str] = set()
-        self._due = 0.0
-        self._busy = self._hurry = self._closing = False
-        self._thread = threading.Thread(target=self._work, name="history-writer", daemon=True)
-        self._thread.start()
-        # A program that ends without closing it still has what it was told written.
-        atexit.register(self.close)
+        self._retry: threading.Timer | None = None
+        self._closed = False
+        # At the end of the interpreter its thread does what was submitted before it ends.
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="history-writer")
+        self._make = make
+        self._opening = threading.Lock()
+        self._history: History | None = None
 
-    def __enter__(self) -> HistoryWriter:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
+    @property
+    def history(self) -> History:
+        """The history, to read from; opened where nobody has, which may take a while."""
+        with self._opening:
+            if self._history is None:
+                self._history = self._make()
+        return self._history
 
     def sent(self, conversation: Conversation, message: Message) -> Future[bool]:
         """Write a message that the user sent, and the conversation it is in.
@@ -78,25 +63,27 @@ class HistoryWriter:
             Done when the message is safe: with True when it is on disk, a power cut included, with
             False when it is in memory only for now, which `on_trouble` was told.
         """
-        return self._tell(_job(conversation, message))
+        return self._put(conversation, message)
 
-    def streaming(self, conversation: Conversation | str, message: Message) -> None:
-        """An answer has grown. Called as often as one likes; the newest state is written."""
-        job = _job(conversation, message, growing=True)
-        with self._wake:
+    def streaming(self, conversation: str, message: Message) -> None:
+        """An answer has grown, in the conversation with that id. Where the disk is slow, only the
+        newest state is written."""
+        job = _Job(conversation, None, (_copy(message, growing=True),))
+        with self._lock:
+            waits = message.id in self._growing
             self._growing[message.id] = job
-            self._wake.notify_all()
+        if not waits:
+            self._submit(lambda: self._grow(message.id), False)
 
-    def done(self, conversation: Conversation | str, message: Message) -> Future[bool]:
+    def done(self, conversation: Conversation, message: Message) -> Future[bool]:
         """An answer has ended, however it did; returns as `sent` does."""
-        job = _job(conversation, message)
-        with self._wake:
+        with self._lock:
             self._growing.pop(message.id, None)
-        return self._tell(job)
+        return self._put(conversation, message)
 
     def saved(self, conversation: Conversation) -> Future[bool]:
         """Write what has changed but for messages: title, settings, tip; returns as `sent` does."""
-        return self._tell(_job(conversation, None))
+        return self._put(conversation, None)
 
     def delete(self, ids: Iterable[str]) -> Future[int]:
         """Remove conversations; what is told of them later is not written.
@@ -104,13 +91,14 @@ class HistoryWriter:
         Returns:
             Done with how many there were, or with a HistoryError.
         """
-        job = _Job(remove=tuple(ids), removed=Future())
-        with self._wake:
-            for id, growing in list(self._growing.items()):
-                if growing.conversation in job.remove:
-                    del self._growing[id]
-        self._tell(job)
-        return job.removed
+        chosen = tuple(ids)
+
+        def delete() -> int:
+            count = self.history.delete(chosen)
+            self._removed.update(chosen)
+            return count
+
+        return self._submit(delete, 0)
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all that was told is written, growing answers included.
@@ -121,151 +109,116 @@ class HistoryWriter:
         Returns:
             Whether all of it is on disk.
         """
-        with self._wake:
-            self._hurry = True
-            self._wake.notify_all()
-            idle = self._wake.wait_for(lambda: not self._has_work() or self._stopped(), timeout)
-            self._hurry = False
-        return idle and not self._history.behind
+        try:
+            return self._submit(lambda: not self.history.behind, True).result(timeout)
+        except FutureTimeout:
+            return False
 
     def close(self, timeout: float | None = 10.0) -> bool:
-        """Write all there is, and end; returns as `flush` does."""
-        atexit.unregister(self.close)
-        with self._wake:
-            self._closing = True
-            self._wake.notify_all()
-        self._thread.join(timeout)
-        if self._thread.is_alive():
+        """Write all there is, and close the history; returns as `flush` does."""
+        last = self._submit(self._finish, True)
+        self._closed = True
+        self._pool.shutdown(wait=False)
+        try:
+            return last.result(timeout)
+        except FutureTimeout:
             return False
-        written = self._history.catch_up(now=True)
-        self._tell_trouble()
+
+    def _finish(self) -> bool:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._history is None:
+            return True
+        written = self.history.catch_up(now=True)
+        self.history.close()
         return written
 
-    def _tell(self, job: _Job) -> Future[bool]:
-        with self._wake:
-            if self._closing:
-                job.end(False)
-            else:
-                self._jobs.append(job)
-                self._wake.notify_all()
-        return job.written
+    def _put(self, conversation: Conversation, message: Message | None) -> Future[bool]:
+        from localspec.history.rows import ConversationHeader
 
-    def _work(self) -> None:
-        self._tell_trouble()
-        while True:
-            with self._wake:
-                self._busy = False
-                self._wake.notify_all()
-                job = self._next()
-                if job is None:
-                    return
-                self._busy = True
-            self._do(job)
-            self._tell_trouble()
+        header = ConversationHeader.of(conversation)
+        if message is None:
+            job = _Job(conversation.id, header)
+        else:
+            # Messages that are done do not change any more, and the one that is not is copied.
+            copy = _copy(message)
+            others = (m for m in conversation.messages.values() if m is not message)
+            job = _Job(conversation.id, header, (copy,), (*others, copy))
+        return self._submit(lambda: self._write(job), False)
 
-    def _next(self) -> _Job | None:
-        """Wait for something to do; None when there will be nothing any more."""
-        while True:
-            now = time.monotonic()
-            if self._jobs:
-                return self._jobs.popleft()
-            if self._growing and (now >= self._due or self._hurry or self._closing):
-                if len(self._growing) == 1:
-                    self._due = now + self._interval
-                return self._growing.pop(next(iter(self._growing)))
-            if self._closing:
-                return None
-            if self._growing:
-                self._wake.wait(self._due - now)
-            elif self._history.behind:
-                if not self._wake.wait(self._history.retry):
-                    return _Job(retry=True)
-            else:
-                self._wake.wait()
+    def _grow(self, message: str) -> bool:
+        with self._lock:
+            job = self._growing.pop(message, None)
+        return job is not None and self._write(job)
 
-    def _do(self, job: _Job) -> None:
+    def _write(self, job: _Job) -> bool:
+        if job.conversation in self._removed:
+            return False
         try:
-            if job.retry:
-                self._history.catch_up()
-            elif job.remove:
-                count = self._history.delete(job.remove)
-                self._removed.update(job.remove)
-                job.removed.set_result(count)
-            elif job.conversation in self._removed:
-                job.end(False)
+            return self.history.put(
+                job.conversation,
+                header=job.header,
+                messages=job.messages,
+                everything=job.everything,
+            )
+        except Exception as error:
+            logger.exception("a message could not be written")
+            self._tell(f"The history could not be written: {error}.")
+            return False
+
+    def _submit(self, work: Callable[[], T], closed: T) -> Future[T]:
+        """Have the thread do something; `closed` is the result where it has ended."""
+        result: Future[T] = Future()
+        # Whoever waits may give up waiting; what was told is written nevertheless.
+        result.set_running_or_notify_cancel()
+
+        def run() -> None:
+            try:
+                found = work()
+            except BaseException as error:
+                self._tell_trouble()
+                result.set_exception(error)
             else:
-                written = self._history.put(
-                    job.conversation,
-                    header=job.header,
-                    messages=job.messages,
-                    everything=job.everything,
-                )
                 # Told before the future is done: who waits for it may ask what the trouble is.
                 self._tell_trouble()
-                job.end(written)
-        except Exception as error:
-            if job.remove:
-                job.removed.set_exception(error)
-            else:
-                logger.exception("a message could not be written")
-                self._on_trouble(f"The history could not be written: {error}.")
-                job.end(False)
+                result.set_result(found)
+
+        try:
+            self._pool.submit(run)
+        except RuntimeError:
+            result.set_result(closed)
+        return result
 
     def _tell_trouble(self) -> None:
+        for text in self.history.take_notices():
+            self._tell(text)
+        if self.history.behind and not self._closed:
+            if self._retry is not None:
+                self._retry.cancel()
+            self._retry = threading.Timer(
+                self.history.retry, lambda: self._submit(self.history.catch_up, False)
+            )
+            self._retry.daemon = True
+            self._retry.start()
+
+    def _tell(self, text: str) -> None:
         try:
-            for text in self._history.take_notices():
-                self._on_trouble(text)
+            self._on_trouble(text)
         except Exception:
             logger.exception("trouble could not be told")
 
-    def _has_work(self) -> bool:
-        return bool(self._busy or self._jobs or self._growing)
 
-    def _stopped(self) -> bool:
-        return not self._thread.is_alive()
-
-
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Job:
     """What to write: copies, nobody else's."""
 
-    conversation: str = ""
-    header: ConversationHeader | None = None
+    conversation: str
+    header: ConversationHeader | None
     messages: tuple[Message, ...] = ()
     everything: tuple[Message, ...] = ()
-    retry: bool = False
-    remove: tuple[str, ...] = ()
-    written: Future[bool] = field(default_factory=Future)
-    removed: Future[int] = field(default_factory=Future)
-
-    def __post_init__(self) -> None:
-        # Whoever waits may give up waiting; what was told is written nevertheless.
-        self.written.set_running_or_notify_cancel()
-        self.removed.set_running_or_notify_cancel()
-
-    def end(self, written: bool) -> None:
-        if not self.written.done():
-            self.written.set_result(written)
 
 
-def _job(
-    conversation: Conversation | str, message: Message | None, *, growing: bool = False
-) -> _Job:
-    copies = () if message is None else (_copy(message, growing=growing),)
-    if isinstance(conversation, str):
-        return _Job(conversation, messages=copies)
-    header = ConversationHeader.of(conversation)
-    if growing:
-        return _Job(conversation.id, header, copies)
-    # Messages that are done do not change any more, and the one that is not is copied.
-    everything = (
-        *(each for each in conversation.messages.values() if each is not message),
-        *copies,
-    )
-    return _Job(conversation.id, header, copies, everything)
-
-
-def _copy(message: Message, *, growing: bool) -> Message:
+def _copy(message: Message, *, growing: bool = False) -> Message:
     """A message as it is now. Of one that grows, figures are left out: they are written at its
     end, and to copy them each time would take longer than the rest."""
     return replace(

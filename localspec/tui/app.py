@@ -18,6 +18,7 @@ from textual.widgets import Footer, Static
 
 from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import LocalspecError, UsageError
+from localspec.history.writer import HistoryWriter
 from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.control import switches
@@ -36,7 +37,6 @@ from localspec.tui.session import commands
 from localspec.tui.session.background_engine import BackgroundEngine, Loader
 from localspec.tui.session.conversing import Conversing
 from localspec.tui.session.events import Event, Opened, PairReference, event_id
-from localspec.tui.session.history_access import HistoryAccess
 from localspec.tui.session.kept_session import KeptSession, kept
 from localspec.tui.session.titling import TITLE
 from localspec.tui.widgets.composer import Composer
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from textual.notifications import SeverityLevel
 
     from localspec import Drafting, ModelOptions
+    from localspec.history.history import History
 
 PREPARE_AFTER = 0.3
 """Seconds after the first paint until what the first answer needs is loaded."""
@@ -105,9 +106,9 @@ class ChatApp(App[None]):
         self._said = (sampling or {}, max_tokens, system)
         self.parts = ScreenParts(self)
         self.panels = Panels(self, self.parts)
-        self.history = HistoryAccess(self._tell_from_thread)
-        self.conversation_list = ConversationList(self, self.parts, self.history)
-        self.dialogs = Dialogs(self, self.history, self.conversation_list)
+        self.store = HistoryWriter(_history, on_trouble=self._tell_from_thread)
+        self.conversation_list = ConversationList(self, self.parts, self.store)
+        self.dialogs = Dialogs(self, self.store, self.conversation_list)
         self.conversation_display = ConversationDisplay(
             self, self.parts, self.dialogs, self.conversation_list
         )
@@ -124,7 +125,7 @@ class ChatApp(App[None]):
         begun = self.new_conversation()
         self.conversing = Conversing(
             self.conversation_display,
-            self.history,
+            self.store,
             self.engine,
             session.begun(begun) if session else begun,
         )
@@ -185,7 +186,7 @@ class ChatApp(App[None]):
             last=self.conversing.leave,
             said=lambda: kept(self.conversing.conversation),
         )
-        self.history.close()
+        self.store.close()
 
     # From the engine's thread
 
@@ -396,6 +397,12 @@ class ChatApp(App[None]):
             yield SystemCommand(
                 f"/{command.name}", command.about, partial(self._commands.begin, command)
             )
+
+
+def _history() -> History:
+    from localspec.history.history import History
+
+    return History()
 
 
 def _first_theme() -> str:

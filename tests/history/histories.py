@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from localspec.chat.conversation import ASSISTANT, USER, Conversation, new_id
-from localspec.history.connections import Connections
 from localspec.history.history import History
 from localspec.history.rows import ConversationHeader
+from localspec.history.statements import Statements
 
 
 def conversation_of(
@@ -66,7 +66,8 @@ def steps_of(path: Path, count: int, question: Callable[[History], object]) -> i
         nonlocal steps
         steps += 1
 
-    reader = connections_of(history).reader
+    reader = history._file._reader
+    assert reader is not None
     reader.connection.set_progress_handler(step, 1)
     question(history)
     reader.connection.set_progress_handler(None, 1)
@@ -75,11 +76,11 @@ def steps_of(path: Path, count: int, question: Callable[[History], object]) -> i
     return steps
 
 
-def connections_of(history: History) -> Connections:
-    """Those of a history whose file is open."""
-    connections = history._file._connections
-    assert connections is not None
-    return connections
+def writer_of(history: History) -> Statements:
+    """What a history whose file is open writes with."""
+    writer = history._file._writer
+    assert writer is not None
+    return writer
 
 
 PATIENCE = 0.05

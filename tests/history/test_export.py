@@ -23,7 +23,7 @@ from localspec.chat.conversation import (
 )
 from localspec.chat.figures import Meter
 from localspec.errors import LocalspecError, UsageError
-from localspec.history.export import FORMATS, from_json, to_json, to_markdown, write_export
+from localspec.history.export import FORMATS, to_json, to_markdown, write_export
 from tests.history.histories import as_nobody, conversation_of
 
 
@@ -58,7 +58,7 @@ def test_markdown() -> None:
         "\n## System prompt\n\nBe brief.\n\n## You\n\nAttached: **a.py**\n\n"
         "````\n```\nx = 1\n```\n````\n\nWhat is *this*?\n\n"
         "## tale-13m\n\nAn example.\n\n"
-        "*139 tokens · 812 tok/s · 2.53 tokens/pass · accepted 128 of 185 (69 %) · draft tale-3m*"
+        "*139 tokens · 812 tok/s · draft tale-3m*"
         "\n\n## You\n\nGo on.\n\n## tale-13m\n\n"
         "```py\nprint(\n```\n\n*stopped*"  # its code block is closed
     )
@@ -66,8 +66,8 @@ def test_markdown() -> None:
 
 def test_figures_of_a_lossy_rule_say_so() -> None:
     conversation = conversation_of("one", "two")
-    conversation.path()[1].stats = {"lossless": False, "rule": "typical"}
-    assert "*lossy (rule typical)*" in to_markdown(conversation)
+    conversation.path()[1].stats = {"tokens": 2, "lossless": False, "rule": "typical"}
+    assert "*2 tokens · lossy (rule typical)*" in to_markdown(conversation)
 
 
 @pytest.mark.parametrize(
@@ -94,9 +94,10 @@ def test_json_has_everything() -> None:
     assert (found["format"], found["version"]) == ("localspec-conversation", 1)
     assert len(found["messages"]) == 5
     assert found["messages"][0]["attachments"] == [{"name": "a.py", "text": "```\nx = 1\n```"}]
-    again = from_json(to_json(conversation))
-    assert again == conversation
-    assert to_json(again) == to_json(conversation)
+    assert {each["id"]: each["content"] for each in found["messages"]} == {
+        each.id: each.content for each in conversation.messages.values()
+    }
+    assert found["tip"] == conversation.tip
 
 
 texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
@@ -104,13 +105,17 @@ texts = st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30)
 
 @settings(max_examples=50, deadline=None)
 @given(st.lists(st.tuples(texts, st.sampled_from(STATES), st.integers(0, 5)), max_size=8), texts)
-def test_any_conversation_comes_back(turns: list[tuple[str, str, int]], system: str) -> None:
+def test_any_conversation_is_exported(turns: list[tuple[str, str, int]], system: str) -> None:
     conversation = Conversation(system=system, sampling={"temperature": 0.5, "seed": 1})
     ids: list[str | None] = [None]
     for text, state, back in turns:
         parent = ids[max(0, len(ids) - 1 - back)]
         ids.append(conversation.add(USER, text, parent=parent, state=state).id)
-    assert from_json(to_json(conversation)) == conversation
+    found = json.loads(to_json(conversation))
+    assert found["system"] == system
+    assert [(each["content"], each["state"]) for each in found["messages"]] == [
+        (text, state) for text, state, _ in turns
+    ]
     to_markdown(conversation)
 
 
@@ -121,27 +126,6 @@ def test_json_is_json_whatever_is_in_it() -> None:
     text.encode()
     found = json.loads(text, parse_constant=lambda name: pytest.fail(name))
     assert found["messages"][1]["stats"] == {"x": None, "y": [None], "z": "p"}
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "",
-        "{",
-        "[]",
-        "null",
-        '{"format": "other"}',
-        '{"format": "localspec-conversation"}',
-        '{"format": "localspec-conversation", "version": 2}',
-        '{"format": "localspec-conversation", "version": 1, "messages": 3}',
-        to_json(conversation_of("x")).replace('"content": "x"', '"content": 3'),
-        to_json(conversation_of("x")).replace('"messages": [', '"messages": [7, '),
-        "[" * 100_000,
-    ],
-)
-def test_other_files_are_refused(text: str) -> None:
-    with pytest.raises(UsageError):
-        from_json(text)
 
 
 def test_a_folder_names_the_file_after_the_title(tmp_path: Path) -> None:
@@ -158,7 +142,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     mine.write_text("mine")
     written = write_export(talked(), mine)
     assert written == tmp_path / "notes-2.json"
-    assert from_json(written.read_text()).title == "What is this?"
+    assert json.loads(written.read_text())["title"] == "What is this?"
     assert mine.read_text() == "mine"
 
 
@@ -176,20 +160,6 @@ def test_the_ending_decides(tmp_path: Path, name: str, form: str | None, kind: s
     conversation = talked()
     written = write_export(conversation, tmp_path / name, form=form)
     assert written.read_text() == FORMATS[kind](conversation)
-
-
-def test_without_links_it_works_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_links(*_: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "link", no_links)
-    conversation = talked()
-    assert [write_export(conversation, tmp_path).name for _ in range(2)] == [
-        "what-is-this.md",
-        "what-is-this-2.md",
-    ]
-    assert len(list(tmp_path.iterdir())) == 2
-    assert (tmp_path / "what-is-this-2.md").read_text() == to_markdown(conversation)
 
 
 def test_it_has_the_rights_of_any_new_file(tmp_path: Path) -> None:

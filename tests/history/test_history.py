@@ -6,6 +6,7 @@ import sqlite3
 import stat
 import threading
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,8 @@ from localspec.chat.conversation import (
 )
 from localspec.errors import HistoryError, UsageError
 from localspec.history.history import History
-from tests.history.histories import connections_of, conversation_of, rows, steps_of
+from localspec.history.schema import APPLICATION, MIGRATIONS
+from tests.history.histories import conversation_of, rows, steps_of, writer_of
 
 
 @pytest.fixture
@@ -124,9 +126,7 @@ def test_deleting_leaves_nothing(history: History) -> None:
     with pytest.raises(HistoryError, match="no longer in the history"):
         history.load(gone.id)
     assert {hit.conversation for hit in history.search("walrus")} == {stays.id}
-    for table, left in (("conversations", 1), ("messages", 1), ("growth", 0)):
-        assert rows(history.path, f"SELECT count(*) FROM {table}") == [(left,)]
-    for table in ("words", "titles"):
+    for table in ("conversations", "messages", "words", "titles"):
         assert rows(history.path, f"SELECT count(*) FROM {table}") == [(1,)]
 
 
@@ -161,36 +161,32 @@ def test_a_message_whose_conversation_is_unknown_is_kept(history: History) -> No
     assert history.list()[0].title == "Home"
 
 
+def test_a_file_of_the_first_version(tmp_path: Path) -> None:
+    """It has answers that were growing in pieces."""
+    path = tmp_path / "history.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        for statement in MIGRATIONS[0]:
+            old.execute(statement)
+        old.execute(f"PRAGMA application_id = {APPLICATION}")
+        old.execute("PRAGMA user_version = 1")
+        old.execute(
+            "INSERT INTO conversations (id, title, titled_by, created, updated) "
+            "VALUES ('c', 'title', 'text', 1, 1)"
+        )
+        old.execute(
+            "INSERT INTO messages (id, conversation, role, created, state, content) "
+            "VALUES ('m', 'c', 'assistant', 1, 'streaming', '')"
+        )
+        old.execute("INSERT INTO growth VALUES ('m', 4, 'more', NULL), ('m', 0, 'one ', NULL)")
+    history = History(path)
+    (message,) = history.load("c").path()
+    assert (message.content, message.state) == ("one more", INTERRUPTED)
+    assert [hit.message for hit in history.search("more")] == ["m"]
+    assert history.take_notices() == []
+    history.close()
+
+
 # Growing answers
-
-
-def test_a_growing_answer_is_written_in_pieces(history: History) -> None:
-    conversation = conversation_of("question")
-    kept(history, conversation)
-    answer = conversation.add(ASSISTANT, "", state=STREAMING)
-    answer.spans = []
-    for number in range(40):
-        piece = f"word{number} "
-        answer.content += piece
-        if number % 3:
-            length, source = answer.spans[-1]
-            answer.spans[-1] = (length + len(piece), source)
-        else:
-            answer.spans.append((len(piece), f"drafter {number % 2}"))
-        assert history.write(answer, conversation.id)
-        found = history.load(conversation.id).messages[answer.id]
-        assert (found.content, found.state) == (answer.content, STREAMING)
-        assert found.spans is not None
-        assert sum(length for length, _ in found.spans) == len(answer.content)
-    ((most, total),) = rows(history.path, "SELECT max(length(text)), sum(length(text)) FROM growth")
-    assert most <= 8  # never again what was written before
-    assert total == len(answer.content)
-    row = rows(history.path, "SELECT content, spans FROM messages WHERE id = ?", answer.id)
-    assert row == [("", None)]
-    answer.state = "complete"
-    assert history.write(answer, conversation.id)
-    assert history.load(conversation.id).messages[answer.id] == answer
-    assert rows(history.path, "SELECT count(*) FROM growth") == [(0,)]
 
 
 def test_a_growing_answer_that_changes_its_mind_is_written_anew(history: History) -> None:
@@ -236,7 +232,6 @@ def test_an_answer_whose_writer_is_gone_is_interrupted(
     assert rows(history.path, "SELECT state FROM messages WHERE id = ?", answer.id) == [
         (INTERRUPTED,)
     ]
-    assert rows(history.path, "SELECT count(*) FROM growth") == [(0,)]
     assert [hit.message for hit in history.search("half")] == [answer.id]
 
 
@@ -327,8 +322,7 @@ def test_reading_does_not_wait_for_a_writer(history: History) -> None:
 
 
 def test_the_file_is_durable_and_private(history: History) -> None:
-    writer = connections_of(history).writer
-    assert writer is not None
+    writer = writer_of(history)
 
     def pragma(name: str) -> Any:
         return writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
@@ -391,7 +385,6 @@ def test_a_conversation_costs_what_it_has_however_many_others_there_are(tmp_path
         "SELECT id, content FROM messages WHERE conversation = 'x' ORDER BY seq",
         "SELECT id FROM messages WHERE state = 'streaming'",
         "SELECT id FROM conversations WHERE id >= 'a' AND id < 'b' ORDER BY id",
-        "SELECT text FROM growth WHERE message = 'x' ORDER BY at",
     ],
 )
 def test_no_query_reads_a_whole_table_or_sorts(history: History, sql: str) -> None:

@@ -59,7 +59,7 @@ say("done")
 CHAT = """
 # A chat that answers without end, and says what it was told is safe.
 history = History(Path(sys.argv[1]))
-writer = HistoryWriter(history, on_trouble=lambda text: say("trouble", text), interval=0.0)
+writer = HistoryWriter(lambda: history, on_trouble=lambda text: say("trouble", text))
 conversation = Conversation()
 turn = 0
 while True:
@@ -249,7 +249,7 @@ def test_no_room_for_the_file(tmp_path: Path) -> None:
 import resource
 history = History(Path(sys.argv[1]), retry=0.0)
 told = []
-writer = HistoryWriter(history, on_trouble=told.append)
+writer = HistoryWriter(lambda: history, on_trouble=told.append)
 conversation = Conversation()
 assert writer.sent(conversation, conversation.add(USER, "before")).result()
 limits = resource.getrlimit(resource.RLIMIT_FSIZE)

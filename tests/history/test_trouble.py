@@ -13,22 +13,20 @@ import pytest
 
 from localspec.chat.conversation import ASSISTANT, STREAMING, USER
 from localspec.errors import HistoryError
-from localspec.history import connections, schema
 from localspec.history.history import History
 from localspec.history.rows import ConversationHeader
-from localspec.history.schema import MIGRATIONS, file_system
-from localspec.history.trouble import KEPT_AGAIN, READ_AGAIN, kind_of
+from localspec.history.schema import MIGRATIONS
+from localspec.history.trouble import KEPT_AGAIN, kind_of
 from tests.history.histories import (
     PATIENCE,
     as_nobody,
-    connections_of,
-    fill,
     holds,
     locked,
     opened,
     rows,
     said,
     talk,
+    writer_of,
 )
 
 # Missing
@@ -136,46 +134,6 @@ def test_locked_when_it_is_opened(tmp_path: Path) -> None:
     assert history.catch_up()
     history.close()
     holds(path, before, during)
-
-
-def test_locked_against_reading_too(tmp_path: Path) -> None:
-    path = tmp_path / "history.db"
-    first = opened(path)
-    before, _ = talk(first, "before")
-    first.close()
-    rows(path, "PRAGMA journal_mode = delete")
-    with locked(path):
-        history = opened(path)
-        assert history.list() == []
-        assert "locked" in said(history)
-        with pytest.raises(HistoryError, match="locked"):
-            history.load(before.id)
-        during, kept = talk(history, "during")
-        assert not kept
-        assert history.load(during.id) == during
-        with pytest.raises(HistoryError, match="locked"):
-            history.delete([before.id])
-    assert history.catch_up()
-    assert KEPT_AGAIN in said(history)
-    assert history.load(before.id) == before
-    history.close()
-    holds(path, before, during)
-
-
-def test_locked_while_reading(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schema, "_on_network", lambda path: True)  # no WAL
-    history = opened(tmp_path / "history.db")
-    before, _ = talk(history, "before")
-    with locked(history.path):
-        assert history.list() == []
-        assert history.search("before") == []
-        assert said(history).count("cannot be read") == 1
-        with pytest.raises(HistoryError, match="cannot be read"):
-            history.load(before.id)
-    assert history.load(before.id) == before
-    assert said(history) == READ_AGAIN
-    assert history.trouble is None
-    history.close()
 
 
 def test_what_waits_is_written_at_the_end(tmp_path: Path) -> None:
@@ -305,8 +263,7 @@ def test_what_is_not_ours_is_not_touched(tmp_path: Path, foreign: bool) -> None:
 def test_disk_full(tmp_path: Path) -> None:
     history = opened(tmp_path / "history.db")
     before, _ = talk(history, "before")
-    writer = connections_of(history).writer
-    assert writer is not None
+    writer = writer_of(history)
     (pages,) = writer.connection.execute("PRAGMA page_count").fetchone()
     writer.connection.execute(f"PRAGMA max_page_count = {pages}")
     during, kept = talk(history, "during " * 5000, "answer " * 5000)
@@ -324,51 +281,6 @@ def test_disk_full(tmp_path: Path) -> None:
     assert said(history) == KEPT_AGAIN
     history.close()
     holds(history.path, before, during, later)
-
-
-# Where there is no WAL
-
-
-def test_without_shared_memory_there_is_a_journal(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-
-    def dotfile(path: Path, **options: object) -> sqlite3.Connection:
-        return schema.connect(path, **options, vfs="unix-dotfile")  # type: ignore[arg-type]
-
-    monkeypatch.setattr(connections, "connect", dotfile)
-    history = opened(tmp_path / "history.db")
-    conversation, kept = talk(history, "one", "two")
-    assert kept
-    assert history.load(conversation.id) == conversation
-    assert not Path(f"{history.path}-wal").exists()
-    history.close()
-    holds(history.path, conversation)
-
-
-@pytest.mark.parametrize(
-    ("path", "kind"),
-    [
-        ("/home/me/history.db", "ext4"),
-        ("/home/me/net/history.db", "nfs4"),
-        ("/home/me/network/history.db", "ext4"),
-        ("/mnt/c/history.db", "9p"),
-        ("/history.db", "ext4"),
-    ],
-)
-def test_file_systems(path: str, kind: str) -> None:
-    mounts = [("/", "ext4"), ("/home/me/net", "NFS4"), ("/mnt/c/", "9p"), ("/proc", "proc")]
-    assert file_system(Path(path), mounts) == kind
-
-
-def test_on_a_network_there_is_a_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "history.db"
-    fill(path, 1)
-    monkeypatch.setattr(schema, "_on_network", lambda path: True)
-    history = opened(path)
-    assert rows(path, "PRAGMA journal_mode") == [("delete",)]
-    assert talk(history, "one")[1]
-    history.close()
 
 
 # What errors mean
@@ -396,9 +308,8 @@ def test_kinds(error: Exception, kind: str, tmp_path: Path) -> None:
 def test_every_sentence_says_what_to_do(tmp_path: Path) -> None:
     from localspec.history import trouble
 
-    for sentences in (trouble._SENTENCES, trouble._UNREADABLE):
-        for text in sentences.values():
-            shown = text.format(path="P", why="W")
-            assert shown.endswith(".")
-            assert "P" in shown
-            assert shown.count(". ") >= 1
+    for text in trouble._SENTENCES.values():
+        shown = text.format(path="P", why="W", memory="M")
+        assert shown.endswith(".")
+        assert "P" in shown
+        assert shown.count(". ") >= 1

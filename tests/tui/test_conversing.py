@@ -90,11 +90,13 @@ class Book:
     def streaming(self, conversation_id: str, message: Message) -> None:
         self.growing.append(message.content)
 
-    def done(self, conversation_id: str, message: Message) -> None:
+    def done(self, conversation: Conversation, message: Message) -> Future[bool]:
         self.finished.append(message)
+        return Future()
 
-    def saved(self, conversation: Conversation) -> None:
+    def saved(self, conversation: Conversation) -> Future[bool]:
         self.saves.append(conversation)
+        return Future()
 
 
 @dataclass

@@ -10,7 +10,6 @@ from textual.widgets import Input, OptionList
 from localspec.chat.conversation import ASSISTANT, USER, Conversation
 from localspec.history.history import ConversationHeader, History
 from localspec.tui.screens.question import QuestionScreen
-from localspec.tui.session.history_access import HistoryAccess
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
@@ -77,14 +76,14 @@ async def test_one_that_comes_late_takes_nobody_back(
     stored: list[Conversation], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Enter twice, and elsewhere before the history has answered: the keys stay there."""
-    load, loads = HistoryAccess.load, [threading.Event(), threading.Event()]
+    load, loads = History.load, [threading.Event(), threading.Event()]
     waiting = iter(loads)
 
-    def slowly(history: HistoryAccess, conversation: str) -> Conversation:
+    def slowly(history: History, conversation: str) -> Conversation:
         assert next(waiting).wait(10.0)
         return load(history, conversation)
 
-    monkeypatch.setattr(HistoryAccess, "load", slowly)
+    monkeypatch.setattr(History, "load", slowly)
     async with chat(size=WIDE) as shown:
         search = shown.app.parts.sidebar.query_one(Input)
         await shown.press("ctrl+f", "enter", "enter", "down", "enter", "ctrl+f")

@@ -60,7 +60,7 @@ async def test_one_that_run_made_is_taken_into_the_history(
         assert shown.said[0] == "Who is there?"
         await shown.until(lambda: len(shown.listed()) == 1)
         await shown.until(lambda: "Who is there" in shown.listed()[0])
-        assert len(shown.app.history.load(shown.app.conversing.conversation.id).messages) == 2
+        assert len(shown.app.store.history.load(shown.app.conversing.conversation.id).messages) == 2
     assert main(["run", *arguments, "And now?"]) == 0
     conversation = read(path).conversation
     assert conversation is not None

@@ -8,12 +8,16 @@ from typing import TYPE_CHECKING, Protocol
 
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
+from localspec.history.writer import HistoryWriter
 from localspec.tui.control.screen_parts import ScreenParts
 from localspec.tui.session.conversing import Conversing
-from localspec.tui.session.history_access import HistoryAccess
 
 if TYPE_CHECKING:
     from localspec.history.history import ConversationSummary, SearchHit
+
+
+PAGE = 100
+"""Conversations that are listed at a time."""
 
 
 class ListHost(Protocol):
@@ -40,10 +44,10 @@ class ListHost(Protocol):
 class ConversationList:
     """Asks the history, and shows what it answers."""
 
-    def __init__(self, host: ListHost, parts: ScreenParts, history: HistoryAccess) -> None:
+    def __init__(self, host: ListHost, parts: ScreenParts, store: HistoryWriter) -> None:
         self._host = host
         self._parts = parts
-        self._history = history
+        self._store = store
         self._wanted = 0
 
     def open(self, kept: Conversation | None = None) -> None:
@@ -59,7 +63,9 @@ class ConversationList:
         """Show the conversations anew, or further ones."""
 
         def ask() -> None:
-            self._back(partial(self._list, self._history.list(offset), offset))
+            self._store.flush(timeout=1.0)  # what was written just now is listed, too
+            found = self._store.history.list(limit=PAGE, offset=offset)
+            self._back(partial(self._list, found, offset))
 
         self._in_thread("list", ask)
 
@@ -70,7 +76,7 @@ class ConversationList:
             return
 
         def ask() -> None:
-            self._back(partial(self._found, query, self._history.search(query)))
+            self._back(partial(self._found, query, self._store.history.search(query, limit=PAGE)))
 
         self._in_thread("list", ask)
 
@@ -88,7 +94,7 @@ class ConversationList:
 
         def ask() -> None:
             try:
-                found = self._history.load(conversation)
+                found = self._store.history.load(conversation)
             except LocalspecError as error:
                 self._back(partial(self._host.tell, str(error), error=True))
             else:
@@ -97,18 +103,19 @@ class ConversationList:
         self._in_thread("take", ask)
 
     def _open(self, kept: Conversation | None) -> None:
-        self._history.open()
         if kept is not None:
             self._find(kept)
-        self._back(partial(self._parts.prompt.remember, self._history.sent_before()))
+        self._back(
+            partial(self._parts.prompt.remember, self._store.history.recent_prompts(limit=PAGE))
+        )
         self._back(self.list)
 
     def _find(self, kept: Conversation) -> None:
         try:
-            found = self._history.load(kept.id)
+            found = self._store.history.load(kept.id)
         except LocalspecError:
             for message in kept.path():
-                self._history.sent(kept, message)
+                self._store.sent(kept, message)
             return
         if kept.tip in found.messages:
             found.tip = kept.tip

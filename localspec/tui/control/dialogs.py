@@ -10,10 +10,10 @@ from textual.screen import Screen
 
 from localspec.chat.conversation import Conversation
 from localspec.errors import LocalspecError
+from localspec.history.writer import HistoryWriter
 from localspec.tui.control.conversation_list import ConversationList
 from localspec.tui.screens.question import QuestionScreen
 from localspec.tui.session.conversing import Conversing
-from localspec.tui.session.history_access import HistoryAccess
 
 if TYPE_CHECKING:
     from localspec.tui.rendering.markdown_lines import CodeBlock
@@ -46,10 +46,10 @@ class Dialogs:
     """Asks in a worker of the app, as nothing else may wait for an answer."""
 
     def __init__(
-        self, host: DialogHost, history: HistoryAccess, conversation_list: ConversationList
+        self, host: DialogHost, store: HistoryWriter, conversation_list: ConversationList
     ) -> None:
         self._host = host
-        self._history = history
+        self._store = store
         self._conversation_list = conversation_list
 
     def overflow(self, error: str) -> None:
@@ -109,7 +109,7 @@ class Dialogs:
         conversing = self._host.conversing
         conversing.forget(conversation)
         try:
-            await asyncio.wrap_future(self._history.delete(conversation))
+            await asyncio.wrap_future(self._store.delete([conversation]))
         except LocalspecError as error:
             self._host.tell(str(error), error=True)
             return

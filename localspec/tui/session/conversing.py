@@ -204,7 +204,7 @@ class Conversing:
         if running is None or running.finish(STOPPED) is None or running.message is None:
             return
         running.message.finish_reason = "cancelled"
-        self.store.done(running.conversation.id, running.message)
+        self.store.done(running.conversation, running.message)
 
     # What the engine's thread tells
 
@@ -323,7 +323,7 @@ class Conversing:
             if running.message is None:
                 if self.opened is None:
                     asked.state = UNSENT
-                    self.store.done(running.conversation.id, asked)
+                    self.store.done(running.conversation, asked)
                 self._note(asked, f"✗ {event.error}")
             else:
                 running.message.stats = {**(running.message.stats or {}), "error": event.error}
@@ -345,7 +345,7 @@ class Conversing:
         for asked in conversation.way_to(running.to):
             if asked.state == UNSENT:
                 asked.state = COMPLETE
-                self.store.done(conversation.id, asked)
+                self.store.done(conversation, asked)
         shown = running.conversation is self.conversation and self.conversation.tip == running.to
         message = running.conversation.add(
             ASSISTANT,
@@ -372,7 +372,7 @@ class Conversing:
 
     def _keep(self, running: Running) -> None:
         assert running.message is not None
-        self.store.done(running.conversation.id, running.message)
+        self.store.done(running.conversation, running.message)
         self.view.message_changed(running.message)
 
     def _learn(self, conversation: Conversation) -> None:

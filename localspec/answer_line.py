@@ -1,0 +1,49 @@
+"""The line of figures below an answer, the same in `run`, the chat and the server's page."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+STOCK = "plain llama.cpp"
+"""What an answer is compared with where stock llama.cpp's plain decoding was measured."""
+UNDRAFTED = "without drafts"
+"""What it is compared with otherwise: the same engine, localspec's kernels included."""
+
+
+def answer_line(
+    *,
+    tokens: int,
+    speed: float,
+    speed_up: float | None = None,
+    beside: str = UNDRAFTED,
+    draft: str | None = None,
+    rest: Sequence[str] = (),
+) -> str:
+    """`76 tokens · 420 tok/s · 2.6× plain llama.cpp · draft smollm2`.
+
+    Args:
+        tokens: generated.
+        speed: tokens per second after the first; 0 where there was only one.
+        speed_up: as a factor; None where nothing was measured to compare with.
+        beside: what `speed_up` is relative to.
+        draft: name of the draft model.
+        rest: what else must not be missed.
+    """
+    parts = [f"{tokens:,} token{'' if tokens == 1 else 's'}"]
+    if speed:
+        parts.append(f"{rate(speed)} tok/s")
+    if speed_up is not None:
+        parts.append(f"{times(speed_up)} {beside}")
+    if draft is not None:
+        parts.append(f"draft {draft}")
+    return " · ".join([*parts, *rest])
+
+
+def rate(value: float) -> str:
+    """Tokens per second, in three digits at most where there is a choice."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.1f}"
+
+
+def times(value: float) -> str:
+    """A speed-up: `2.6×`; below 2 with a digit more, so that a loss shows."""
+    return f"{value:.1f}×" if value >= 2 else f"{value:.2f}×"
