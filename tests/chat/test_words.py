@@ -71,8 +71,9 @@ def test_shares() -> None:
 
 
 def test_the_line_below_an_answer() -> None:
-    assert words.line(figures()) == "60.0 tok/s · 1.50× plain · accepted 61 % · 121 tokens"
-    assert words.line(figures(), now=True).startswith("75.0 tok/s")
+    line = words.line(figures(), draft="smollm2")
+    assert line == "121 tokens · 60.0 tok/s · 1.50× without drafts · draft smollm2"
+    assert words.line(figures(), now=True).startswith("121 tokens · 75.0 tok/s")
 
 
 def test_the_line_says_what_is_not_known_by_leaving_it_out() -> None:
@@ -82,12 +83,12 @@ def test_the_line_says_what_is_not_known_by_leaving_it_out() -> None:
     undrafted = figures(
         plain_seconds=None, drafted=0, tested=0, accepted=0, reasons={"none was asked for": 60}
     )
-    assert words.line(undrafted) == "60.0 tok/s · not drafted · 121 tokens"
+    assert words.line(undrafted) == "121 tokens · 60.0 tok/s · not drafted"
 
 
 def test_a_lossy_rule_is_told_in_the_line_and_in_words() -> None:
     lossy = figures(lossless=False, rule="typical")
-    assert words.line(lossy).endswith("lossy (typical)")
+    assert words.line(lossy).endswith("lossy (rule typical)")
     assert "**Rule typical is lossy**" in words.explain(lossy)
     assert "lossy" not in words.explain(figures())
 
@@ -108,7 +109,7 @@ def test_a_model_too_small_to_gain_is_told_so_wherever_drafting_is_off() -> None
         reasons={"passes are too short": 99},
         off="passes are too short",
     )
-    assert words.line(small).endswith(" · too small to gain · 100 tokens")
+    assert words.line(small).endswith("100 tokens · 60.0 tok/s · too small to gain")
     assert words.off(small) == (
         "This model is too small to gain: a pass takes only 0.8 ms. To see a gain, type: "
         "localspec race --scale A."
