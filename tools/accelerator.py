@@ -2,16 +2,13 @@
 
     python -m tools.accelerator [MODEL.gguf] [--draft DRAFT.gguf] [--ctx 2048] [--layers -1]
 
-1. The devices, and the memory that a model was foretold to take there beside what llama.cpp's own
+1. The devices, and the memory that a model was expected to take there beside what llama.cpp's own
    log says it took.
-2. A pass over one token behind one over four, and the ones after it: what building a graph anew,
+2. A pass over one token after one over four, and the ones after it: what building a graph anew,
    and recording one, cost.
-3. T(n) as `localspec` calibrates it.
-4. Prompts: tokens per second in chunks of 64 tokens, and in whole ones.
-5. Plain decoding, greedy: localspec's tokens per second ÷ those of a bare loop of passes.
-6. Drafting: tokens per second of the default ÷ those of plain decoding, and whether the texts are
-   the same.
-7. Cancelling in the middle of a prompt: how long it takes to stop.
+3. Drafting: tokens per second of the default ÷ those of plain decoding, and whether the texts are
+   the same. (`localspec doctor` has T(n), `localspec bench` more.)
+4. Cancelling in the middle of a prompt: how long it takes to stop.
 
 Any build of llama.cpp will do; one for the CPU alone shows figures to compare with.
 """
@@ -23,7 +20,6 @@ import logging
 import re
 import threading
 from collections import defaultdict
-from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from statistics import median
@@ -37,8 +33,6 @@ from localspec.llama import devices, library
 from localspec.llama.context import Context
 from localspec.llama.model import Model
 from localspec.pairing.memory import place
-from localspec.policy.calibration import calibrate
-from localspec.policy.cost_curve import SIZES, CostCurve
 
 MIB = 1 << 20
 GREEDY = SamplingParams(temperature=0)
@@ -108,41 +102,6 @@ def in_a_row(context: Context, most: int = 6, rounds: int = 30) -> None:
     print(f"T(1) behind a pass over 4, first to {most}th, ms: {told}")
 
 
-def curve(context: Context) -> None:
-    """T(n)."""
-    measured = CostCurve()
-    steady = calibrate(context, measured, 5.0)
-    told = " ".join(f"{n}:{1e3 * measured.seconds(n, 0):.2f}" for n in SIZES)
-    print(f"T(n), ms{'' if steady else ' (not steady)'}: {told}")
-
-
-def prompts(context: Context) -> None:
-    """Tokens per second."""
-    room = min(context.capacity, 4 * 512)
-    for size in (64, 512):
-        best = 0.0
-        for _ in range(3):
-            context.clear()
-            before = context.native_seconds
-            for _ in range(room // size):
-                context.extend(context.filler(size), 1)
-            best = max(best, room // size * size / (context.native_seconds - before))
-        print(f"prompt in chunks of {size}: {best:.0f} tokens/s")
-
-
-def bare(engine: Engine, count: int) -> float:
-    """Tokens per second of passes, each over what the one before makes most probable."""
-    context = engine._contexts[0]
-    context.clear()
-    token = int(context.extend(engine.tokenize(TEXT))[-1].argmax())
-    started = perf_counter()
-    for _ in range(count):
-        token = int(context.extend([token])[-1].argmax())
-    seconds = perf_counter() - started
-    context.clear()
-    return count / seconds
-
-
 def answered(engine: Engine, count: int, drafter: str) -> tuple[float, str]:
     """Tokens per second, and the text."""
     answer = engine.stream(
@@ -152,26 +111,17 @@ def answered(engine: Engine, count: int, drafter: str) -> tuple[float, str]:
 
 
 def decoding(engine: Engine, count: int, rounds: int) -> None:
-    """Plain against bare passes, and drafted against plain, in turns."""
-    print(f"threads: {engine.threads}")
-    ways: dict[str, Callable[[], tuple[float, str]]] = {
-        "bare": lambda: (bare(engine, count), ""),
-        "plain": lambda: answered(engine, count, "none"),
-        "auto": lambda: answered(engine, count, "auto"),
-    }
-    speeds: dict[str, list[float]] = defaultdict(list)
-    texts: dict[str, str] = {}
-    for turn in range(rounds + 1):
-        for name, way in ways.items():
-            speed, texts[name] = way()
-            if turn:
-                speeds[name].append(speed)
-    told = ", ".join(f"{name} {median(found):.1f}" for name, found in speeds.items())
-    same = "the same text" if texts["plain"] == texts["auto"] else "texts part"
-    print(f"tokens/s, medians of {rounds}: {told}; {same}")
-    for name, beside in (("plain", "bare"), ("auto", "plain")):
-        ratios = [a / b for a, b in zip(speeds[name], speeds[beside], strict=True)]
-        print(f"  {name} ÷ {beside}: {median(ratios):.3f} ({min(ratios):.3f} … {max(ratios):.3f})")
+    """Drafted against plain, in turns, after one round that is not counted."""
+    answers = [
+        [answered(engine, count, name) for name in ("none", "auto")] for _ in range(rounds + 1)
+    ]
+    ratios = [auto[0] / plain[0] for plain, auto in answers[1:]]
+    same = "the same text" if answers[0][0][1] == answers[0][1][1] else "texts part"
+    plain = median(plain for (plain, _), _ in answers[1:])
+    print(
+        f"threads {engine.threads}: plain {plain:.1f} tokens/s; auto ÷ plain {median(ratios):.3f} "
+        f"({min(ratios):.3f} … {max(ratios):.3f}); {same}"
+    )
 
 
 def cancelling(context: Context) -> None:
@@ -221,8 +171,8 @@ def main() -> None:
         engine.calibrate()
         decoding(engine, said.tokens, said.rounds)
         context.watch = None  # from here on the passes are this tool's own
-        for measure in (in_a_row, curve, prompts, cancelling):
-            measure(context)
+        in_a_row(context)
+        cancelling(context)
 
 
 if __name__ == "__main__":

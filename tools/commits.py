@@ -4,22 +4,13 @@
         [--arm alone=.,--draft=none] [--arm stock=.,--kernels=off] [--arm steady=.,--plain]
         [--prompts questions public] [--per-suite 2] [--all-turns] [-n 64] [--temp 0] [-c 4096]
 
-Each arm is a checkout, imported in a process of its own with a cache folder of its own, so that it
-knows nothing at first: a first session, and the first opening of the pair besides. All read a
-prompt one after the other and then answer it in turns of TURN seconds, as a machine of others is
-not equally fast from one second to the next; who is first rotates, and plain decoding (of the first
-arm's checkout) is one of them. A figure is the geometric mean over the suites of the prompts'
-means, of tokens per second behind the first token; "whole" is the same of whole answers, the
-seconds until the first token included. `,--draft=FILE` gives an arm another draft model, or none;
-`,--kernels=off` (what LOCALSPEC_KERNELS takes) chooses its kernels, and `,--plain` has it decode
-plainly. Plain decoding has the first arm's checkout and kernels. So localspec's kernels are shown
-beside stock llama.cpp by
-
-    --arm "stock auto=.,--kernels=off" --arm "kernels plain=.,--plain" --arm "kernels auto=."
-
-`--all-turns` asks the later turns of a question too, behind answers that the target gave plainly,
-read once more. All run on as many threads as there are cores: `-t auto` would take the other arms
-for what a busy machine does.
+Each arm is a checkout in a process and a cache folder of its own: a first session. All read a
+prompt, then answer it in turns of TURN seconds; who is first rotates. Plain decoding, with the
+first arm's checkout and kernels, is one of them. A figure is the geometric mean over the suites of
+tokens per second after the first token; "whole" includes the seconds until it. `,--draft=FILE` sets
+an arm's draft model, or none; `,--kernels=off` its LOCALSPEC_KERNELS; `,--plain` turns drafts off.
+`--all-turns` asks later turns too, after the target's own plain answers. All use as many threads as
+there are cores: `-t auto` would take the other arms for a busy machine.
 """
 
 from __future__ import annotations
@@ -59,7 +50,6 @@ class Said(NamedTuple):
         speed: tokens per second behind that.
         tokens: that it has.
         drafted: of its steps, how many had a draft.
-        foreseen: of these, tokens and seconds expected; in `real`, what came.
         text: a checksum.
     """
 
@@ -68,8 +58,6 @@ class Said(NamedTuple):
     tokens: int
     steps: int
     drafted: int
-    foreseen: tuple[float, float]
-    real: tuple[float, float]
     text: int
 
     def whole(self, tokens: int) -> float:
@@ -173,18 +161,13 @@ def report(name: str, found: Mapping[str, Sequence[Mapping[str, Said]]], tokens:
     steps, drafted = sum(one.steps for one in mine), sum(one.drafted for one in mine)
     first = sum(one.prompt for one in mine) / sum(one.prompt for one in plain)
     print(f"  drafted in {drafted / max(1, steps):.0%} of {steps} steps; prompts × {first:.2f}")
-    tokens, seconds = (sum(part) for part in zip(*(one.foreseen for one in mine), strict=True))
-    came, took = (sum(part) for part in zip(*(one.real for one in mine), strict=True))
-    if tokens and drafted:
-        ratios_of = f"tokens {came / tokens:.3f}, seconds {took / seconds:.3f}"
-        print(f"  of what was foreseen of these came {ratios_of}")
 
 
 def told(logs: Mapping[str, Sequence[float]]) -> str:
     """The mean over the suites, with its interval where the prompts are enough for one."""
     import numpy as np
 
-    from localspec.bench.intervals import mean_interval
+    from localspec.bench.speed_ups import mean_interval
 
     middle = math.exp(fmean(fmean(suite) for suite in logs.values()))
     interval = mean_interval([np.array(suite) for suite in logs.values()])
@@ -296,17 +279,13 @@ def answer(target: str, draft: str, settings: Mapping[str, Any]) -> None:
             if not decode(stream, steps):
                 break
             print("null", flush=True)
-        stats, pace = stream.stats, engine.profile.target.pace
-        drafted = [step for step in steps if step.drafted]
-        plans = [(step.draft.expectation, step) for step in drafted if step.draft.expectation]
+        stats = stream.stats
         said = Said(
             stats.prompt_seconds,
             stats.tokens_per_second,
             stats.generated_tokens,
             len(steps),
-            len(drafted),
-            (sum(e.tokens for e, _ in plans), pace * sum(e.seconds for e, _ in plans)),
-            (sum(len(s.tokens) for _, s in plans), sum(s.seconds for _, s in plans)),
+            sum(bool(step.drafted) for step in steps),
             zlib.crc32(stream.text.encode()),
         )
         print(json.dumps(said), flush=True)

@@ -6,8 +6,7 @@
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
 3. Plain decoding against llama-cpp-python's own `Llama.generate`, the same file, interleaved.
 4. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
-5. Time of the planner per step, learning included, where every step is planned; embedded pair.
-6. Time per step at 512, 8,192 and 32,768 tokens of context; see `tools.context_lengths`.
+5. Time of the policy per step, learning included, where every step is planned; embedded pair.
 
 Run it on a quiet machine: the figures are microseconds.
 """
@@ -17,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import platform
+import statistics
 import tempfile
 from collections.abc import Generator, Sequence
 from contextlib import closing
@@ -27,7 +27,7 @@ from time import perf_counter
 import llama_cpp
 
 import localspec
-from localspec import Drafting, Engine, GenerationStats, ModelOptions, SamplingParams, Stream
+from localspec import Drafting, GenerationStats, ModelOptions, SamplingParams, Stream
 from localspec.decoding.acceptance import GreedyMatch
 from localspec.decoding.driver import drive
 from localspec.decoding.interfaces import Plan, Planner, Step
@@ -38,8 +38,6 @@ from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.library import default_threads
 from tests.support import ggufs
 from tests.support.sessions import a_session, make_drafts_cheap
-from tools.context_lengths import by_context_length
-from tools.medians import report
 
 GREEDY = SamplingParams(temperature=0)
 FOX = [{"role": "user", "content": "Tell me a story about a fox."}]
@@ -63,7 +61,12 @@ def main() -> None:
         against_llama_cpp_python(Path(folder), rounds)
         block_against_token(rounds)
     per_plan(rounds)
-    by_context_length(rounds)
+
+
+def report(what: str, values: list[float], unit: str) -> None:
+    """Median with the middle half of the values."""
+    low, middle, high = statistics.quantiles(values, n=4)
+    print(f"{what:58}{middle:9.3f} {unit}  ({low:.3f} – {high:.3f})", flush=True)
 
 
 def per_step(rounds: int) -> None:
@@ -220,25 +223,20 @@ def block_against_token(rounds: int) -> None:
         for seed in range(max(1, rounds // 5)):
             for prompt in prompts:
                 for rule, total in totals.items():
-                    stats = sampled(engine, prompt, seed, rule)
+                    stats = run(
+                        engine.stream(
+                            prompt,
+                            max_tokens=60,
+                            sampling=SamplingParams(temperature=0.8, seed=seed),
+                            drafting=Drafting(drafter="model", depth=4, rule=rule),
+                        )
+                    )
                     total[0] += stats.accepted
                     total[1] += stats.target_passes - 1
     per_pass = {rule: accepted / passes for rule, (accepted, passes) in totals.items()}
     for rule, value in per_pass.items():
         print(f"{'accepted per pass, T = 0.8, depth 4, rule ' + rule:58}{value:9.3f}")
     print(f"{'block ÷ token':58}{per_pass['block'] / per_pass['token']:9.3f} ×")
-
-
-def sampled(engine: Engine, prompt: str, seed: int, rule: str) -> GenerationStats:
-    """Figures of one sampled answer of 60 tokens."""
-    return run(
-        engine.stream(
-            prompt,
-            max_tokens=60,
-            sampling=SamplingParams(temperature=0.8, seed=seed),
-            drafting=Drafting(drafter="model", depth=4, rule=rule),
-        )
-    )
 
 
 def run(stream: Stream) -> GenerationStats:

@@ -24,8 +24,8 @@ from typing import TypeAlias
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
-from localspec.bench.bound import prompt_tokens
 from localspec.bench.peers_server import LlamaServer
+from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.scale import scaled_pair
 from localspec.bench.server_configurations import server_configurations

@@ -5,7 +5,7 @@
 Starts `ggml-rpc-server` processes on this machine (`python -m tools.rpc_build` makes them), each
 behind a link with so many milliseconds in each direction, and splits the target over them. Prints
 what passes cost there, T(n) ÷ T(1), and for arms that take turns, after one round that is not
-counted: tokens per second, × plain, and how long the drafts were.
+counted: tokens per second and × plain.
 """
 
 from __future__ import annotations
@@ -17,10 +17,8 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import mean, median
-from time import perf_counter
+from statistics import median
 
 import localspec
 from localspec import Drafting, Engine, ModelOptions, SamplingParams
@@ -38,16 +36,6 @@ ARMS = {
     "overlap": Drafting(overlap="on"),
 }
 SIZES = (1, 2, 3, 4, 6, 8, 12, 16)
-
-
-@dataclass(slots=True)
-class Tally:
-    """What an arm did."""
-
-    speeds: list[float] = field(default_factory=list)
-    drafts: list[int] = field(default_factory=list)
-    deepest: list[int] = field(default_factory=list)
-    overlapped: int = 0
 
 
 def main() -> None:
@@ -74,47 +62,23 @@ def main() -> None:
 
 
 def measure(engine: Engine, delay: float, prompts: Sequence[str], tokens: int) -> None:
-    """All arms over all prompts, each first in turns."""
-    for drafting in ARMS.values():  # measures, and learns
-        tally(engine, drafting, prompts[0], tokens, Tally())
-    found = {name: Tally() for name in ARMS}
-    for turn, prompt in enumerate(prompts):
+    """All arms over all prompts, each first in turns, after one round that is not counted."""
+    speeds: dict[str, list[float]] = {name: [] for name in ARMS}
+    for turn, prompt in enumerate([prompts[0], *prompts]):
         for place in range(len(ARMS)):
             name = [*ARMS][(place + turn) % len(ARMS)]
-            tally(engine, ARMS[name], prompt, tokens, found[name])
-    curve, draft = engine.profile.target, engine.draft_costs
+            answer = engine.stream(
+                prompt, max_tokens=tokens, sampling=GREEDY, drafting=ARMS[name]
+            ).completion()
+            if turn:
+                speeds[name].append(answer.stats.tokens_per_second)
+    curve = engine.profile.target
     one = curve.seconds(1, 64)
     told = "  ".join(f"T({n}) {curve.seconds(n, 64) / one:.2f}" for n in SIZES[1:])
     print(f"{delay:g} ms: T(1) {1000 * one:.1f} ms  {told}", flush=True)
-    if draft:
-        print(f"      draft model's T(1) {1000 * draft.seconds(1, 64):.1f} ms")
-    print(f"{'arm':>12}{'tok/s':>8}{'× plain':>9}{'drafted':>9}{'deepest':>9}{'overlaps':>10}")
-    for name, one_arm in found.items():
-        pairs = zip(one_arm.speeds, found["plain"].speeds, strict=True)
-        ratio = median(speed / plain for speed, plain in pairs)
-        drafted = mean(one_arm.drafts or [0])
-        deepest = mean(one_arm.deepest or [0])
-        print(
-            f"{name:>12}{median(one_arm.speeds):8.1f}{ratio:9.2f}{drafted:9.2f}{deepest:9.2f}"
-            f"{one_arm.overlapped:10}",
-            flush=True,
-        )
-
-
-def tally(engine: Engine, drafting: Drafting, prompt: str, tokens: int, into: Tally) -> None:
-    """One answer, timed from its first token on."""
-    stream = engine.stream(prompt, max_tokens=tokens, sampling=GREEDY, drafting=drafting)
-    count, started = 0, 0.0
-    for chunk in stream:
-        if not started:
-            started = perf_counter()
-            continue
-        count += len(chunk.token_ids)
-        if chunk.step is not None and chunk.step.drafted:
-            into.drafts.append(chunk.step.drafted)
-            into.deepest.append(max(chunk.step.tree.depths[: chunk.step.drafted]))
-            into.overlapped += chunk.step.plan.overlaps
-    into.speeds.append(count / (perf_counter() - started))
+    for name, found in speeds.items():
+        ratio = median(speed / plain for speed, plain in zip(found, speeds["plain"], strict=True))
+        print(f"{name:>12}{median(found):8.1f} tok/s{ratio:9.2f} × plain", flush=True)
 
 
 @contextmanager

@@ -2,11 +2,10 @@
 
     python -m tools.serve_soak [--requests 10000] [--clients 32] [--slice 1000] [--json FILE]
 
-The server is `localspec serve` with the embedded pair, four answers at a time, a queue of 16. Every
-request carries a mark of its own, which a grammar demands of its answer: the answer has to be that
-mark and nothing else. One in ten is left at a random moment, one in twenty is malformed and has to
-be refused. Clients that get 429 look for Retry-After and come again soon. After each slice the
-slots have to be free, and memory is looked at.
+The server is `localspec serve` with the embedded pair, four answers at a time, a queue of 16. A
+grammar demands of each answer a mark of its own, and nothing else. One in ten is left at a random
+moment; one in twenty is malformed and has to be refused. Clients that get 429 check Retry-After and
+ask again. After each slice all slots have to be free, and memory is printed.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +30,9 @@ import psutil
 SLOTS, QUEUE = 4, 16
 PATIENCE = 300.0
 LEFT, MALFORMED = 0.10, 0.05
+KINDS = ("answered", "wrong", "left", "refused", "failed", "queue_full", "without_retry_after")
+"""Ends of requests: with the mark, with something else, left by the client, refused as malformed,
+anything else; and replies 429."""
 BAD = (
     b"{",
     b"[]",
@@ -45,32 +47,6 @@ BAD = (
 )
 
 
-@dataclass(frozen=True)
-class Slice:
-    """What so many requests came to.
-
-    Attributes:
-        answered: with the mark that was asked for.
-        wrong: with anything else.
-        left, refused: by the client, by the server because they were malformed.
-        failed: anything that should not have come, such as a malformed one that was answered.
-        queue_full: replies 429; `without_retry_after` of them.
-        seconds: for all.
-        memory: bytes of the server afterwards (resident).
-    """
-
-    requests: int
-    answered: int
-    wrong: int
-    left: int
-    refused: int
-    failed: int
-    queue_full: int
-    without_retry_after: int
-    seconds: float
-    memory: int
-
-
 def main() -> int:
     """Run all slices; 1 where anything was not as it should be."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -80,7 +56,7 @@ def main() -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--json", type=Path, help="append a line for each slice")
     said = options.parse_args()
-    slices: list[Slice] = []
+    totals: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         process, address = started(Path(folder))
         try:
@@ -89,19 +65,18 @@ def main() -> int:
             print(f"memory before: {before / 1e6:.1f} MB", flush=True)
             for number in range(-(-said.requests // said.slice)):
                 rng = random.Random(f"{said.seed}/{number}")
-                slices.append(soak(address, said.slice, said.clients, rng, process.pid))
-                print(json.dumps(asdict(slices[-1])), flush=True)
+                found = soak(address, said.slice, said.clients, rng, process.pid)
+                totals.update(found)
+                print(json.dumps(found), flush=True)
                 if said.json is not None:
                     with said.json.open("a") as file:
-                        file.write(json.dumps({"before": before, **asdict(slices[-1])}) + "\n")
+                        file.write(json.dumps({"before": before, **found}) + "\n")
         finally:
             process.terminate()
             status = process.wait(60)
-    bad = sum(one.wrong + one.failed + one.without_retry_after for one in slices)
-    full = sum(one.queue_full for one in slices)
-    print(
-        f"{sum(one.requests for one in slices)} requests, {bad} not as they should be, {full} × 429"
-    )
+    bad = totals["wrong"] + totals["failed"] + totals["without_retry_after"]
+    full = totals["queue_full"]
+    print(f"{totals['requests']} requests, {bad} not as they should be, {full} × 429")
     return 1 if bad or status else 0
 
 
@@ -123,43 +98,24 @@ def started(folder: Path) -> tuple[subprocess.Popen[str], str]:
 
 def get(address: str, path: str) -> tuple[int, bytes]:
     """A plain request."""
-    connection = http.client.HTTPConnection(address, timeout=PATIENCE)
-    try:
+    with closing(http.client.HTTPConnection(address, timeout=PATIENCE)) as connection:
         connection.request("GET", path)
         reply = connection.getresponse()
         return reply.status, reply.read()
-    finally:
-        connection.close()
 
 
-def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -> Slice:
-    """So many requests by so many clients, and what came of them."""
-    waiting = [(number, rng.random()) for number in range(count)]
-    counts: Counter[str] = Counter()
-    lock = threading.Lock()
-
-    def work() -> None:
-        while True:
-            with lock:
-                if not waiting:
-                    return
-                number, chance = waiting.pop()
-            found = Client(address, random.Random(f"{chance}/{number}")).one()
-            with lock:
-                counts.update(found)
-
+def soak(address: str, count: int, clients: int, rng: random.Random, pid: int) -> dict[str, int]:
+    """So many requests by so many clients: what came of them, seconds, and bytes of the server."""
+    counts: Counter[str] = Counter(dict.fromkeys(KINDS, 0))
     started = time.monotonic()
-    threads = [threading.Thread(target=work) for _ in range(clients)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    seconds = time.monotonic() - started
+    dice = [random.Random(f"{rng.random()}/{number}") for number in range(count)]
+    with ThreadPoolExecutor(clients) as pool:
+        for found in pool.map(lambda throw: Client(address, throw).one(), dice):
+            counts.update(found)
+    seconds = round(time.monotonic() - started)
     require_free(address)
     memory = psutil.Process(pid).memory_info().rss
-    names = ("answered", "wrong", "left", "refused", "failed", "queue_full", "without_retry_after")
-    told = {name: counts[name] for name in names}
-    return Slice(requests=count, seconds=round(seconds, 1), memory=memory, **told)
+    return {"requests": count, **counts, "seconds": seconds, "memory": memory}
 
 
 def require_free(address: str) -> None:
@@ -214,10 +170,7 @@ class Client:
             body["prompt"] = text
         data = json.dumps(body).encode()
         while True:
-            if leave:
-                status, reply, after = self._leave(path, data)
-            else:
-                status, reply, after = self._post(path, data)
+            status, reply, after = (self._leave if leave else self._post)(path, data)
             if status != 429:
                 break
             self._counts["queue_full"] += 1
@@ -231,18 +184,14 @@ class Client:
             self._counts["answered" if said(reply, stream) == mark else "wrong"] += 1
 
     def _post(self, path: str, data: bytes) -> tuple[int, bytes, str | None]:
-        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE)
-        try:
+        with closing(http.client.HTTPConnection(self._address, timeout=PATIENCE)) as connection:
             connection.request("POST", path, data, {"Content-Type": "application/json"})
             reply = connection.getresponse()
             return reply.status, reply.read(), reply.getheader("Retry-After")
-        finally:
-            connection.close()
 
     def _leave(self, path: str, data: bytes) -> tuple[int, bytes, str | None]:
         """Go away before the answer, or after some of it."""
-        connection = http.client.HTTPConnection(self._address, timeout=PATIENCE)
-        try:
+        with closing(http.client.HTTPConnection(self._address, timeout=PATIENCE)) as connection:
             connection.request("POST", path, data, {"Content-Type": "application/json"})
             if self._rng.random() < 0.3:
                 time.sleep(self._rng.uniform(0.0, 0.05))
@@ -251,8 +200,6 @@ class Client:
             if reply.status == 200:
                 reply.read(self._rng.randint(1, 200))
             return reply.status, b"", reply.getheader("Retry-After")
-        finally:
-            connection.close()
 
 
 def said(reply: bytes, stream: bool) -> str:

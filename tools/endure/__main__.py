@@ -1,11 +1,11 @@
-"""Faults and long use: kills, damaged files, full disks, odd clocks, hours of answers.
+"""Faults and long use: kills, damaged files, full disks, hours of answers.
 
-    python -m tools.endure [--kills 2000] [--ggufs 10000] [--writes all] [--jumps 100]
-        [--minutes 120] [--stops 100] [--rounds 100] [--seed 0]
+    python -m tools.endure [--kills 2000] [--ggufs 10000] [--writes all]
+        [--minutes 120] [--stops 100] [--seed 0]
 
 A part of which there are 0 is left out. Ends with 1 if anything was wrong; the folder of what the
 parts left behind then stays. dev/endurance.md says what each part does. For Linux, with a C
-compiler for the disk and the clock.
+compiler for the disk.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tools.endure.faults import child, with_faults
-from tools.endure.outcome import Outcome
+from tools.endure.faults import Outcome, child, with_faults
 
 WIDTH = 100
 EVERY = -1
@@ -52,10 +51,8 @@ PARTS = (
     Part("killed_chats", "kills", 2000, child, "kills of the chat"),
     Part("mutated_ggufs", "ggufs", 10_000, child, "mutated model files"),
     Part("full_disk", "writes", EVERY, with_faults, "writes of a store that fail, or `all`"),
-    Part("clock_jumps", "jumps", 100, with_faults, "rounds of a clock that jumps"),
     Part("answers", "minutes", 120, child, "minutes of answers"),
     Part("suspended", "stops", 100, child, "commands that are stopped and continued"),
-    Part("two_processes", "rounds", 100, child, "rounds of two processes at once"),
 )
 
 

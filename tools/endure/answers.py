@@ -17,15 +17,25 @@ from typing import Any
 import psutil
 
 import localspec
-from localspec import Drafting, ModelOptions
+from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.drafters.model import DraftModelSource
 from localspec.drafters.registry import REGISTRY, Parts, Registration
+from localspec.llama.target import shared_prefix
 from localspec.parallel_engine import ParallelEngine
 from tests.support.ggufs import tiny_hybrid
-from tools.endure.faults import tell
-from tools.endure.outcome import Outcome
-from tools.parallel_soak import CANCELLED, DRAFTINGS, PROMPTS, TIE, answer, ids_held, parts
+from tools.endure.faults import Outcome, tell
 
+PROMPTS = Path(__file__).parents[2] / "tests" / "data" / "prompts.jsonl"
+GREEDY = SamplingParams(temperature=0)
+DRAFTINGS = (
+    Drafting(),
+    Drafting(drafter="model", depth=3),
+    Drafting(drafter="ngram", width=3, depth=2),
+    Drafting(drafter="none"),
+)
+CANCELLED = 0.1
+TIE = 0.5
+"""Logits closer than that may change places in a pass of another size."""
 TOKENS, ANSWERS = 24, 40
 """Of an answer at most; of a model before the next is opened."""
 AT_ONCE = 4
@@ -144,6 +154,40 @@ def _ask(
     throws = [dice.getrandbits(32) for _ in range(ANSWERS)]
     with ThreadPoolExecutor(AT_ONCE if isinstance(engine, ParallelEngine) else 1) as clients:
         list(clients.map(one, throws))
+
+
+def parts(
+    engine: localspec.Engine, context: list[int], whole: list[int], tokens: list[int]
+) -> float | None:
+    """How far apart in logits two answers' tokens are where they part; None for a prefix."""
+    same = shared_prefix(whole, tokens)
+    if same == len(tokens):
+        return None
+    row = engine.logits([*context, *tokens[:same]])
+    return abs(float(row[whole[same]] - row[tokens[same]])) if same < len(whole) else TIE
+
+
+def answer(
+    engine: localspec.Engine, prompt: str, drafting: Drafting, count: int, cancelled_at: int = -1
+) -> tuple[list[int], list[int]]:
+    """Tokens of a prompt and of its answer, cancelled after so many."""
+    stream = engine.stream(prompt, max_tokens=count, sampling=GREEDY, drafting=drafting)
+    before = [*stream.context]
+    tokens: list[int] = []
+    for chunk in stream:
+        tokens += chunk.token_ids
+        if 0 <= cancelled_at <= len(tokens):
+            stream.cancel()
+    return before, tokens
+
+
+def ids_held(engine: ParallelEngine) -> int:
+    """Sequence ids of answers that hold cells; those of kept texts may."""
+    return sum(
+        shared.longest(number) > 0
+        for shared in engine._seats.shared
+        for number in range(shared.answers * shared.leaves)
+    )
 
 
 if __name__ == "__main__":

@@ -1,25 +1,20 @@
-/* Loaded before a process's other libraries: a disk that is full from some write on, and a wall
-   clock that is off. Files are what is counted; pipes and terminals are left alone. */
+/* Loaded before a process's other libraries: a disk that is full from some write on. Files are what
+   is counted; pipes and terminals are left alone. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdarg.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/uio.h>
-#include <time.h>
 #include <unistd.h>
 
 static long counted, left = -1;
-static double off;
 
 /* So many writes have room from now on; -1: all. */
 void endure_room(long writes) { left = writes; counted = 0; }
 /* How many there were since then. */
 long endure_writes(void) { return counted; }
-/* Seconds by which the wall clock is off. */
-void endure_clock(double seconds) { off = seconds; }
 
 static int full(void) {
     counted++;
@@ -67,19 +62,3 @@ int mkdir(const char *path, mode_t mode) { return full() ? -1 : REAL(mkdir)(path
     }
 OPEN(open)
 OPEN(open64)
-
-int clock_gettime(clockid_t which, struct timespec *now) {
-    int result = REAL(clock_gettime)(which, now);
-    if (which == CLOCK_REALTIME) now->tv_sec += (time_t)off;
-    return result;
-}
-int gettimeofday(struct timeval *restrict now, void *restrict zone) {
-    int result = REAL(gettimeofday)(now, zone);
-    now->tv_sec += (time_t)off;
-    return result;
-}
-time_t time(time_t *now) {
-    time_t told = REAL(time)(NULL) + (time_t)off;
-    if (now) *now = told;
-    return told;
-}

@@ -1,4 +1,4 @@
-"""A process whose disk fills up, and whose clock jumps, when it is told to: see `faults.c`."""
+"""Parts of `tools.endure` as processes, some with a disk that fills up (`faults.c`)."""
 
 from __future__ import annotations
 
@@ -7,14 +7,29 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-
-from tools.endure.outcome import Outcome
 
 SOURCE = Path(__file__).with_name("faults.c")
 LOADED = "ENDURE_FAULTS"
 """Set where the library is there."""
+
+
+@dataclass
+class Outcome:
+    """One row of the table.
+
+    Attributes:
+        count: trials, in `unit`.
+        seen: what happened besides.
+        failures: what should not have happened.
+    """
+
+    what: str
+    count: int = 0
+    unit: str = ""
+    seen: str = ""
+    failures: list[str] = field(default_factory=list)
 
 
 def with_faults(module: str, home: Path, count: int, seed: int) -> Outcome:
@@ -68,7 +83,3 @@ class Faults:
     def writes(self) -> int:
         """How many there were since then."""
         return int(self._library.endure_writes())
-
-    def clock(self, seconds: float) -> None:
-        """Have the wall clock be off by that."""
-        self._library.endure_clock(ctypes.c_double(seconds))

@@ -13,8 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from localspec.errors import LocalspecError
-from tools.endure.faults import Faults, tell
-from tools.endure.outcome import Outcome
+from tools.endure.faults import Faults, Outcome, tell
 from tools.endure.stores import Store, stores
 
 TOLD = 17

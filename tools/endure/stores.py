@@ -150,9 +150,9 @@ class PromptCacheFiles(Store):
         _answer(self._engine, 1)
         self._engine.close()
 
-    def look(self, *, both: bool = False) -> None:
+    def look(self) -> None:
         _answer(self._engine, 0, cached=True)
-        _answer(self._engine, 1, cached=both)
+        _answer(self._engine, 1)
 
 
 class LearnedTexts(Store):
