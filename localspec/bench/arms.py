@@ -7,10 +7,8 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from localspec.bench.samples import BenchPrompt, DraftAccount, Foreseen, Sample
-from localspec.decoding.interfaces import Step
+from localspec.bench.samples import BenchPrompt, Sample
 from localspec.decoding.params import SamplingParams
-from localspec.decoding.stats import GenerationStats
 from localspec.drafters.options import Drafting
 from localspec.drafters.registry import REGISTRY
 from localspec.errors import Cancelled, UsageError
@@ -51,10 +49,7 @@ class LocalspecArm:
 
     Args:
         engine: the open pair; whoever opened it closes it.
-        name: as in the report.
-        drafting: the configuration.
-        memory: what it knows of earlier answers. One that forgets needs an engine of its own: it
-            would be taught by others, and make them forget.
+        memory: what it knows of earlier answers. One that forgets needs an engine of its own.
     """
 
     family = "localspec"
@@ -89,50 +84,40 @@ class LocalspecArm:
         """
         if self._memory is Memory.FORGETS:
             self._engine.forget()
-        sampling = SamplingParams(temperature=temperature, seed=seed)
         stream = self._engine.stream(
-            prompt.text, max_tokens=max_tokens, sampling=sampling, drafting=self._drafting
+            prompt.text,
+            max_tokens=max_tokens,
+            sampling=SamplingParams(temperature=temperature, seed=seed),
+            drafting=self._drafting,
         )
-        steps: list[Step] = []
         tokens: list[int] = []
-        foreseen: list[Foreseen] = []
+        passes = -1  # without the prompt's
         with stream:
             for chunk in stream:
                 tokens += chunk.token_ids
-                if chunk.step is not None:
-                    steps.append(chunk.step)
-                    foreseen += self._foreseen(chunk.step)
+                passes += chunk.step is not None
         if stream.finish_reason == "cancelled":
             raise Cancelled("The answer was stopped on request.")
-        return _sample(
-            self.name,
-            prompt,
-            temperature,
-            turn,
-            stream.stats,
-            steps[1:],
-            tokens,
-            stream.text,
-            _added(foreseen),
+        stats = stream.stats
+        return Sample(
+            arm=self.name,
+            suite=prompt.suite,
+            prompt=prompt.id,
+            temperature=temperature,
+            turn=turn,
+            tokens=max(stats.generated_tokens - 1, 0),
+            seconds=stats.decode_seconds,
+            passes=max(passes, 0),
+            drafted=stats.drafted,
+            tested=stats.tested,
+            accepted=stats.accepted,
+            draft_seconds=stats.draft_seconds,
+            verify_seconds=stats.verify_seconds,
+            overhead_seconds=stats.overhead_seconds,
+            text=stream.text,
+            token_ids=tuple(tokens),
+            calibration_seconds=stats.calibration_seconds,
         )
-
-    def _foreseen(self, step: Step) -> list[Foreseen]:
-        """What was expected of a step in which a draft was tried, verified or not."""
-        expected = step.draft.expectation
-        if expected is None or not (step.drafted or step.draft_seconds):
-            return []
-        # The policy reckons at the pace of its table: what is common to all passes cancels out.
-        pace = self._engine.profile.target.pace
-        return [
-            Foreseen(
-                steps=1,
-                tokens=expected.tokens,
-                real_tokens=len(step.tokens),
-                seconds=expected.seconds * pace,
-                real_seconds=step.seconds,
-                plain_seconds=expected.plain * pace,
-            )
-        ]
 
     def close(self) -> None:
         """Nothing: the engine belongs to whoever opened it."""
@@ -146,8 +131,7 @@ def localspec_arms(
     Args:
         engine: the open pair. What needs a draft model is left out where there is none.
         which: names in GROUPS.
-        another: opens the pair once more, for each arm that forgets; None uses `engine`, where it
-            makes the other planners forget as well.
+        another: opens the pair once more, for each arm that forgets; None uses `engine`.
 
     Raises:
         UsageError: a group that does not exist.
@@ -196,88 +180,6 @@ def sweep_depth(name: str) -> int | None:
     """The depth of an arm of the sweep, None for any other arm."""
     rest = name.removeprefix(SWEEP)
     return int(rest) if rest != name and rest.isdecimal() else None
-
-
-def _sample(
-    arm: str,
-    prompt: BenchPrompt,
-    temperature: float,
-    turn: int,
-    stats: GenerationStats,
-    steps: Sequence[Step],
-    tokens: Sequence[int],
-    text: str,
-    foreseen: Foreseen | None,
-) -> Sample:
-    """The figures of an answer. `steps` are those after the prompt's own."""
-    predictions, expected = _predictions(steps)
-    return Sample(
-        arm=arm,
-        suite=prompt.suite,
-        prompt=prompt.id,
-        temperature=temperature,
-        turn=turn,
-        tokens=max(stats.generated_tokens - 1, 0),
-        seconds=stats.decode_seconds,
-        passes=len(steps),
-        drafted=stats.drafted,
-        tested=stats.tested,
-        accepted=stats.accepted,
-        draft_seconds=stats.draft_seconds,
-        verify_seconds=stats.verify_seconds,
-        overhead_seconds=stats.overhead_seconds,
-        text=text,
-        token_ids=tuple(tokens),
-        predictions=predictions,
-        expected_tokens=expected,
-        foreseen=foreseen,
-        calibration_seconds=stats.calibration_seconds,
-        account=_account(stats),
-    )
-
-
-def _account(stats: GenerationStats) -> DraftAccount | None:
-    """What drafting saved where it was faster, and lost where it was not."""
-    statement = stats.account
-    if statement is None:
-        return None
-    return DraftAccount(saved=statement.saved + statement.risked, risked=statement.risked)
-
-
-def _added(parts: Sequence[Foreseen]) -> Foreseen | None:
-    if not parts:
-        return None
-    return Foreseen(
-        steps=len(parts),
-        tokens=sum(part.tokens for part in parts),
-        real_tokens=sum(part.real_tokens for part in parts),
-        seconds=sum(part.seconds for part in parts),
-        real_seconds=sum(part.real_seconds for part in parts),
-        plain_seconds=sum(part.plain_seconds for part in parts),
-    )
-
-
-def _predictions(steps: Sequence[Step]) -> tuple[tuple[tuple[float, bool], ...], float | None]:
-    """What a planner that estimates foresaw: a chance for each tested token, and tokens in all.
-
-    A step without a draft brings exactly one token; it is counted as that, so that the sum compares
-    with the tokens of the whole answer.
-    """
-    predictions: list[tuple[float, bool]] = []
-    expected, estimated = 0.0, False
-    for step in steps:
-        foreseen = step.draft.expectation
-        if foreseen is not None:
-            kept = set(step.path)
-            predictions += [(foreseen.chances[n], n in kept) for n in step.tested_nodes]
-        if step.drafted and foreseen is not None:
-            expected += foreseen.tokens
-            estimated = True
-        elif step.drafted:
-            return tuple(predictions), None  # a forced draft: nobody expected anything
-        else:
-            expected += 1.0
-    return tuple(predictions), expected if estimated else None
 
 
 def _command(engine: Engine, drafting: Drafting) -> str:

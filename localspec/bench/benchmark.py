@@ -12,13 +12,12 @@ from typing import Any
 import localspec
 from localspec import Engine, ModelOptions
 from localspec.bench.arms import PLANNER, localspec_arms
-from localspec.bench.bound import Bounds, find_bounds
 from localspec.bench.contention import Contention
 from localspec.bench.machine import file_facts, this_machine
 from localspec.bench.peers import Peers, open_peers
 from localspec.bench.prompt_texts import rendered
 from localspec.bench.report import PairResults, Report
-from localspec.bench.runner import RunOutcome, run
+from localspec.bench.runner import run
 from localspec.bench.samples import Arm, BenchPrompt
 from localspec.bench.scale import ModelShape, find_pair, scaled, scaled_head, scaled_pair
 from localspec.bench.scaled_heads import is_scalable
@@ -32,9 +31,8 @@ Tell = Callable[[str], None]
 class BenchPair:
     """What to open: references as `localspec.load` takes them, or the name of a scale pair.
 
-    With a `shape`, the target is scaled to that, and drafted by the file it is made from where
-    `draft` is "auto". A scale pair has its own draft where that is "auto"; a trained head is scaled
-    along with its target.
+    With a `shape`, the target is scaled to that, and its own file drafts where `draft` is "auto". A
+    trained head is scaled along with its target.
     """
 
     name: str
@@ -50,8 +48,7 @@ class BenchSettings:
     """How to measure; see `localspec.bench.runner.run` and `localspec.bench.arms`.
 
     Attributes:
-        all_turns: ask prompts with several turns to the end; see
-            `localspec.bench.prompt_texts.rendered`.
+        all_turns: ask prompts with several turns to the end.
         contention: processes that compute beside every arm.
     """
 
@@ -170,12 +167,6 @@ def measure(pair: BenchPair, settings: BenchSettings, tell: Tell) -> PairResults
             report.lost_contention = contention.lost
         report.samples, report.dropped = outcome.samples, refused | outcome.dropped
         report.partial = outcome.partial
-        if not outcome.partial:
-            try:
-                tell(f"{pair.name}: working out the bound")
-                _add_bounds(report, _bounds(engine, outcome, prompts))
-            except KeyboardInterrupt:
-                report.partial = True
     return report
 
 
@@ -203,21 +194,6 @@ def _along(draft: str, target: Path) -> str:
 def _repeats(arm: Arm) -> bool:
     """Peers' many configurations run once, but what others are compared with runs every turn."""
     return arm.family == "localspec" or arm.name.endswith("plain")
-
-
-def _bounds(engine: Engine, outcome: RunOutcome, prompts: Sequence[BenchPrompt]) -> Bounds | None:
-    known = engine.profile
-    if not known.target:
-        return None  # never calibrated: no arm had a planner
-    draft = engine.draft_costs or None
-    return find_bounds(engine, known.target, draft, outcome.samples, prompts)
-
-
-def _add_bounds(report: PairResults, found: Bounds | None) -> None:
-    if found is not None:
-        report.bounds = found.suites
-        report.hardware = found.hardware
-        report.curve = found.curve
 
 
 def _described(settings: BenchSettings) -> dict[str, Any]:

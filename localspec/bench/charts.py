@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from localspec.bench.arms import PLANNER
 from localspec.bench.summary import ALL, Cell, PairSummary
 from localspec.bench.table import kind
+from localspec.bench.tables import sweep
 
 if TYPE_CHECKING:
     from localspec.bench.report import PairResults
@@ -19,20 +20,13 @@ MISSING = (
     "Figures are left out: they need matplotlib. Install it with pip install '.[bench]' in the "
     "clone of localspec."
 )
-
-_SIZE = (8.0, 4.5)  # inches
-_DOTS_PER_INCH = 150
 _MOST_BARS = 8
 """Arms in the bar chart; more of them could not be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """One drawing.
-
-    Attributes:
-        name: of its files, without the ending.
-    """
+    """One drawing; `name` is that of its files, without the ending."""
 
     name: str
     caption: str
@@ -56,31 +50,25 @@ def draw(pair: PairResults, prefix: str = "") -> list[Chart]:
     for temperature in summary.temperatures:
         end = "greedy" if temperature == 0 else f"t{temperature:g}"
         words = f"{pair.name}, {kind(temperature)}"
-        charts += [
-            _sweep(summary, temperature, f"{prefix}sweep-{end}", words),
-            _bars(summary, temperature, f"{prefix}speed-up-{end}", words),
-        ]
-    charts += [
-        _reliability(summary, f"{prefix}reliability", pair.name),
-        _curve(pair.curve, f"{prefix}cost-curve", pair.name),
-    ]
+        name = f"{prefix}{{}}-{end}"
+        charts += [paint(summary, temperature, name, words) for paint in (_sweep, _bars)]
     return [chart for chart in charts if chart is not None]
 
 
 def _sweep(summary: PairSummary, temperature: float, name: str, words: str) -> Chart | None:
-    rows = [row for row in summary.sweep if row.temperature == temperature]
+    rows = sweep(summary, temperature)
     if len(rows) < 2:
         return None
-    depths = [row.depth for row in rows]
+    depths = [depth for depth, _ in rows]
 
     def paint(axes: Any) -> None:
-        axes.plot(depths, [row.acceptance for row in rows], "o-", color="C0")
+        axes.plot(depths, [cell.acceptance for _, cell in rows], "o-", color="C0")
         axes.set_xlabel("draft tokens per pass")
         axes.set_xticks(depths)
         axes.set_ylabel("acceptance rate", color="C0")
         axes.set_ylim(0, 1)
         speed = axes.twinx()
-        speed.plot(depths, [row.tokens_per_second for row in rows], "s--", color="C1")
+        speed.plot(depths, [cell.tokens_per_second for _, cell in rows], "s--", color="C1")
         speed.set_ylabel("tokens/s", color="C1")
         plain = summary.cell(summary.baseline, ALL, temperature)
         if plain is not None:
@@ -88,7 +76,7 @@ def _sweep(summary: PairSummary, temperature: float, name: str, words: str) -> C
         speed.set_ylim(bottom=0)
 
     caption = f"Draft tokens against acceptance and speed (dotted: plain): {words}"
-    return _chart(name, caption, paint)
+    return _chart(name.format("sweep"), caption, paint)
 
 
 def _bars(summary: PairSummary, temperature: float, name: str, words: str) -> Chart | None:
@@ -117,7 +105,7 @@ def _bars(summary: PairSummary, temperature: float, name: str, words: str) -> Ch
         axes.set_ylabel(f"× {_literal(summary.baseline)}")
         axes.legend(fontsize="small", ncols=2)
 
-    return _chart(name, f"Speed-up by suite: {words}", paint)
+    return _chart(name.format("speed-up"), f"Speed-up by suite: {words}", paint)
 
 
 def _whiskers(cells: Sequence[Cell | None]) -> list[list[float]]:
@@ -131,52 +119,19 @@ def _whiskers(cells: Sequence[Cell | None]) -> list[list[float]]:
     return [[max(0.0, low) for low, _ in reach], [max(0.0, high) for _, high in reach]]
 
 
-def _reliability(summary: PairSummary, name: str, words: str) -> Chart | None:
-    if not summary.calibrations:
-        return None
-
-    def paint(axes: Any) -> None:
-        axes.plot([0, 1], [0, 1], color="grey", linewidth=0.8)
-        for arm, calibration in summary.calibrations.items():
-            predicted = [b[0] for b in calibration.bins]
-            observed = [b[1] for b in calibration.bins]
-            label = f"{_literal(arm)}: error {calibration.error:.3f}"
-            axes.plot(predicted, observed, "o-", label=label)
-        axes.set_xlabel("predicted chance of acceptance")
-        axes.set_ylabel("accepted")
-        axes.set_xlim(0, 1)
-        axes.set_ylim(0, 1)
-        axes.legend(fontsize="small")
-
-    return _chart(name, f"Reliability on the held-back prompts: {words}", paint)
-
-
-def _curve(curve: dict[int, float], name: str, words: str) -> Chart | None:
-    if len(curve) < 2:
-        return None
-
-    def paint(axes: Any) -> None:
-        axes.plot(list(curve), [1e3 * seconds for seconds in curve.values()], ".-")
-        axes.set_xlabel("tokens in one pass")
-        axes.set_ylabel("milliseconds")
-        axes.set_ylim(bottom=0)
-
-    return _chart(name, f"Cost of a target pass: {words}", paint)
-
-
 def _chart(name: str, caption: str, paint: Callable[[Any], None]) -> Chart:
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     # Text stays text, and the same figures give the same file.
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        canvas = Canvas(figsize=_SIZE, layout="constrained")
+        canvas = Canvas(figsize=(8.0, 4.5), layout="constrained")
         axes = canvas.add_subplot()
         axes.set_title(_literal(caption), fontsize="medium", wrap=True)
         paint(axes)
         svg, png = io.StringIO(), io.BytesIO()
         canvas.savefig(svg, format="svg", metadata={"Date": None})
-        canvas.savefig(png, format="png", dpi=_DOTS_PER_INCH)
+        canvas.savefig(png, format="png", dpi=150)
     return Chart(name, caption, svg.getvalue(), png.getvalue())
 
 

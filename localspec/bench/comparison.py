@@ -1,11 +1,10 @@
-"""How the planner stands against everything else in the run: plain decoding, peers, the bound."""
+"""How the planner compares with plain decoding and with llama-server in the same run."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 from localspec.bench.arms import COLD, FIRST, PLANNER
-from localspec.bench.bound import Bound
 from localspec.bench.speed_ups import geometric_mean
 from localspec.bench.summary import PairSummary
 from localspec.bench.table import Table, kind
@@ -19,34 +18,25 @@ _Speeds = Mapping[str, float]
 """Speed-up over plain decoding by suite."""
 
 
-def comparison_table(
-    summary: PairSummary, temperature: float, bounds: Sequence[Bound] = ()
-) -> Table:
+def comparison_table(summary: PairSummary, temperature: float) -> Table:
     """The planner's speed ÷ another's, suite by suite and as a geometric mean."""
     suites = summary.suites
     speeds = {arm: _speeds(summary, arm, temperature) for arm in summary.arms}
-    peers = {arm: found for arm, found in speeds.items() if arm.startswith(SERVER)}
-    full = {arm: found for arm, found in peers.items() if len(found) == len(suites)}
-    rows = []
-    for arm in (PLANNER, FIRST, COLD):
-        mine = speeds.get(arm, {})
-        if not mine:
-            continue
-        against: list[tuple[str, _Speeds]] = [("plain", dict.fromkeys(mine, 1.0))]
-        if SERVER_PLAIN in full:
-            against.append((SERVER_PLAIN, full[SERVER_PLAIN]))
-        default = next((name for name in full if name.endswith(DEFAULT)), None)
-        if default is not None:
-            against.append((default, full[default]))
-        if full:
-            best = max(full, key=lambda name: geometric_mean(full[name].values()))
-            against.append((f"best configuration: {best.removeprefix(SERVER)}", full[best]))
-            each = {s: max(found[s] for found in full.values()) for s in suites}
-            against.append(("best configuration of each suite", each))
-        if temperature == 0 and bounds:
-            against.append(("bound in hindsight", {b.suite: b.speed_up for b in bounds}))
-        for what, theirs in against:
-            rows.append([f"{arm} ÷ {what}", *_ratios(mine, theirs, suites)])
+    server = {arm: found for arm, found in speeds.items() if arm.startswith(SERVER)}
+    full = {arm: found for arm, found in server.items() if len(found) == len(suites)}
+    others: dict[str, _Speeds] = {"plain": dict.fromkeys(suites, 1.0)}
+    others |= {arm: s for arm, s in full.items() if arm == SERVER_PLAIN or arm.endswith(DEFAULT)}
+    if full:
+        best = max(full, key=lambda name: geometric_mean(full[name].values()))
+        others[f"best configuration: {best.removeprefix(SERVER)}"] = full[best]
+        each = {s: max(found[s] for found in full.values()) for s in suites}
+        others["best configuration of each suite"] = each
+    rows = [
+        [f"{arm} ÷ {what}", *_ratios(speeds[arm], theirs, suites)]
+        for arm in (PLANNER, FIRST, COLD)
+        if speeds.get(arm)
+        for what, theirs in others.items()
+    ]
     return Table(
         f"The planner against the others, {kind(temperature)}",
         ["", *suites, "all", "lowest"],
@@ -56,12 +46,8 @@ def comparison_table(
 
 
 def _speeds(summary: PairSummary, arm: str, temperature: float) -> dict[str, float]:
-    found = {}
-    for suite in summary.suites:
-        cell = summary.cell(arm, suite, temperature)
-        if cell is not None and cell.speed_up is not None:
-            found[suite] = cell.speed_up
-    return found
+    cells = [summary.cell(arm, suite, temperature) for suite in summary.suites]
+    return {cell.suite: cell.speed_up for cell in cells if cell and cell.speed_up is not None}
 
 
 def _ratios(mine: _Speeds, theirs: _Speeds, suites: Iterable[str]) -> list[str]:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from types import TracebackType
+from contextlib import ExitStack
 
 from localspec.errors import LocalspecError
 
 MOST = 64
 
-# The pipe ends with us, however we end, and the process with the pipe. What Ctrl+C in a terminal
-# means is ours to decide: the answer that it interrupts is still to be measured beside the others.
+# The pipe ends with us, however we end, and the process with the pipe. Ctrl+C in a terminal is for
+# us alone: the answer that it interrupts is still to be measured beside the others.
 _PROGRAM = """
 import os, signal, sys, threading
 signal.signal(signal.SIGINT, signal.SIG_IGN)
-def watch():
-    sys.stdin.buffer.read()
-    os._exit(0)
-threading.Thread(target=watch, daemon=True).start()
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
 print("computing", flush=True)
 number = 1
 while True:
@@ -26,7 +23,7 @@ while True:
 """
 
 
-class Contention:
+class Contention(ExitStack):
     """Processes that compute for as long as it is entered, on whatever core the system gives them.
 
     They end when it is left, and by themselves when this process dies.
@@ -36,6 +33,7 @@ class Contention:
     """
 
     def __init__(self, count: int) -> None:
+        super().__init__()
         self._count = count
         self._processes: list[subprocess.Popen[bytes]] = []
 
@@ -47,36 +45,28 @@ class Contention:
         """
         try:
             for _ in range(self._count):
-                self._processes.append(
-                    subprocess.Popen(
-                        # -I and -S: nothing of the user's is loaded for it.
-                        [sys.executable, "-I", "-S", "-c", _PROGRAM],
-                        stdin=subprocess.PIPE,
-                        stdout=subprocess.PIPE,
-                        stderr=subprocess.DEVNULL,
-                    )
+                process = subprocess.Popen(
+                    # -I and -S: nothing of the user's is loaded for it.
+                    [sys.executable, "-I", "-S", "-c", _PROGRAM],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.DEVNULL,
                 )
-            for process in self._processes:
+                self._processes.append(self.enter_context(process))
+                self.callback(process.kill)
                 assert process.stdout is not None
                 if not process.stdout.readline():
                     raise OSError("it ended at once")
-        except BaseException as error:
-            self._stop()
-            if isinstance(error, OSError):
-                raise LocalspecError(
-                    f"A computing process cannot be started ({error.strerror or error}). "
-                    "Ask for fewer with --contention."
-                ) from None
+        except OSError as error:
+            self.close()
+            raise LocalspecError(
+                f"A computing process cannot be started ({error.strerror or error}). "
+                "Ask for fewer with --contention."
+            ) from None
+        except BaseException:
+            self.close()
             raise
         return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._stop()
 
     @property
     def pids(self) -> list[int]:
@@ -87,13 +77,3 @@ class Contention:
     def lost(self) -> int:
         """How many ended too early: what was measured was measured beside fewer."""
         return len(self._processes) - len(self.pids)
-
-    def _stop(self) -> None:
-        processes, self._processes = self._processes, []
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.wait()
-            for pipe in (process.stdin, process.stdout):
-                assert pipe is not None
-                pipe.close()

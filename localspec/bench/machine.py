@@ -8,7 +8,7 @@ import platform
 import shutil
 import subprocess
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 
 import psutil
@@ -23,8 +23,7 @@ class Machine:
     """Where a benchmark ran.
 
     Attributes:
-        gpu: names of the GPUs that llama.cpp can use here, else of what NVIDIA's tool finds; None
-            where there are none.
+        gpu: names of the GPUs that llama.cpp can use here.
         cores: physical ones; `threads` is what the models ran with.
         memory: bytes.
         contention: processes that computed beside every arm, on purpose.
@@ -65,7 +64,7 @@ def this_machine(threads: int, *, contention: int = 0) -> Machine:
         python=platform.python_version(),
         localspec=__version__,
         commit=_commit(),
-        llama_cpp_python=_version("llama-cpp-python"),
+        llama_cpp_python=version("llama-cpp-python"),
         contention=contention,
     )
 
@@ -99,12 +98,7 @@ def _gpu() -> str | None:
     from localspec.llama import devices  # `this_machine` alone needs llama.cpp
 
     usable = [device.description for device in devices.devices() if device.takes_layers]
-    if usable:
-        return ", ".join(usable)
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return None
-    return _output(tool, "--query-gpu=name", "--format=csv,noheader")
+    return ", ".join(usable) or None
 
 
 def _commit() -> str | None:
@@ -119,16 +113,9 @@ def _commit() -> str | None:
 
 
 def _output(*command: str) -> str | None:
-    """What a command says in a few seconds, None where it fails or says nothing."""
+    """What a command prints within seconds, None where it fails or prints nothing."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
     except (OSError, ValueError, subprocess.SubprocessError):
         return None
-    return ", ".join(done.stdout.split("\n")).strip(", ") or None
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "unknown"
+    return done.stdout.strip() or None

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from localspec import Engine, ModelOptions
-from localspec.bench.bound import prompt_tokens
+from localspec.bench.prompt_texts import prompt_tokens
 from localspec.bench.samples import Arm
-
-if TYPE_CHECKING:
-    from localspec.bench.server_configurations import ServerConfiguration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,105 +45,57 @@ def open_peers(
     if peers is None:
         return [], {}
     from localspec.bench.peers_ik import IkLlama
-    from localspec.bench.peers_python import (
-        LOOKUPS,
-        PythonLlama,
-        Transformers,
-        why_no_transformers,
-    )
+    from localspec.bench.peers_python import LOOKUPS, PythonLlama
     from localspec.bench.peers_server import LlamaServer
     from localspec.bench.server_configurations import server_configurations
     from localspec.llama.kernels import weight_buffers_work
     from localspec.llama.library import default_threads
 
-    target = engine.model.path
-    draft = engine.draft_path
-    threads = options.fixed_threads or default_threads()
-    context, layers = engine.context_length, options.gpu_layers
-
-    def tokenize(text: str) -> list[int]:
-        return prompt_tokens(engine, text)
-
-    def python(lookup: int | None) -> Arm:
-        return PythonLlama(
-            target,
-            tokenize=tokenize,
-            threads=threads,
-            context=context,
-            gpu_layers=layers,
-            lookup=lookup,
-        )
-
-    def transformers(assistant: Path | None) -> Arm:
-        return Transformers(
-            target,
-            assistant,
-            tokenize=tokenize,
-            ends=engine.model.vocabulary.ends,
-            threads=threads,
-        )
-
-    def server(binary: Path, configuration: ServerConfiguration) -> Arm:
-        return LlamaServer(
-            binary,
-            target,
-            draft,
-            configuration,
-            tokenize=tokenize,
-            threads=threads,
-            context=context,
-            gpu_layers=layers,
-            weight_buffers=weight_buffers_work(),
-            # A peer sees each prompt once at each temperature, so what it remembers of other
-            # prompts is what its users get.
-            fresh=False,
-        )
-
-    refused: dict[str, str] = {}
-    openings: dict[str, Callable[[], Arm]] = {
-        f"llama-cpp-python, lookup {lookup}": partial(python, lookup)
-        for lookup in (LOOKUPS if peers.python else ())
+    target, draft = engine.model.path, engine.draft_path
+    common: dict[str, Any] = {
+        "tokenize": partial(prompt_tokens, engine),
+        "threads": options.fixed_threads or default_threads(),
+        "context": engine.context_length,
     }
-    why_not = why_no_transformers(target) if peers.python else None
-    if peers.python and why_not is None:
-        openings["transformers plain"] = partial(transformers, None)
-        if draft is not None:
-            openings["transformers assisted"] = partial(transformers, draft)
-    elif why_not is not None:
-        refused["transformers"] = why_not
+    layers: dict[str, Any] = {"gpu_layers": options.gpu_layers}
+    openings: dict[str, Callable[[], Arm]] = {}
+    for lookup in LOOKUPS if peers.python else ():
+        name = f"llama-cpp-python, lookup {lookup}"
+        openings[name] = partial(PythonLlama, target, lookup=lookup, **common, **layers)
     if peers.ik_python is not None:
         openings["ik_llama-cpp-python"] = partial(
-            IkLlama,
-            peers.ik_python,
-            target,
-            tokenize=tokenize,
-            piece=engine.model.vocabulary.piece,
-            threads=threads,
-            context=context,
+            IkLlama, peers.ik_python, target, piece=engine.model.vocabulary.piece, **common
         )
     if peers.llama_server is not None:
         for configuration in server_configurations(peers.configurations):
             # Named or not: without a draft model there is nothing it could do.
             if draft is not None or not configuration.needs_draft:
                 openings[f"llama-server {configuration.name}"] = partial(
-                    server, peers.llama_server, configuration
+                    LlamaServer,
+                    peers.llama_server,
+                    target,
+                    draft,
+                    configuration,
+                    weight_buffers=weight_buffers_work(),
+                    # A peer sees each prompt once at each temperature, so what it remembers of
+                    # other prompts is what its users get.
+                    fresh=False,
+                    **common,
+                    **layers,
                 )
-    arms: list[Arm] = []
-    for name, opening in openings.items():
-        arm = _opened(name, opening, refused)
-        if arm is not None:
-            stack.callback(_close, arm)
-            arms.append(arm)
-    return arms, refused
+    refused: dict[str, str] = {}
 
+    def opened(name: str) -> Iterator[Arm]:
+        # A peer that does not work is reported; what was asked for is localspec's figures.
+        try:
+            arm = openings[name]()
+        except Exception as error:
+            refused[name] = str(error) or type(error).__name__
+            return
+        stack.callback(_close, arm)
+        yield arm
 
-def _opened(name: str, opening: Callable[[], Arm], refused: dict[str, str]) -> Arm | None:
-    # A peer that does not work is told about; what was asked for is localspec's figures.
-    try:
-        return opening()
-    except Exception as error:
-        refused[name] = str(error) or type(error).__name__
-        return None
+    return [arm for name in openings for arm in opened(name)], refused
 
 
 def _close(arm: Arm) -> None:

@@ -24,7 +24,19 @@ _STOP_TIMEOUT = 5.0
 
 
 class IkLlama:
-    """Plain decoding by ik_llama.cpp; the package has no way to speculate."""
+    """Plain decoding by ik_llama.cpp; the package has no way to speculate.
+
+    Args:
+        python: of an environment with ik_llama-cpp-python.
+        target: a GGUF file.
+        tokenize, piece: raw text to token ids, BOS included, and back: localspec's.
+        threads, context: as localspec's ModelOptions.
+        start_timeout, answer_timeout: seconds.
+
+    Raises:
+        UsageError: `python` is no program.
+        NativeError: the package is not there, the model cannot be opened, or it takes too long.
+    """
 
     family = "ik_llama-cpp-python"
 
@@ -40,20 +52,6 @@ class IkLlama:
         start_timeout: float = 120.0,
         answer_timeout: float = 600.0,
     ) -> None:
-        """Start the process and open the model.
-
-        Args:
-            python: of an environment with ik_llama-cpp-python.
-            target: a GGUF file.
-            tokenize, piece: raw text to token ids, BOS included, and back: localspec's, so that
-                both read the same prompt.
-            threads, context: as localspec's ModelOptions.
-            start_timeout, answer_timeout: seconds.
-
-        Raises:
-            UsageError: `python` is no program.
-            NativeError: the package is not there, the model cannot be opened, or it takes too long.
-        """
         self.name = "ik_llama-cpp-python repacked plain"
         self._tokenize, self._piece = tokenize, piece
         self._answer_timeout = answer_timeout

@@ -14,10 +14,20 @@ from localspec.errors import NativeError, UsageError
 
 
 class LlamaServer:
-    """A llama-server process. It starts with the first answer, or by `start`.
+    """A llama-server process, which starts with the first answer, or by `start`.
 
-    A configuration that remembers earlier answers gets a new process for each: repeated prompts
-    would otherwise be drafted from their own answers.
+    Args:
+        draft: unused where the configuration needs none.
+        tokenize: raw text to token ids, BOS included: both sides read the same prompt.
+        threads, context, gpu_layers: as localspec's ModelOptions.
+        weight_buffers: whether the CPU's own weight layouts work.
+        fresh: a new process for each answer; None where the configuration remembers answers, from
+            which repeated prompts would be drafted.
+        slots: answers at once, each with `context` tokens.
+        start_timeout, answer_timeout: seconds.
+
+    Raises:
+        UsageError: a file that is missing, no draft model for a configuration that needs one.
     """
 
     family = "llama-server"
@@ -39,25 +49,6 @@ class LlamaServer:
         start_timeout: float = 120.0,
         answer_timeout: float = 600.0,
     ) -> None:
-        """Check that everything is there.
-
-        Args:
-            binary: llama-server.
-            target, draft: GGUF files; `draft` is unused where the configuration needs none.
-            configuration: how it speculates.
-            tokenize: raw text to token ids, BOS included: the server gets ids, so that both sides
-                read the same prompt.
-            threads, context, gpu_layers: as localspec's ModelOptions; -1 layers are all that fit.
-            weight_buffers: whether the CPU's own weight layouts work; see `llama.amx_check`.
-            fresh: a new process for each answer; None where the configuration remembers. A
-                process that is not kept also holds no memory between answers.
-            slots: answers at once, each with `context` tokens; threads may then ask at once, once
-                it is started.
-            start_timeout, answer_timeout: seconds.
-
-        Raises:
-            UsageError: a file that is missing, no draft model for a configuration that needs one.
-        """
         _check_files(binary, target)
         self.name = f"llama-server {configuration.name}"
         command = ["-m", str(target), *configuration.flags]

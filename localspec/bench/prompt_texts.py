@@ -41,9 +41,8 @@ def rendered(
     """Prompts whose `text` is what this model reads, so that peers can be given the same.
 
     Args:
-        all_turns: also the later turns of each, as prompts of their own that follow the first ones.
-            The answers between are the model's own, greedy, decoded plainly here.
-        max_tokens: of these answers.
+        all_turns: also the later turns of each, as further prompts after the model's own plain,
+            greedy answers of at most `max_tokens`.
 
     Raises:
         UsageError: the model's template refuses the messages.
@@ -52,6 +51,11 @@ def rendered(
     if not all_turns:
         return first
     return first + [later for prompt in first for later in _later(engine, prompt, max_tokens)]
+
+
+def prompt_tokens(engine: Engine, text: str) -> list[int]:
+    """Token ids of a raw prompt, as `Engine.stream` makes them."""
+    return engine.model.vocabulary.tokenize(text, special=True, add_bos=True)
 
 
 def _later(engine: Engine, prompt: BenchPrompt, max_tokens: int | None) -> list[BenchPrompt]:

@@ -5,35 +5,30 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from typing import Any
 
-from localspec.bench.bound import Bound
-from localspec.bench.intervals import METHOD
 from localspec.bench.machine import FileFacts, Machine
-from localspec.bench.samples import DraftAccount, Foreseen, Sample
+from localspec.bench.samples import Sample
+from localspec.bench.speed_ups import METHOD
 from localspec.bench.summary import PairSummary, summarise
 from localspec.bench.table import Table
 from localspec.bench.tables import tables
 
-FORMAT = 2
+FORMAT = 3
 """Of the JSON; counts up when its meaning changes."""
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class PairResults:
     """What was measured on one pair of models.
 
     Attributes:
-        name: of the pair.
         target, draft: the files.
-        samples: all of them.
         commands: what to type for each arm.
         dropped: arms that failed, and why.
         partial: the run was interrupted.
         lost_contention: computing processes that ended before the run did.
-        bounds: the hindsight bound of each suite.
-        hardware: max n·T(1) ÷ T(n), None without a cost curve.
-        curve: seconds of a target pass over n tokens, by n.
     """
 
     name: str
@@ -44,17 +39,11 @@ class PairResults:
     dropped: dict[str, str] = field(default_factory=dict)
     partial: bool = False
     lost_contention: int = 0
-    bounds: list[Bound] = field(default_factory=list)
-    hardware: float | None = None
-    curve: dict[int, float] = field(default_factory=dict)
-    _summary: PairSummary | None = field(default=None, repr=False, compare=False)
 
-    @property
+    @cached_property
     def summary(self) -> PairSummary:
-        """The figures, worked out once."""
-        if self._summary is None:
-            self._summary = summarise(self.samples)
-        return self._summary
+        """The figures."""
+        return summarise(self.samples)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,10 +51,8 @@ class Report:
     """A whole benchmark.
 
     Attributes:
-        command: the command line.
         date: ISO 8601, UTC.
         settings: turns, max_tokens, seed and whatever else tells how it ran.
-        notices: what the reader should know.
         interrupted: between two pairs.
     """
 
@@ -86,44 +73,8 @@ class Report:
         """All samples and figures."""
         data: dict[str, Any] = {"format": FORMAT, "interval": METHOD} | asdict(self)
         for shown, pair in zip(data["pairs"], self.pairs, strict=True):
-            del shown["_summary"]
             shown["summary"] = asdict(pair.summary)
         return json.dumps(data, ensure_ascii=False, allow_nan=False, indent=1)
-
-    @classmethod
-    def from_json(cls, text: str) -> Report:
-        """A report that `to_json` wrote; figures are worked out again from the samples.
-
-        Raises:
-            ValueError: something else.
-        """
-        data = json.loads(text)
-        if not isinstance(data, dict) or data.pop("format", None) != FORMAT:
-            raise ValueError("this is not a report of `localspec bench`")
-        data.pop("interval", None)
-        data["machine"] = Machine(**data["machine"])
-        data["pairs"] = [_pair(pair) for pair in data["pairs"]]
-        return cls(**data)
-
-
-def _pair(data: dict[str, Any]) -> PairResults:
-    del data["summary"]
-    data["target"] = FileFacts(**data["target"])
-    data["draft"] = None if data["draft"] is None else FileFacts(**data["draft"])
-    data["samples"] = [_sample(sample) for sample in data["samples"]]
-    data["bounds"] = [Bound(**bound) for bound in data["bounds"]]
-    data["curve"] = {int(n): seconds for n, seconds in data["curve"].items()}
-    return PairResults(**data)
-
-
-def _sample(data: dict[str, Any]) -> Sample:
-    data["token_ids"] = tuple(data["token_ids"])
-    data["predictions"] = tuple((chance, accepted) for chance, accepted in data["predictions"])
-    if data["foreseen"] is not None:
-        data["foreseen"] = Foreseen(**data["foreseen"])
-    if data["account"] is not None:
-        data["account"] = DraftAccount(**data["account"])
-    return Sample(**data)
 
 
 def facts(report: Report) -> list[tuple[str, str]]:
@@ -187,7 +138,7 @@ def markdown(report: Report, charts: Sequence[tuple[str, str]] = ()) -> str:
         parts.append(_bullets(f"**{_plain(text)}**" for text in found))
     for pair in report.pairs:
         parts += [f"## {_plain(pair.name)}", _bullets(_plain(line) for line in file_lines(pair))]
-        for table in tables(pair.summary, pair.bounds, pair.hardware):
+        for table in tables(pair.summary):
             parts += [f"### {_plain(table.title)}", _markdown_table(table), *table.notes]
         if pair.commands:
             lines = "\n".join(f"# {arm}\n{command}" for arm, command in pair.commands.items())

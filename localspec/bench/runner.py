@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
 
 from localspec.bench.samples import Arm, BenchPrompt, Sample
 
@@ -11,6 +13,8 @@ ProgressCallback = Callable[[int, int, str], None]
 """Called before each answer with answers done, answers to do, and what runs, in words."""
 
 WARM_UP_TOKENS = 8
+
+_Result = TypeVar("_Result")
 
 
 @dataclass(slots=True)
@@ -28,6 +32,19 @@ class RunOutcome:
     partial: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """One answer to take. `counts`: as a sample; else it warms up, or practises."""
+
+    arm: Arm
+    prompt: BenchPrompt
+    temperature: float
+    turn: int
+    what: str
+    counts: bool = True
+    most: int | None = None
+
+
 def run(
     arms: Sequence[Arm],
     prompts: Sequence[BenchPrompt],
@@ -42,134 +59,98 @@ def run(
 ) -> RunOutcome:
     """Let every arm answer every prompt at every temperature.
 
-    Turn by turn, and in a turn suite by suite, whatever the order of `prompts`: as long as somebody
-    stays with a topic. All arms answer a prompt one after the other, and who is first rotates from
-    prompt to prompt.
+    Turn by turn, and in a turn suite by suite, as somebody who stays with a topic. All arms answer
+    a prompt one after the other, and who is first rotates. An arm that fails is dropped.
 
     Args:
         turns: how often everything is repeated.
         seed: of the sampling; a prompt has the same one in all arms and turns.
         turns_of: repetitions of an arm, at most `turns`; None repeats all of them alike.
-        practises: whether an arm answers the first prompt of each suite once before its first turn
-            at each temperature, uncounted: one that is to know the texts already. None for nobody.
+        practises: whether an arm first answers the first prompt of each suite, uncounted, at each
+            temperature. None for nobody.
 
     Returns:
-        What there is, also after Ctrl+C or where arms failed.
+        What there is, also after Ctrl+C.
     """
-    one = _Run(arms, prompts, turns, max_tokens, seed, progress, turns_of, practises)
-    return one.all(temperatures)
+    outcome = RunOutcome()
+    left = list(arms)
+    turns_of_arm = {arm.name: min(turns, turns_of(arm)) if turns_of else turns for arm in arms}
 
-
-class _Run:
-    """The state of one run."""
-
-    def __init__(
-        self,
-        arms: Sequence[Arm],
-        prompts: Sequence[BenchPrompt],
-        turns: int,
-        max_tokens: int,
-        seed: int,
-        progress: ProgressCallback | None,
-        turns_of: Callable[[Arm], int] | None,
-        practises: Callable[[Arm], bool] | None,
-    ) -> None:
-        self._arms = list(arms)
-        self._suites: dict[str, list[BenchPrompt]] = {}
-        for prompt in prompts:
-            self._suites.setdefault(prompt.suite, []).append(prompt)
-        self._turns = {arm.name: min(turns, turns_of(arm)) if turns_of else turns for arm in arms}
-        self._most_turns = turns
-        self._practises = practises
-        self._max_tokens = max_tokens
-        self._seed = seed
-        self._progress = progress
-        self._outcome = RunOutcome()
-        self._first = 0
-        self._done = 0
-        self._temperatures = 0
-
-    def all(self, temperatures: Sequence[float]) -> RunOutcome:
-        self._temperatures = len(temperatures)
+    def attempt(arm: Arm, do: Callable[[], _Result]) -> _Result | None:
         try:
-            if self._suites and temperatures:
-                self._warm_up(temperatures[0])
-            for temperature in temperatures:
-                self._practise(temperature)
-                for turn in range(self._most_turns):
-                    self._turn(temperature, turn)
-        except KeyboardInterrupt:
-            self._outcome.partial = True
-        return self._outcome
-
-    def _warm_up(self, temperature: float) -> None:
-        """A first pass pays for allocations, page faults and measurements that no later one has."""
-        prompt = next(iter(self._suites.values()))[0]
-        most = min(WARM_UP_TOKENS, self._max_tokens)
-        for arm in list(self._arms):
-            self._tell(f"warming up {arm.name}")
-            self._sample(arm, prompt, temperature, 0, most)
-
-    def _practise(self, temperature: float) -> None:
-        for arm in [arm for arm in self._arms if self._practises and self._practises(arm)]:
-            for suite, prompts in self._suites.items():
-                self._tell(f"{arm.name} gets to know {suite}")
-                if self._sample(arm, prompts[0], temperature, 0, self._max_tokens) is None:
-                    break
-
-    def _turn(self, temperature: float, turn: int) -> None:
-        for arm in self._taking_part(turn):
-            self._begin(arm)
-        for suite, prompts in self._suites.items():
-            self._suite(suite, prompts, temperature, turn)
-
-    def _suite(
-        self, suite: str, prompts: Sequence[BenchPrompt], temperature: float, turn: int
-    ) -> None:
-        for prompt in prompts:
-            arms = self._taking_part(turn)
-            if not arms:
-                return
-            first = self._first % len(arms)
-            self._first += 1
-            for arm in [*arms[first:], *arms[:first]]:
-                kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
-                self._tell(f"{kind} · {suite} · turn {turn + 1} · {arm.name}")
-                sample = self._sample(arm, prompt, temperature, turn, self._max_tokens)
-                if sample is not None:
-                    self._outcome.samples.append(sample)
-                    self._done += 1
-
-    def _begin(self, arm: Arm) -> None:
-        try:
-            arm.begin_turn()
+            return do()
         except Exception as error:
-            self._drop(arm, error)
-
-    def _sample(
-        self, arm: Arm, prompt: BenchPrompt, temperature: float, turn: int, most: int
-    ) -> Sample | None:
-        """One answer; None from an arm that fails and is dropped."""
-        try:
-            return arm.generate(
-                prompt, temperature=temperature, seed=self._seed, max_tokens=most, turn=turn
-            )
-        except Exception as error:
-            self._drop(arm, error)
+            left.remove(arm)
+            outcome.dropped[arm.name] = str(error) or type(error).__name__
             return None
 
-    def _taking_part(self, turn: int) -> list[Arm]:
-        return [arm for arm in self._arms if turn < self._turns[arm.name]]
+    def tell(what: str) -> None:
+        if progress is not None:
+            # Arms may have been dropped: what is left is counted again.
+            done = len(outcome.samples)
+            answers = len(prompts) * sum(turns_of_arm[arm.name] for arm in left)
+            progress(done, max(done, answers * len(temperatures)), what)
 
-    def _drop(self, arm: Arm, error: Exception) -> None:
-        """Go on without an arm; what it would do next is not worth the others' time."""
-        self._arms.remove(arm)
-        self._outcome.dropped[arm.name] = str(error) or type(error).__name__
+    def begin(turn: int) -> list[Arm]:
+        for arm in list(left):
+            if turn < turns_of_arm[arm.name]:
+                attempt(arm, arm.begin_turn)
+        return [arm for arm in left if turn < turns_of_arm[arm.name]]
 
-    def _tell(self, what: str) -> None:
-        if self._progress is None:
-            return
-        # Arms may have been dropped, so what is left is counted afresh.
-        prompts = sum(map(len, self._suites.values()))
-        whole = prompts * sum(self._turns[arm.name] for arm in self._arms)
-        self._progress(self._done, max(self._done, whole * self._temperatures), what)
+    try:
+        for task in _tasks(left, prompts, temperatures, turns, begin, practises):
+            if task.arm not in left:
+                continue
+            tell(task.what)
+            answer = partial(
+                task.arm.generate,
+                task.prompt,
+                temperature=task.temperature,
+                seed=seed,
+                max_tokens=min(max_tokens, task.most or max_tokens),
+                turn=task.turn,
+            )
+            sample = attempt(task.arm, answer)
+            if sample is not None and task.counts:
+                outcome.samples.append(sample)
+    except KeyboardInterrupt:
+        outcome.partial = True
+    return outcome
+
+
+def _tasks(
+    left: Sequence[Arm],
+    prompts: Sequence[BenchPrompt],
+    temperatures: Sequence[float],
+    turns: int,
+    begin: Callable[[int], list[Arm]],
+    practises: Callable[[Arm], bool] | None,
+) -> Iterator[_Task]:
+    """All answers in their order; `left` and `begin` say which arms still take part."""
+    suites: dict[str, list[BenchPrompt]] = {}
+    for prompt in prompts:
+        suites.setdefault(prompt.suite, []).append(prompt)
+    firsts = [some[0] for some in suites.values()]
+    # The first pass pays for allocations, page faults and measurements that no later one has.
+    if firsts and temperatures:
+        for arm in list(left):
+            what = f"warming up {arm.name}"
+            yield _Task(arm, firsts[0], temperatures[0], 0, what, False, WARM_UP_TOKENS)
+    rotation = 0
+    for temperature in temperatures:
+        for arm in [arm for arm in left if practises and practises(arm)]:
+            for prompt in firsts:
+                what = f"{arm.name} practises {prompt.suite}"
+                yield _Task(arm, prompt, temperature, 0, what, False)
+        kind = "greedy" if temperature == 0 else f"T = {temperature:g}"
+        for turn in range(turns):
+            taking_part = begin(turn)
+            for prompt in (prompt for some in suites.values() for prompt in some):
+                taking_part = [arm for arm in taking_part if arm in left]
+                if not taking_part:
+                    break
+                first = rotation % len(taking_part)
+                rotation += 1
+                for arm in taking_part[first:] + taking_part[:first]:
+                    what = f"{kind} · {prompt.suite} · turn {turn + 1} · {arm.name}"
+                    yield _Task(arm, prompt, temperature, turn, what)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Protocol
 
 from localspec.prompting.template import Message
@@ -14,9 +14,8 @@ class BenchPrompt:
 
     Attributes:
         text: raw text with its chat markers.
-        messages: the same as chat messages, for a model with other markers; empty where it is no
-            chat. See `localspec.bench.prompt_texts.rendered`.
-        later_turns: what the user goes on to say, after an answer each.
+        messages: the same as chat messages; empty where it is no chat.
+        later_turns: what the user says next, after an answer each.
     """
 
     id: str
@@ -27,60 +26,17 @@ class BenchPrompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Foreseen:
-    """What a planner expected of the steps in which it tried a draft, and what came of them.
-
-    A step whose draft was not found worth verifying is one of them: it cost something.
-
-    Attributes:
-        steps: how many.
-        tokens, real_tokens: expected of them, and committed by them.
-        seconds, real_seconds: expected at the pace of the moment, and taken.
-        plain_seconds: T(1), as the planner had it, summed over the steps.
-    """
-
-    steps: int
-    tokens: float
-    real_tokens: int
-    seconds: float
-    real_seconds: float
-    plain_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class DraftAccount:
-    """What drafting did to the time of an answer, in seconds.
-
-    Attributes:
-        saved: against plain decoding, by the steps that were faster.
-        risked: staked on drafts beyond what plain decoding would have taken.
-    """
-
-    saved: float
-    risked: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One answer by one arm.
+    """One answer by one arm; None stands for what the arm does not tell.
 
     Attributes:
-        arm, suite, prompt, temperature, turn: what ran.
         tokens: generated tokens after the first.
-        seconds: from the first token to the last; the prompt's time is not in it.
-        passes: target passes after the prompt's; None where the arm does not tell.
-        drafted, tested, accepted: draft tokens; None where the arm does not tell (a peer that
-            tells drafted and accepted only leaves `tested` None).
-        draft_seconds, verify_seconds, overhead_seconds: shares of `seconds`, None if unknown.
-        text: the answer.
-        token_ids: the answer's tokens, empty where the arm does not tell.
-        predictions: (predicted chance, accepted) of each tested draft token; empty without them.
-        expected_tokens: tokens that the planner expected, one for each step without a draft; None
-            without it.
-        foreseen: of the steps with drafts; None where nobody expected anything of them.
-        calibration_seconds: spent before the answer on measuring what passes cost; in no other
-            time. None where the arm does not tell.
-        account: what drafting saved and risked; None where the arm does not tell.
+        seconds: from the first token to the last, without the prompt.
+        passes: target passes after the prompt's.
+        drafted, tested, accepted: draft tokens.
+        draft_seconds, verify_seconds, overhead_seconds: shares of `seconds`.
+        token_ids: the answer's tokens; empty if unknown.
+        calibration_seconds: spent before the answer on measuring passes; in no other time.
     """
 
     arm: str
@@ -99,11 +55,7 @@ class Sample:
     overhead_seconds: float | None = None
     text: str = ""
     token_ids: tuple[int, ...] = ()
-    predictions: tuple[tuple[float, bool], ...] = field(default=(), repr=False)
-    expected_tokens: float | None = None
-    foreseen: Foreseen | None = None
     calibration_seconds: float | None = None
-    account: DraftAccount | None = None
 
 
 class Arm(Protocol):
@@ -111,9 +63,8 @@ class Arm(Protocol):
 
     Attributes:
         name: as in the report, e.g. "planner", "model depth 3", "llama-server draft-simple 3".
-        family: "localspec", "llama-server", "llama-cpp-python", "transformers",
-            "ik_llama-cpp-python".
-        command: what a reader types to get the same configuration.
+        family: "localspec" or the peer's program.
+        command: what to type for the same configuration.
     """
 
     name: str
@@ -121,14 +72,13 @@ class Arm(Protocol):
     command: str
 
     def begin_turn(self) -> None:
-        """All suites are about to be answered (once more): what is to begin this without
-        knowledge forgets, others do nothing."""
+        """All suites are about to be answered: forget what a first session would not know."""
         ...
 
     def generate(
         self, prompt: BenchPrompt, *, temperature: float, seed: int, max_tokens: int, turn: int
     ) -> Sample:
-        """Answer one prompt from a state that knows nothing of earlier answers' text."""
+        """Answer one prompt, knowing nothing of earlier answers' text."""
         ...
 
     def close(self) -> None:

@@ -1,19 +1,13 @@
-"""Models of realistic size that say what a small one says, the embedded pair or SmolLM2.
+"""Models of realistic size that compute what a small one computes, the embedded pair or SmolLM2.
 
-A small llama model is written wider and deeper: zero-padded heads and neurons, further layers of
-zeros, which add nothing to the residual stream, and norm weights scaled by what the padding does to
-the mean square. The function computed stays the same but for rounding, at the full cost of the
-larger shape, for a kernel multiplies zeros like anything else. So drafts are accepted as often as
-on the small pair, and passes take as long as those of a model of that size.
+A small llama model is written wider and deeper: zero-padded heads and neurons, layers of zeros,
+which add nothing to the residual stream, and norm weights scaled for the padded mean square. So
+drafts are accepted as often as on the small pair, and passes cost what the larger shape costs.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import tempfile
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,14 +18,13 @@ from localspec.bench.machine import file_facts
 from localspec.bench.scaled_gguf import write_f16
 from localspec.bench.scaled_heads import write_head
 from localspec.errors import LocalspecError, ModelInvalid, UsageError
+from localspec.files import remove_abandoned, replacing
 from localspec.gguf.reader import read_gguf
 from localspec.hub.packages import SMOLLM2
 from localspec.hub.resolution import resolve
 from localspec.llama import quantize
 from localspec.llama.quantize import file_type
 from localspec.text import printable
-
-_ABANDONED = 3600.0  # seconds; a folder in the making is at work for some twenty
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +56,18 @@ class ModelShape:
 
 @dataclass(frozen=True, slots=True)
 class ScaledPair:
-    """Target and draft of a pair, and what it is like.
+    """Target and draft of a pair.
 
     Attributes:
         target: the shape that the target is scaled to.
         draft: the draft's; None for the file as it is, a number to leave out as many of its middle
             layers, which makes it cheaper and weaker.
-        summary: in words.
-        real: made from SmolLM2, which says something sensible, not from the embedded pair.
+        real: made from SmolLM2, not from the embedded pair.
         disk: GB that writing it takes for a while; half of it or less stays.
     """
 
     target: ModelShape
     draft: ModelShape | int | None
-    summary: str
     real: bool = False
     disk: float = 2
 
@@ -86,35 +77,20 @@ _DRAFT_25M = ModelShape(384, 8, 1024, "Q8_0")
 _DRAFT_100M = ModelShape(640, 12, 1792, "Q8_0")
 _TARGET_Q4_0 = ModelShape(2048, 16, 8192, "Q4_0")
 _TARGET_Q4_K_M = ModelShape(2048, 16, 8192, "Q4_K_M")
-_REAL = {
-    "R0": ModelShape(2304, 30, 4608, "Q4_0"),
-    "RK": ModelShape(2304, 30, 4608, "Q4_K_M"),
-    "RN": ModelShape(2304, 30, 4608, "IQ4_NL"),
-}
-_LEFT_OUT = (3, 6)
 
 PAIRS = {
-    "A": ScaledPair(_TARGET_Q4_0, _DRAFT_25M, "1 B in Q4_0, drafted by 25 M"),
-    "B": ScaledPair(_TARGET_Q4_0, _DRAFT_100M, "1 B in Q4_0, drafted by 100 M"),
-    "C": ScaledPair(_TARGET_Q4_K_M, _DRAFT_25M, "1 B in Q4_K_M, drafted by 25 M"),
+    "A": ScaledPair(_TARGET_Q4_0, _DRAFT_25M),
+    "B": ScaledPair(_TARGET_Q4_0, _DRAFT_100M),
+    "C": ScaledPair(_TARGET_Q4_K_M, _DRAFT_25M),
 }
+for _name, _quant in (("R0", "Q4_0"), ("RK", "Q4_K_M"), ("RN", "IQ4_NL")):
+    _shape = ModelShape(2304, 30, 4608, _quant)
+    PAIRS[_name] = ScaledPair(_shape, None, real=True, disk=4)
+PAIRS["R-long"] = ScaledPair(ModelShape(2304, 60, 4608, "IQ4_NL"), None, real=True, disk=8)
 PAIRS |= {
-    name: ScaledPair(shape, None, f"SmolLM2 at 1.5 B in {shape.quant}, drafted by itself", True, 4)
-    for name, shape in _REAL.items()
-}
-PAIRS["R-long"] = ScaledPair(
-    ModelShape(2304, 60, 4608, "IQ4_NL"),
-    None,
-    "SmolLM2 at 3 B in IQ4_NL, drafted by itself",
-    True,
-    8,
-)
-PAIRS |= {
-    f"{name}-{count}": ScaledPair(
-        shape, count, f"{name}, the draft without {count} of its 30 layers", True, 4
-    )
-    for name, shape in _REAL.items()
-    for count in _LEFT_OUT
+    f"{name}-{count}": ScaledPair(PAIRS[name].target, count, real=True, disk=4)
+    for name in ("R0", "RK", "RN")
+    for count in (3, 6)
 }
 ALIASES = {"1b": "A"}
 
@@ -136,13 +112,6 @@ def find_pair(name: str) -> ScaledPair:
 
 def scaled_pair(name: str, *, offline: bool | None = None) -> tuple[Path, Path]:
     """Paths of a pair's target and draft, written on first use and kept in the cache folder.
-
-    The first time takes half a minute and 2 GB of disk for the pairs of the embedded models, a
-    minute and 4 GB for those of SmolLM2 (R-long 8 GB).
-
-    Args:
-        name: see `find_pair`.
-        offline: as for `localspec.load`.
 
     Raises:
         ModelNotFound: SmolLM2 is not here; the message says how to get it.
@@ -191,10 +160,8 @@ def scaled_head(head: Path, target: Path) -> Path:
     """
     path = _kept(head, f"for-{target.stem}")
     if not path.exists():
-        with _appearing(path) as folder:
-            done = folder / "head.gguf"
+        with _written(path) as done:
             write_head(head, done, target)
-            os.replace(done, path)
     return path
 
 
@@ -218,10 +185,7 @@ def scale_model(
     """Write a llama model in a larger shape; `destination` appears when it is complete.
 
     Args:
-        source: a GGUF of llama architecture, in one file, with or without biases, an output matrix
-            of its own, or factors for its rotations. Quantized weights are taken for what they
-            stand for: the function written is the quantized model's, not that of a lost original.
-        destination: the file to write; its folder is made.
+        source: a GGUF of llama architecture in one file; quantized weights are dequantized.
         dim: width, such that the numbers of heads grow as the width does.
         layers, feed_forward: at least those of the source.
         quant: "F16", or what llama.cpp quantizes to ("Q4_0", "Q4_K_M", "Q8_0" …).
@@ -234,14 +198,16 @@ def scale_model(
     """
     if quant.upper() != "F16":
         file_type(quant)
-    with _appearing(destination) as folder:
-        plain = folder / "f16.gguf"
-        write_f16(source, plain, destination.stem, dim, layers, feed_forward)
-        done = plain
-        if quant.upper() != "F16":
-            done = folder / "quantized.gguf"
+    with _written(destination) as done:
+        if quant.upper() == "F16":
+            write_f16(source, done, destination.stem, dim, layers, feed_forward)
+            return
+        plain = done.with_name(f"f16-{done.name}")
+        try:
+            write_f16(source, plain, destination.stem, dim, layers, feed_forward)
             quantize.quantize(plain, done, quant)
-        os.replace(done, destination)
+        finally:
+            plain.unlink(missing_ok=True)
 
 
 def drop_layers(source: Path, destination: Path, *, count: int) -> None:
@@ -262,10 +228,8 @@ def drop_layers(source: Path, destination: Path, *, count: int) -> None:
             "layers here."
         )
     left_out = middle_layers(file.own_integer("block_count") or 0, count)
-    with _appearing(destination) as folder:
-        done = folder / "fewer.gguf"
+    with _written(destination) as done:
         quantize.quantize(source, done, None, leave_out=left_out, name=destination.stem)
-        os.replace(done, destination)
 
 
 def middle_layers(layers: int, count: int) -> range:
@@ -285,33 +249,14 @@ def middle_layers(layers: int, count: int) -> range:
 
 
 @contextmanager
-def _appearing(destination: Path) -> Iterator[Path]:
-    """A folder beside a file to write it in, which is gone afterwards."""
+def _written(destination: Path) -> Iterator[Path]:
+    """A file to write that becomes `destination`; errors of the disk in words."""
     try:
-        destination.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(destination.parent)
-        with _folder_in_the_making(destination.parent) as folder:
-            yield folder
-    except LocalspecError:
-        raise
+        remove_abandoned(destination.parent)
+        with replacing(destination) as done:
+            yield done
     except OSError as error:
         raise LocalspecError(
             f"{destination} could not be written: {error.strerror or error}. Free some space (2 GB "
             "for a model of 1 B), or set LOCALSPEC_HOME to a folder that has it."
         ) from error
-
-
-@contextmanager
-def _folder_in_the_making(parent: Path) -> Iterator[Path]:
-    folder = Path(tempfile.mkdtemp(prefix="making-", dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-
-
-def _sweep(parent: Path) -> None:
-    """Remove what a process that was killed left behind."""
-    for folder in parent.glob("making-*"):
-        if time.time() - folder.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(folder, ignore_errors=True)

@@ -40,7 +40,7 @@ class LlamaFile:
     """A GGUF of llama architecture, opened to write another one from it.
 
     Args:
-        done: what cannot be done to a file that is none, in the words of an error.
+        done: what cannot be done to other files, for errors.
 
     Attributes:
         fields: its metadata, without the writer's own.

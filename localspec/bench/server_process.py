@@ -32,26 +32,19 @@ _open = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
 class ServerProcess:
     """Starts llama-server, asks it, ends it.
 
+    Args:
+        name: for messages.
+        command: program and arguments, all but host and port.
+        start_timeout, answer_timeout: seconds.
+
     Attributes:
         log: where it writes to while it runs.
         address: its URL.
     """
 
     def __init__(
-        self,
-        name: str,
-        command: Sequence[str],
-        *,
-        start_timeout: float,
-        answer_timeout: float,
+        self, name: str, command: Sequence[str], *, start_timeout: float, answer_timeout: float
     ) -> None:
-        """Start nothing yet.
-
-        Args:
-            name: for messages.
-            command: program and arguments, all but host and port.
-            start_timeout, answer_timeout: seconds.
-        """
         self.log: Path | None = None
         self._name = name
         self._command = list(command)

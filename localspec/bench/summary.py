@@ -7,20 +7,10 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from localspec.bench.arms import PLAIN, sweep_depth
-from localspec.bench.calibration_error import (
-    AcceptanceCalibration,
-    calibration_of_samples,
-    held_back,
-)
-from localspec.bench.equality import Equality, equalities
-from localspec.bench.gains import Gain, Paces, gain_of
-from localspec.bench.intervals import mean_interval
-from localspec.bench.oracle import expected_tokens
-from localspec.bench.samples import DraftAccount, Sample
-from localspec.bench.speed_ups import geometric_mean, log_ratios
+from localspec.bench.arms import PLAIN
+from localspec.bench.samples import Sample
+from localspec.bench.speed_ups import geometric_mean, log_ratios, mean_interval
 
 ALL = "(all)"
 """The suite of figures over all suites: totals, and geometric means of the speed-ups."""
@@ -34,21 +24,16 @@ class Cell:
 
     Attributes:
         prompts: how many it answered.
-        tokens, seconds: per turn; `seconds` from the median over turns of each prompt.
+        tokens, seconds: per turn, of the median pace over turns of each prompt.
         compared: prompts that the baseline answered as well.
-        speed_up: against the baseline: geometric mean over those prompts of how many times faster
-            each was answered, paired by turn; for ALL, of the suites' means.
-        interval: of the speed-up, 95 %, see `localspec.bench.intervals`; None with too few prompts,
-            and of the baseline itself.
+        speed_up: against the baseline: geometric mean over those prompts, paired by turn; for ALL,
+            of the suites' means.
+        interval: of the speed-up, see `localspec.bench.speed_ups`.
         acceptance: accepted ÷ tested.
-        kept: accepted ÷ drafted, for comparison with peers that tell no more.
+        kept: accepted ÷ drafted, of peers that tell no more.
         tokens_per_pass: tokens ÷ target passes.
-        expected_per_pass: what the planner expected of the same passes.
         draft_share, verify_share, overhead_share: of the seconds.
-        calibration_error: of the predicted chances, on the held-back prompts.
         calibration_seconds: per answer, before it.
-        gain: of the drafts, foreseen and real.
-        account: what drafting saved and risked, summed over the answers.
     """
 
     arm: str
@@ -63,28 +48,26 @@ class Cell:
     acceptance: float | None = None
     kept: float | None = None
     tokens_per_pass: float | None = None
-    expected_per_pass: float | None = None
     draft_share: float | None = None
     verify_share: float | None = None
     overhead_share: float | None = None
-    calibration_error: float | None = None
     calibration_seconds: float | None = None
-    gain: Gain | None = None
-    account: DraftAccount | None = None
     compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class SweepRow:
-    """One fixed depth: theory (Leviathan et al. 2023, eq. 1, at its acceptance) and measurement."""
+class Equality:
+    """Greedy answers of an arm against plain decoding's.
 
-    depth: int
-    temperature: float
-    acceptance: float
-    expected_per_pass: float
-    tokens_per_pass: float
-    tokens_per_second: float
-    speed_up: float | None
+    Attributes:
+        equal, total: answers equal in every token, answers compared.
+        divergences: (suite, prompt, position of the first different token) of the others.
+    """
+
+    arm: str
+    equal: int
+    total: int
+    divergences: tuple[tuple[str, str, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +76,7 @@ class PairSummary:
 
     baseline: str
     cells: tuple[Cell, ...]
-    sweep: tuple[SweepRow, ...]
     equality: tuple[Equality, ...]
-    calibrations: dict[str, AcceptanceCalibration]
 
     @property
     def arms(self) -> list[str]:
@@ -123,43 +104,43 @@ def summarise(samples: Sequence[Sample], *, baseline: str = PLAIN) -> PairSummar
     Args:
         baseline: the arm that speed-ups are against; without samples of it there are none.
     """
-    arms = distinct(s.arm for s in samples)
-    suites = distinct(s.suite for s in samples)
-    held = held_back(samples)
-    cells: list[Cell] = []
+    cells = []
     for temperature in distinct(s.temperature for s in samples):
         here = [s for s in samples if s.temperature == temperature]
-        base = {suite: _of(here, baseline, suite) for suite in suites}
-        paces = {
-            prompt: seconds / tokens
-            for found in base.values()
-            for prompt, (tokens, seconds) in _prompts(found).items()
-        }
-        # The baseline is known first: the order of the arms changes from suite to suite.
-        for arm in arms:
-            found: list[Cell] = []
-            ratios: list[NDArray[np.float64]] = []
-            for suite in suites:
-                mine = _of(here, arm, suite)
-                if not mine:
-                    continue
-                logs = log_ratios(mine, base[suite])
-                if len(logs):
-                    ratios.append(logs)
-                found.append(_cell(mine, suite, [logs] if len(logs) else [], held, paces))
-            if found:
-                everything = [s for s in here if s.arm == arm]
-                cells += found
-                cells.append(_cell(everything, ALL, ratios, held, paces))
-    calibrations = {
-        arm: calibration
-        for arm in arms
-        if (calibration := calibration_of_samples([s for s in samples if s.arm == arm], held))
-        is not None
-    }
-    return PairSummary(
-        baseline, tuple(cells), _sweep(cells), tuple(equalities(samples)), calibrations
-    )
+        base = [s for s in here if s.arm == baseline]
+        for arm in distinct(s.arm for s in samples):
+            mine = [s for s in here if s.arm == arm]
+            ratios = []
+            for suite in distinct(s.suite for s in samples):
+                answers = [s for s in mine if s.suite == suite]
+                logs = log_ratios(answers, [s for s in base if s.suite == suite])
+                ratios += [logs] if len(logs) else []
+                if answers:
+                    cells.append(_cell(answers, suite, [logs] if len(logs) else []))
+            if mine:
+                cells.append(_cell(mine, ALL, ratios))
+    return PairSummary(baseline, tuple(cells), tuple(equalities(samples, baseline)))
+
+
+def equalities(samples: Iterable[Sample], baseline: str = PLAIN) -> list[Equality]:
+    """How many greedy answers of each arm that tells its tokens equal the baseline's."""
+    greedy = [s for s in samples if s.temperature == 0 and s.token_ids]
+    plain: dict[tuple[str, str], tuple[int, ...]] = {}
+    for sample in greedy:
+        if sample.arm == baseline:
+            plain.setdefault((sample.suite, sample.prompt), sample.token_ids)
+    found = []
+    for arm in distinct(s.arm for s in greedy if s.arm != baseline):
+        compared = [s for s in greedy if s.arm == arm and (s.suite, s.prompt) in plain]
+        others = [
+            (s.suite, s.prompt, _first_difference(s.token_ids, plain[s.suite, s.prompt]))
+            for s in compared
+            if s.token_ids != plain[s.suite, s.prompt]
+        ]
+        if compared:
+            equal = len(compared) - len(others)
+            found.append(Equality(arm, equal, len(compared), tuple(distinct(others))))
+    return found
 
 
 def distinct(items: Iterable[_Item]) -> list[_Item]:
@@ -167,43 +148,16 @@ def distinct(items: Iterable[_Item]) -> list[_Item]:
     return list(dict.fromkeys(items))
 
 
-def _of(samples: Iterable[Sample], arm: str, suite: str) -> list[Sample]:
-    return [s for s in samples if s.arm == arm and s.suite == suite]
+def _first_difference(a: Sequence[int], b: Sequence[int]) -> int:
+    pairs = zip(a, b, strict=False)
+    return next((i for i, (x, y) in enumerate(pairs) if x != y), min(len(a), len(b)))
 
 
-def _prompts(samples: Iterable[Sample]) -> dict[tuple[str, str], tuple[float, float]]:
-    """Tokens and seconds of each prompt: the median pace over turns times the mean tokens.
-
-    The same as the median of the seconds where all turns gave equally long answers. An answer that
-    ended with its first token has no pace.
-    """
-    turns: dict[tuple[str, str], list[Sample]] = {}
-    for sample in samples:
-        if sample.tokens > 0 and sample.seconds > 0:
-            turns.setdefault((sample.suite, sample.prompt), []).append(sample)
-    found = {}
-    for prompt, repeated in turns.items():
-        tokens = float(np.mean([s.tokens for s in repeated]))
-        pace = float(np.median([s.seconds / s.tokens for s in repeated]))
-        found[prompt] = (tokens, tokens * pace)
-    return found
-
-
-def _cell(
-    samples: Sequence[Sample],
-    suite: str,
-    ratios: Sequence[NDArray[np.float64]],
-    held: set[tuple[str, str]],
-    paces: Paces,
-) -> Cell:
+def _cell(samples: Sequence[Sample], suite: str, ratios: Sequence[np.ndarray]) -> Cell:
     prompts = _prompts(samples)
-    tokens = sum(tokens for tokens, _ in prompts.values())
-    seconds = sum(seconds for _, seconds in prompts.values())
+    tokens, seconds = (sum(part) for part in zip(*prompts, strict=True)) if prompts else (0.0, 0.0)
     total = sum(s.seconds for s in samples)
-    calibration = calibration_of_samples(samples, held)
-    drafted = [s for s in samples if s.tested is not None]
-    passed = [s for s in samples if s.passes is not None]
-    foreseen = [s for s in passed if s.expected_tokens is not None]
+    before = [s.calibration_seconds for s in samples if s.calibration_seconds is not None]
     return Cell(
         arm=samples[0].arm,
         suite=suite,
@@ -215,59 +169,39 @@ def _cell(
         compared=sum(map(len, ratios)),
         speed_up=geometric_mean(np.exp(logs.mean()) for logs in ratios) if ratios else None,
         interval=mean_interval(ratios) if ratios else None,
-        acceptance=_share(drafted, "accepted", "tested"),
-        kept=_share([s for s in samples if s.drafted is not None], "accepted", "drafted"),
-        tokens_per_pass=_share(passed, "tokens", "passes"),
-        expected_per_pass=_share(foreseen, "expected_tokens", "passes"),
+        acceptance=_ratio(samples, "accepted", "tested"),
+        kept=_ratio(samples, "accepted", "drafted"),
+        tokens_per_pass=_ratio(samples, "tokens", "passes"),
         draft_share=_time_share(samples, "draft_seconds", total),
         verify_share=_time_share(samples, "verify_seconds", total),
         overhead_share=_time_share(samples, "overhead_seconds", total),
-        calibration_error=None if calibration is None else calibration.error,
-        calibration_seconds=_mean([s.calibration_seconds for s in samples]),
-        gain=gain_of(samples, paces),
-        account=_account(samples),
+        calibration_seconds=sum(before) / len(before) if before else None,
     )
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
+def _prompts(samples: Iterable[Sample]) -> list[tuple[float, float]]:
+    """Tokens and seconds of each prompt: the median pace over turns times the mean tokens.
+
+    An answer that ended with its first token has no pace.
+    """
+    turns: dict[tuple[str, str], list[Sample]] = {}
+    for sample in samples:
+        if sample.tokens > 0 and sample.seconds > 0:
+            turns.setdefault((sample.suite, sample.prompt), []).append(sample)
+    found = []
+    for repeated in turns.values():
+        tokens = float(np.mean([s.tokens for s in repeated]))
+        found.append((tokens, tokens * float(np.median([s.seconds / s.tokens for s in repeated]))))
+    return found
 
 
-def _account(samples: Sequence[Sample]) -> DraftAccount | None:
-    known = [s.account for s in samples if s.account is not None]
-    if not known:
-        return None
-    return DraftAccount(sum(a.saved for a in known), sum(a.risked for a in known))
-
-
-def _share(samples: Sequence[Sample], part: str, whole: str) -> float | None:
-    total = sum(getattr(s, whole) for s in samples)
-    return sum(getattr(s, part) or 0 for s in samples) / total if total else None
+def _ratio(samples: Sequence[Sample], part: str, whole: str) -> float | None:
+    """Of the samples that know the whole."""
+    known = [s for s in samples if getattr(s, whole) is not None]
+    total = sum(getattr(s, whole) for s in known)
+    return sum(getattr(s, part) or 0 for s in known) / total if total else None
 
 
 def _time_share(samples: Sequence[Sample], part: str, total: float) -> float | None:
     values = [getattr(s, part) for s in samples]
     return None if None in values or not total else sum(values) / total
-
-
-def _sweep(cells: Iterable[Cell]) -> tuple[SweepRow, ...]:
-    rows = []
-    for cell in cells:
-        depth = sweep_depth(cell.arm)
-        if depth is None or cell.suite != ALL:
-            continue
-        if cell.acceptance is None or cell.tokens_per_pass is None:
-            continue
-        rows.append(
-            SweepRow(
-                depth,
-                cell.temperature,
-                cell.acceptance,
-                expected_tokens(cell.acceptance, depth),
-                cell.tokens_per_pass,
-                cell.tokens_per_second,
-                cell.speed_up,
-            )
-        )
-    return tuple(rows)

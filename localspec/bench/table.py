@@ -7,11 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One table of the report; the first column names the row.
-
-    Attributes:
-        notes: sentences below it.
-    """
+    """One table of the report; the first column names the row, `notes` are sentences below it."""
 
     title: str
     header: list[str]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from localspec.bench.bound import Bound
 from localspec.bench.comparison import comparison_table
 from localspec.bench.samples import Sample
 from localspec.bench.summary import summarise
@@ -27,8 +26,7 @@ def samples() -> list[Sample]:
 
 
 def test_ratios_suite_by_suite_with_their_mean_and_the_lowest() -> None:
-    bounds = [Bound("story", 4.0, 10, 0.25), Bound("copy", 5.0, 10, 0.2)]
-    table = comparison_table(summarise(samples()), 0.0, bounds)
+    table = comparison_table(summarise(samples()), 0.0)
     assert table.header == ["", "story", "copy", "all", "lowest"]
     assert table.rows == [
         ["planner ÷ plain", "2.00", "1.25", "1.58", "1.25"],
@@ -36,11 +34,10 @@ def test_ratios_suite_by_suite_with_their_mean_and_the_lowest() -> None:
         ["planner ÷ llama-server draft 3 (default)", "1.25", "2.50", "1.77", "1.25"],
         ["planner ÷ best configuration: ngram-mod", "2.00", "0.80", "1.26", "0.80"],
         ["planner ÷ best configuration of each suite", "1.25", "0.80", "1.00", "0.80"],
-        ["planner ÷ bound in hindsight", "0.50", "0.25", "0.35", "0.25"],
     ]
 
 
-def test_without_peers_and_bounds_only_plain_decoding_is_left() -> None:
+def test_without_peers_only_plain_decoding_is_left() -> None:
     only = [s for s in samples() if s.arm in ("plain", "planner")]
     table = comparison_table(summarise(only), 0.0)
     assert [row[0] for row in table.rows] == ["planner ÷ plain"]

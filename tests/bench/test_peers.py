@@ -5,17 +5,14 @@ from __future__ import annotations
 import json
 import stat
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
-from localspec.bench import peers_python
-from localspec.bench.peers_python import LOOKUPS, PythonLlama, Transformers, why_no_transformers
+from localspec.bench.peers_python import LOOKUPS, PythonLlama
 from localspec.bench.peers_server import LlamaServer
 from localspec.bench.samples import BenchPrompt
 from localspec.bench.server_configurations import (
@@ -138,10 +135,6 @@ def servers(binary: Path, model: Path) -> Iterator[Servers]:
 
 def answer(arm: LlamaServer, max_tokens: int = 9) -> Any:
     return arm.generate(PROMPT, temperature=0.8, seed=7, max_tokens=max_tokens, turn=2)
-
-
-def no_tokens(_text: str) -> list[int]:
-    return []
 
 
 def children() -> list[psutil.Process]:
@@ -341,78 +334,6 @@ def test_llama_cpp_python_without_a_model(tmp_path: Path) -> None:
     (tmp_path / "text.gguf").write_text("no model")
     with pytest.raises(NativeError, match=r"cannot open .*text\.gguf"):
         PythonLlama(tmp_path / "text.gguf", **options)
-
-
-def test_transformers_say_why_they_are_missing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    installed: set[str] = set()
-    monkeypatch.setattr(peers_python, "find_spec", lambda name: name in installed or None)
-    assert why_no_transformers(tmp_path) == (
-        "torch and transformers and accelerate not installed "
-        "(pip install torch transformers accelerate)"
-    )
-    installed |= {"torch", "transformers", "accelerate"}
-    assert why_no_transformers(tmp_path / "none") == "no model in Hugging Face format was named"
-    assert why_no_transformers(tmp_path) is None
-    (tmp_path / "model.gguf").touch()
-    assert ".[bench]" in str(why_no_transformers(tmp_path / "model.gguf"))
-    installed.clear()
-    with pytest.raises(UsageError, match="cannot take part: torch"):
-        Transformers(tmp_path, None, tokenize=no_tokens, ends=bool, threads=1)
-
-
-class FakeTransformer:
-    """Answers 5, 6, 7, 8, 9 in two passes, through the streamer as transformers does."""
-
-    config = SimpleNamespace(vocab_size=12)
-    device = "cpu"
-
-    def to(self, _device: str) -> FakeTransformer:
-        return self
-
-    def eval(self) -> FakeTransformer:
-        return self
-
-    def generate(self, prompt: list[list[int]], *, streamer: Any, **options: Any) -> Any:
-        self.options = options
-        for count in (len(prompt[0]), 2, 3):
-            time.sleep(0.01)
-            streamer.put(SimpleNamespace(numel=lambda count=count: count))
-        streamer.end()
-        return [[*prompt[0], 5, 6, 7, 8, 9]]
-
-
-def test_transformers_count_what_follows_the_first_pass(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = FakeTransformer()
-    modules = {
-        "torch": SimpleNamespace(
-            set_num_threads=lambda _: None,
-            manual_seed=lambda _: None,
-            tensor=lambda values, device: values,
-            cuda=SimpleNamespace(is_available=lambda: False),
-        ),
-        "transformers": SimpleNamespace(
-            AutoModelForCausalLM=SimpleNamespace(from_pretrained=lambda *_, **__: model)
-        ),
-    }
-    monkeypatch.setattr(peers_python, "find_spec", lambda _: True)
-    monkeypatch.setattr(peers_python, "import_module", modules.__getitem__)
-    arm = Transformers(
-        tmp_path, tmp_path, tokenize=lambda _: [1, 2], ends=lambda t: t == 4, threads=2
-    )
-    sample = arm.generate(PROMPT, temperature=0, seed=1, max_tokens=5, turn=0)
-    assert sample.token_ids == (5, 6, 7, 8, 9)
-    assert sample.tokens == 3
-    assert 0.005 < sample.seconds < 1
-    assert model.options == {
-        "do_sample": False,
-        "max_new_tokens": 5,
-        "assistant_model": model,
-        "eos_token_id": [4],
-    }
 
 
 def _content(sample: Any) -> Any:

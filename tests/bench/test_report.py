@@ -14,53 +14,40 @@ import pytest
 from localspec.bench import charts, report_folder
 from localspec.bench.html import html
 from localspec.bench.machine import file_facts, this_machine
-from localspec.bench.report import Report, markdown
+from localspec.bench.report import markdown
 from localspec.bench.tables import speed_table
-from localspec.bench.terminal import report_text, sweep_text
+from localspec.bench.terminal import report_text
 from localspec.errors import LocalspecError
 from localspec.llama import devices
 from localspec.llama.devices import Device
-from tests.bench.samples import NASTY, a_report
+from tests.bench.samples import NASTY, a_report, read
 
 
 def test_json_comes_back_as_it_was() -> None:
     report = a_report()
     text = report.to_json()
-    assert Report.from_json(text) == report
-    assert Report.from_json(text).to_json() == text
+    assert read(text) == report
+    assert read(text).to_json() == text
     data = json.loads(text)
-    assert data["format"] == 2
-    assert "Student's t" in data["interval"]
     assert len(data["pairs"][0]["samples"]) == 64
     assert data["pairs"][0]["summary"]["cells"][0]["arm"] == "plain"
-
-
-@pytest.mark.parametrize("text", ["[]", "{}", '{"format": 99}'])
-def test_other_json_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a report"):
-        Report.from_json(text)
 
 
 def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     lines = markdown(a_report(), [("A figure", "chart.png")]).splitlines()
     assert "| arm | story | copy | all |" in lines
     assert "| model depth 2 | 2.00 | 2.00 | 2.00 (2.00–2.00) |" in lines
-    assert "| bound in hindsight | 2.50 | 2.50 | 2.50 |" in lines
     assert '| a\\|b \\<i>&" | 1.25 | 1.25 | 1.25 (1.25–1.25) |' in lines
     assert "No interval, fewer than 6 prompts: story, copy." in lines
     assert any(line.startswith("(low–high): 95 %: Student's t") for line in lines)
-    # Steps with drafts, then foreseen and real: acceptance, tokens, milliseconds, speed-up.
-    assert "| all | 50% | 48% | 35% | 2.00 | 1.50 | 100.0 | 125.0 | 1.60 | 1.20 |" in lines
-    assert any(line.endswith("Predicted − measured over all: +12.5 points.") for line in lines)
-    # Calibration before each answer, seconds saved and risked in eight of them.
-    found = [line for line in lines if line.endswith("| 0.25 | 2.40 | 0.80 |")]
+    # Calibration before each answer.
+    found = [line for line in lines if line.endswith("| 0.25 |")]
     assert len(found) == 2
     assert all(line.startswith("| a\\|b") for line in found)
-    assert "| 3 | 75% | 2.73 | 2.50 | 20.0 | 2.00 |" in lines
+    assert "| 3 | 75% | 2.50 | 20.0 | 2.00 |" in lines
     assert "| model depth 2 | 0 of 8 | story p0 at 2, story p1 at 2, story p2 at 2, story p3 " in (
         " ".join(lines)
     )
-    assert "Hardware bound, drafts free and always right: 3.25." in lines
     assert "![A figure](chart.png)" in lines
     assert any("arm 'broken' failed" in line for line in lines)
     assert any("SHA-256 " + "ab" * 32 in line for line in lines)
@@ -68,12 +55,6 @@ def test_markdown_has_arms_as_rows_and_suites_as_columns() -> None:
     for before, after in pairwise(lines):
         if before.startswith("|") and after.startswith("|"):
             assert before.replace("\\|", "").count("|") == after.replace("\\|", "").count("|")
-
-
-def test_the_bound_belongs_to_greedy_answers() -> None:
-    pair = a_report().pairs[0]
-    tables = [speed_table(pair.summary, t, pair.bounds, pair.hardware) for t in (0.0, 0.8)]
-    assert [table.rows[-1][0] for table in tables] == ["bound in hindsight", NASTY]
 
 
 def test_a_partial_report_says_so() -> None:
@@ -112,7 +93,7 @@ def test_contention_is_part_of_the_machine() -> None:
     report.pairs[0].lost_contention = 1
     assert "- Contention: 2 others computing during every arm, not pinned" in markdown(report)
     assert "1 of the computing processes ended too early" in html(report)
-    assert Report.from_json(report.to_json()) == report
+    assert read(report.to_json()) == report
 
 
 def test_the_terminal_gets_80_columns_without_colour() -> None:
@@ -122,11 +103,9 @@ def test_the_terminal_gets_80_columns_without_colour() -> None:
     assert max(map(len, text.splitlines())) <= 80
     assert NASTY in text
     assert "model depth 2: 0 of 8 greedy answers equal plain's" in text
-    rows = [row for row in report.pairs[0].summary.sweep if row.temperature == 0]
-    plot = sweep_text(rows, 80, "greedy").splitlines()
-    assert plot[0] == "Sweep of the depth, greedy"
-    assert [line.split()[:2] for line in plot[2:]] == [["2", "75%"], ["3", "75%"]]
-    assert all("█" in line for line in plot[2:])
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    swept = lines[lines.index("Sweep of the depth, greedy") + 2 :][:2]
+    assert [line.split()[:2] for line in swept] == [["2", "75%"], ["3", "75%"]]
 
 
 def test_charts_are_drawn_as_svg_and_png() -> None:
@@ -137,8 +116,6 @@ def test_charts_are_drawn_as_svg_and_png() -> None:
         "speed-up-greedy",
         "sweep-t0.8",
         "speed-up-t0.8",
-        "reliability",
-        "cost-curve",
     ]
     for chart in drawn:
         assert chart.png.startswith(b"\x89PNG")
@@ -148,7 +125,7 @@ def test_charts_are_drawn_as_svg_and_png() -> None:
 
 def test_nothing_to_draw() -> None:
     pair = a_report().pairs[0]
-    pair.samples, pair.curve = [], {}
+    pair.samples = []
     assert charts.draw(pair) == []
 
 
@@ -156,7 +133,7 @@ def test_all_files_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(charts, "available", lambda: False)
     names = [path.name for path in report_folder.write(a_report(), tmp_path)]
     assert names == ["report.json", "report.md", "report.html"]
-    assert Report.from_json((tmp_path / "report.json").read_text("utf-8")) == a_report()
+    assert read((tmp_path / "report.json").read_text("utf-8")) == a_report()
 
 
 def test_a_folder_that_cannot_be(tmp_path: Path) -> None:

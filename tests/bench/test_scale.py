@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
-import time
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -74,7 +75,7 @@ def test_draft_says_the_same(tmp_path: Path, draft_path: Path) -> None:
 def small_pairs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """Pair A of small shapes, in a cache folder of its own."""
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
-    pair = ScaledPair(ModelShape(384, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"), "small")
+    pair = ScaledPair(ModelShape(384, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"))
     monkeypatch.setitem(PAIRS, "A", pair)
     return paths.cache_folder() / "scale"
 
@@ -117,11 +118,14 @@ def test_interrupt_leaves_nothing(small_pairs: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_leftovers_of_killed_processes_go(small_pairs: Path) -> None:
-    abandoned, busy = small_pairs / "making-old", small_pairs / "making-new"
-    for folder in (abandoned, busy):
-        folder.mkdir(parents=True)
-    long_ago = time.time() - 7200
-    os.utime(abandoned, (long_ago, long_ago))
+    small_pairs.mkdir(parents=True)
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        pass
+    abandoned, busy = (
+        small_pairs / f"f16-a.gguf.{pid}.partial" for pid in (ended.pid, os.getpid())
+    )
+    for path in (abandoned, busy):
+        path.touch()
     scaled_pair("A")
     assert not abandoned.exists()
     assert busy.exists()
@@ -185,9 +189,9 @@ def test_pairs_of_a_packaged_model(
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path))
     installed = packages.install(tmp_path / "site", monkeypatch)
     ggufs.tiny_llama(installed, layers=3)
-    monkeypatch.setitem(PAIRS, "R0", ScaledPair(SMALL, None, "small", real=True))
-    monkeypatch.setitem(PAIRS, "R-long", ScaledPair(SMALL, None, "small", real=True))
-    monkeypatch.setitem(PAIRS, "R0-3", ScaledPair(SMALL, 1, "small", real=True))
+    monkeypatch.setitem(PAIRS, "R0", ScaledPair(SMALL, None, real=True))
+    monkeypatch.setitem(PAIRS, "R-long", ScaledPair(SMALL, None, real=True))
+    monkeypatch.setitem(PAIRS, "R0-3", ScaledPair(SMALL, 1, real=True))
     target, draft = scaled_pair(name)
     assert (draft == installed) is same
     # Random weights, f16 in both: no rounding, but many near-ties.

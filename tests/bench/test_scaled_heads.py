@@ -80,7 +80,7 @@ def test_a_benchmark_scales_a_head_along(
     target_path: Path, draft_path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOCALSPEC_HOME", str(tmp_path / "home"))
-    pair = ScaledPair(ModelShape(768, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"), "small")
+    pair = ScaledPair(ModelShape(768, 7, 1024, "Q8_0"), ModelShape(192, 4, 512, "Q4_0"))
     monkeypatch.setitem(PAIRS, "A", pair)
     head = medusa(target_path, tmp_path / "head.gguf")
     written = _written(BenchPair(name="A", scale="A", draft=str(head)), lambda _: None)

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 
-from localspec.bench.calibration_error import calibration_of_predictions, held_back
-from localspec.bench.equality import equalities
-from localspec.bench.samples import DraftAccount, Foreseen, Sample
 from localspec.bench.speed_ups import geometric_mean
-from localspec.bench.summary import ALL, summarise
+from localspec.bench.summary import ALL, equalities, summarise
+from localspec.bench.tables import sweep
 from tests.bench.samples import sample
 
 
@@ -113,68 +109,6 @@ def test_prompts_count_alike_however_long() -> None:
     assert cell.speed_up == pytest.approx(2.0)
 
 
-def test_what_was_foreseen_stands_beside_what_came() -> None:
-    def drafted(prompt: str, **more: object) -> Sample:
-        return sample("planner", prompt=prompt, passes=10, **more)  # type: ignore[arg-type]
-
-    samples = [
-        sample(prompt="a", tokens=10, seconds=1.0),
-        sample(prompt="b", tokens=10, seconds=2.0),
-        drafted("a", foreseen=foreseen(2, 6.0, 4, 0.2, 0.4, 0.2), predictions=((0.5, True),)),
-        drafted("b", foreseen=foreseen(2, 4.0, 4, 0.3, 0.4, 0.2), predictions=((0.7, False),)),
-        drafted("c"),
-    ]
-    cell = summarise(samples).cell("planner", ALL, 0.0)
-    assert cell is not None
-    gain = cell.gain
-    assert gain is not None
-    assert gain.steps == 4
-    assert gain.share == pytest.approx(4 / 30)
-    assert gain.acceptance == pytest.approx(0.6)
-    assert gain.real_acceptance == 0.5
-    assert (gain.tokens, gain.real_tokens) == (2.5, 2.0)
-    assert gain.seconds == pytest.approx(0.125)
-    assert gain.real_seconds == pytest.approx(0.2)
-    # Ten tokens in half a second, where plain takes a tenth of one for each.
-    assert gain.speed_up == pytest.approx(10 * 0.1 / 0.5)
-    assert gain.real_speed_up == pytest.approx((4 * 0.1 + 4 * 0.2) / 0.8)
-    alone = summarise(samples[2:]).cell("planner", ALL, 0.0)
-    assert alone is not None
-    assert alone.gain is not None
-    assert alone.gain.real_speed_up is None
-    nothing = summarise(samples[:2]).cell("plain", ALL, 0.0)
-    assert nothing is not None
-    assert nothing.gain is None
-
-
-def foreseen(
-    steps: int, tokens: float, real: int, seconds: float, took: float, plain: float
-) -> Foreseen:
-    return Foreseen(
-        steps=steps,
-        tokens=tokens,
-        real_tokens=real,
-        seconds=seconds,
-        real_seconds=took,
-        plain_seconds=plain,
-    )
-
-
-def test_accounts_are_summed_where_they_are_kept() -> None:
-    samples = [
-        sample("planner", account=DraftAccount(0.5, 0.125)),
-        sample("planner", "copy", account=DraftAccount(1.0, 0.25)),
-        sample("planner", "math"),
-    ]
-    summary = summarise(samples)
-    found = [summary.cell("planner", suite, 0.0) for suite in ("story", "math", ALL)]
-    assert [None if cell is None else cell.account for cell in found] == [
-        DraftAccount(0.5, 0.125),
-        None,
-        DraftAccount(1.5, 0.375),
-    ]
-
-
 def test_without_the_baseline_there_are_no_speed_ups() -> None:
     cell = summarise([sample("planner")]).cell("planner", ALL, 0.0)
     assert cell is not None
@@ -191,14 +125,12 @@ def test_counts_become_rates_and_what_is_unknown_stays_so() -> None:
         draft_seconds=0.25,
         verify_seconds=0.5,
         overhead_seconds=0.25,
-        expected_tokens=8.0,
     )
     peer = sample("llama-server draft 3", drafted=20, accepted=6)
     summary = summarise([known, peer, sample()])
     cell = summary.cell("planner", "story", 0.0)
     assert cell is not None
     assert (cell.acceptance, cell.kept, cell.tokens_per_pass) == (0.6, 0.3, 2.5)
-    assert cell.expected_per_pass == 2.0
     assert (cell.draft_share, cell.verify_share, cell.overhead_share) == (0.25, 0.5, 0.25)
     cell = summary.cell("llama-server draft 3", "story", 0.0)
     assert cell is not None
@@ -206,40 +138,11 @@ def test_counts_become_rates_and_what_is_unknown_stays_so() -> None:
     assert cell.draft_share is None
 
 
-def test_the_sweep_compares_theory_with_measurement() -> None:
+def test_the_sweep_is_of_fixed_depths() -> None:
     swept = sample("model depth 3", passes=4, drafted=12, tested=8, accepted=4)
-    (row,) = summarise([sample(), swept, sample("model depth 3 width 2")]).sweep
-    assert (row.depth, row.acceptance, row.tokens_per_pass) == (3, 0.5, 2.5)
-    assert row.expected_per_pass == pytest.approx(1 + 0.5 + 0.25 + 0.125)
-
-
-def test_calibration_of_perfect_and_of_wrong_predictions() -> None:
-    perfect = [(0.25, i % 4 == 0) for i in range(400)]
-    found = calibration_of_predictions(perfect)
-    assert found is not None
-    assert found.error == pytest.approx(0.0)
-    assert [count for *_, count in found.bins] == [40] * 10
-    found = calibration_of_predictions([(0.9, False)] * 5 + [(0.2, True)] * 5)
-    assert found is not None
-    assert found.error == pytest.approx((5 * 0.9 + 5 * 0.8) / 10)
-    assert found.bias == pytest.approx((5 * 0.9 - 5 * 0.8) / 10)
-    assert len(found.bins) == 10
-    assert calibration_of_predictions([]) is None
-
-
-def test_only_every_second_prompt_is_judged() -> None:
-    samples = [
-        sample("planner", suite, f"{suite}-{n}", predictions=((0.5, True),) * 4 if n % 2 else ())
-        for suite in ("story", "copy")
-        for n in range(4)
-    ]
-    assert held_back(samples) == {(s, f"{s}-{n}") for s in ("story", "copy") for n in (1, 3)}
-    wrong = [sample("planner", "story", "story-0", turn=1, predictions=((1.0, False),) * 99)]
-    summary = summarise([*samples, *wrong])
-    assert summary.calibrations["planner"].error == pytest.approx(0.5)
-    cell = summary.cell("planner", "story", 0.0)
-    assert cell is not None
-    assert cell.calibration_error == pytest.approx(0.5)
+    summary = summarise([sample(), swept, sample("model depth 3 width 2")])
+    ((depth, cell),) = sweep(summary, 0.0)
+    assert (depth, cell.acceptance, cell.tokens_per_pass) == (3, 0.5, 2.5)
 
 
 def test_greedy_answers_are_compared_token_by_token() -> None:
@@ -259,5 +162,4 @@ def test_greedy_answers_are_compared_token_by_token() -> None:
 
 def test_no_samples_no_figures() -> None:
     summary = summarise([])
-    assert summary.cells == ()
-    assert not any(math.isnan(row.acceptance) for row in summary.sweep)
+    assert (summary.cells, summary.equality) == ((), ())

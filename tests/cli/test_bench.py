@@ -15,9 +15,9 @@ import typer
 from localspec.bench import benchmark, charts
 from localspec.bench.arms import GROUPS
 from localspec.bench.peers import Peers
-from localspec.bench.report import Report
 from localspec.bench.samples import Sample
 from localspec.cli.main import app
+from tests.bench.samples import read
 from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.cli.test_help import HEAVY
@@ -40,7 +40,7 @@ def test_a_tiny_run(cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert any(line.startswith(arm) for line in lines)
     assert "localspec: note: The report is in" in result.err
     assert "pip install '.[bench]'" in result.err
-    report = Report.from_json((output / "report.json").read_text("utf-8"))
+    report = read((output / "report.json").read_text("utf-8"))
     (pair,) = report.pairs
     assert len(pair.samples) == 10
     assert {sample.suite for sample in pair.samples} == {"story", "copy"}
@@ -64,7 +64,7 @@ def test_json_and_a_file_of_prompts(cli: Cli, tmp_path: Path) -> None:
         *("--prompts", str(prompts), "--temp", "0.8"),
     )
     assert result.code == 0, result.err
-    report = Report.from_json(result.out)
+    report = read(result.out)
     arms = [sample.arm for sample in report.pairs[0].samples]
     assert sorted(arms) == sorted(["plain", *(f"model depth {depth}" for depth in range(1, 9))])
     assert {sample.temperature for sample in report.pairs[0].samples} == {0.8}
@@ -79,7 +79,7 @@ def test_a_model_scaled_drafted_by_its_file(cli: Cli, tmp_path: Path) -> None:
         *("--json", "--scale-to", "384x6x1024:Q8_0", "--prompts", str(prompts), "--all-turns"),
     )
     assert result.code == 0, result.err
-    (pair,) = Report.from_json(result.out).pairs
+    (pair,) = read(result.out).pairs
     assert pair.name == "embedded pair 384x6x1024:Q8_0"
     assert pair.draft is not None
     assert pair.draft.path.endswith("tale-13m-q8_0.gguf")
@@ -112,7 +112,7 @@ def test_an_interrupt_leaves_a_partial_report(
     result = cli(*TINY, "--arms", "plain,planner", "--output", str(tmp_path))
     assert result.code == 130
     assert "the report covers the results so far" in result.err
-    report = Report.from_json((tmp_path / "report.json").read_text("utf-8"))
+    report = read((tmp_path / "report.json").read_text("utf-8"))
     assert report.partial
     assert len(report.pairs[0].samples) == 1
     assert "interrupted" in (tmp_path / "report.md").read_text("utf-8")
