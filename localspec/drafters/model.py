@@ -27,7 +27,7 @@ PRIORS = {
 """Where a pair begins, not where it stays. Features: 1, logit of the best token's probability,
 entropy of the row in nats, agreement with what was looked up (-4 to 4).
 
-"greedy" and "chosen" were fitted by `tools.fit_priors` to the embedded pair (`stories:even`) and
+"greedy" and "chosen" were fitted to the embedded pair (`stories:even`) and
 SmolLM2, Q4_0 drafted by Q4_1 (`questions-tuning`), each pair weighing the same, 48 tokens a prompt,
 T = 0 and 0.8; the others are the weights before, of 8,374 places of the embedded pair alone, all of
 its prompts. Log-loss without learning, fitted against before, with the standard error of
