@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from localspec.answer_line import STOCK, UNDRAFTED
 
 if TYPE_CHECKING:
     # They import numpy, and the chat is on the screen before that.
     from localspec.decoding.interfaces import Step
     from localspec.decoding.stats import GenerationStats
+    from localspec.engine import Engine
 
 RECENT = 1.5
 """Seconds of decoding that "now" looks back on."""
@@ -38,7 +41,8 @@ class Figures:
         prompt_seconds: up to the first token.
         decode_seconds: after it; `draft_seconds`, `verify_seconds`, `overhead_seconds` are shares.
         speed: tokens per second after the first token; `speed_now` of the last moments.
-        plain_seconds: what plain decoding would have taken for the tokens of `decode_seconds`.
+        plain_seconds: what plain decoding would have taken for the tokens of `decode_seconds`;
+            `beside` says whose plain decoding that is.
         drafted, tested, accepted: draft tokens.
         by_drafter: (accepted, tested) by drafter.
         by_position: (accepted, tested) by depth, first drafted token first.
@@ -66,6 +70,7 @@ class Figures:
     speed: float = 0.0
     speed_now: float = 0.0
     plain_seconds: float | None = None
+    beside: str = UNDRAFTED
     drafted: int = 0
     tested: int = 0
     accepted: int = 0
@@ -170,6 +175,25 @@ class Totals:
         return cls(seconds, plain, tokens)
 
 
+class Baseline(NamedTuple):
+    """What an answer is compared with: `name`, and its seconds ÷ those of plain decoding here."""
+
+    factor: float = 1.0
+    name: str = UNDRAFTED
+
+
+OWN = Baseline()
+
+
+def baseline(engine: Engine) -> Baseline:
+    """Stock llama.cpp where its pace is known: measured, or the same as that of plain decoding here
+    because localspec's kernels are not in use."""
+    if not engine.model.kernels.in_use:
+        return Baseline(1.0, STOCK)
+    factor = engine.profile.stock
+    return OWN if factor is None else Baseline(factor, STOCK)
+
+
 class Meter:
     """Follows one answer.
 
@@ -178,6 +202,7 @@ class Meter:
         plain_seconds: what a token costs plainly at a context length, None where not measured; see
             `Engine.plain_seconds`.
         context_length: tokens that the context holds.
+        baseline: what to compare with.
     """
 
     def __init__(
@@ -185,10 +210,12 @@ class Meter:
         stats: GenerationStats,
         plain_seconds: Callable[[int], float | None],
         context_length: int,
+        baseline: Baseline = OWN,
     ) -> None:
         self._stats = stats
         self._plain_cost = plain_seconds
         self._context_length = context_length
+        self.baseline = baseline
         self._context_used = 0
         self._plain = 0.0
         self._unpriced = False
@@ -239,7 +266,10 @@ class Meter:
             overhead_seconds=stats.overhead_seconds,
             speed=stats.tokens_per_second,
             speed_now=self._latest_tokens / self._latest_seconds if self._latest_seconds else 0.0,
-            plain_seconds=self._plain if self._plain and not self._unpriced else None,
+            plain_seconds=None
+            if self._unpriced or not self._plain
+            else self._plain * self.baseline.factor,
+            beside=self.baseline.name,
             drafted=stats.drafted,
             tested=stats.tested,
             accepted=stats.accepted,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from localspec.answer_line import answer_line
+from localspec.answer_line import STOCK, answer_line
 from localspec.answer_line import rate as rate
 from localspec.chat.figures import Figures
 from localspec.drafters.options import TURNED_OFF
@@ -80,7 +80,8 @@ def line(figures: Figures, *, draft: str | None = None, now: bool = False) -> st
     return answer_line(
         tokens=figures.tokens,
         speed=figures.speed_now if now else figures.speed,
-        speed_up=figures.speed_up if figures.drafted else None,
+        speed_up=figures.speed_up if figures.drafted or figures.beside == STOCK else None,
+        beside=figures.beside,
         draft=draft,
         rest=rest,
     )

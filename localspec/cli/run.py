@@ -96,7 +96,11 @@ def run(
         from localspec.cli.request import read_request
         from localspec.cli.worker import Worker
 
-        worker = Worker(read_request(said), shows_progress=console.shows_progress)
+        worker = Worker(
+            read_request(said),
+            shows_progress=console.shows_progress,
+            shows_figures=kind is formats.TextFormat and not quiet,
+        )
         ready, finished = _follow(worker, form, console)
     except ReaderGone as gone:
         if not quiet:
@@ -165,12 +169,19 @@ def _report(
     if stats:
         lines = report.table(
             completion.stats,
+            finished.figures,
             model=ready.model_name,
             draft=ready.draft_name,
             finish=completion.finish_reason,
         )
         console.say(lines, dim=True)
     elif figures and not console.quiet:
-        line = report.figures(completion.stats, draft=ready.draft_name, interrupted=interrupted)
+        line = report.line(
+            completion.stats,
+            finished.figures,
+            draft=ready.draft_name,
+            interrupted=interrupted,
+            built_in=ready.built_in,
+        )
         console.say(line, dim=True)
     return Cancelled.exit_code if interrupted else 0

@@ -9,16 +9,20 @@ from queue import Empty, SimpleQueue
 from time import sleep
 from typing import Any, Generic, TypeVar
 
-from localspec import Chunk, Completion, Engine, GenerationStats, Stream
+from localspec import Chunk, Completion, Engine, GenerationStats, Stream, paths
+from localspec.chat.figures import Figures, Meter, baseline
 from localspec.cli import request as requests
 from localspec.cli.request import AnswerRequest, OpeningOptions, uses_model
 from localspec.cli.run_session import RunSession
 from localspec.engine_thread import EngineThread
 from localspec.errors import NativeError, UsageError
+from localspec.loading.beside import measure_stock
 
 _POLL = 0.1
 """Seconds between looks for a signal. A waiting main thread is woken by one that the system hands
 to it, but that may be another thread, and on Windows it is not woken at all."""
+_SMALL = 300_000_000
+"""Bytes of a model that opens once more in a blink."""
 INTERRUPTED = "Interrupted while the model was loading."
 
 
@@ -41,6 +45,7 @@ class Ready:
     Attributes:
         model, draft: paths; model_name, draft_name: what to call them.
         stats: figures, growing.
+        built_in: whether the model is the embedded one.
         notices: what the user should know by now.
     """
 
@@ -49,14 +54,16 @@ class Ready:
     draft: str | None
     draft_name: str | None
     stats: GenerationStats
+    built_in: bool
     notices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The answer is complete, or was cancelled."""
+    """The answer is complete, or was cancelled; `figures` compare it with plain decoding."""
 
     completion: Completion
+    figures: Figures
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,7 @@ class EngineJob(ABC, Generic[Own]):
             draft=None if draft is None else str(draft.path),
             draft_name=None if draft is None else draft.name,
             stats=stats,
+            built_in=engine.model.path == paths.embedded(paths.EMBEDDED_TARGET),
             notices=(*engine.notices, *notices, *self._drafting_notices(engine, stats)),
         )
 
@@ -217,7 +225,7 @@ class EngineJob(ABC, Generic[Own]):
         if engine.draft is not None and not uses_model(drafter):
             notices.append(f"The draft model is not used: drafter '{drafter}' does without it.")
         why = engine.why_no_draft or engine.why_draft
-        if opening.draft == "auto" and why is not None:
+        if opening.draft == "auto" and why is not None and opening.named:
             notices.append(f"-d auto: {why}.")
         if engine.draft is not None and uses_model(drafter) and stats.vocabulary is not None:
             notices.append(f"The draft model has a {stats.vocabulary}.")
@@ -234,9 +242,19 @@ class EngineJob(ABC, Generic[Own]):
 
 
 class Worker(EngineJob[Ready | Chunk | Finished]):
-    """Answers one prompt."""
+    """Answers one prompt.
+
+    Args:
+        shows_figures: whether somebody reads how fast it was.
+    """
 
     last = Finished
+
+    def __init__(
+        self, request: AnswerRequest, *, shows_progress: bool, shows_figures: bool = False
+    ) -> None:
+        super().__init__(request, shows_progress=shows_progress)
+        self._shows_figures = shows_figures
 
     def _answer(self, engine: Engine) -> None:
         self._thread.require_going_on(INTERRUPTED)
@@ -246,10 +264,13 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
             session = RunSession(engine, self._request.session)
             prompt, notices = session.behind(prompt), [*notices, *session.notices]
         stream = self._stream(engine, prompt, self._reading)
+        meter = Meter(stream.stats, engine.plain_seconds, engine.context_length)
         self._queue.put(self._ready(engine, stream.stats, notices))
         with self._thread.cancels(stream):
             for chunk in stream:
                 self._queue.put(chunk)
+                if chunk.step is not None:
+                    meter.add(chunk.step)
         assert stream.finish_reason is not None
         cut = stream.finish_reason == "length" and not stream.truncated
         if cut and self._opening().max_tokens is None:
@@ -258,4 +279,14 @@ class Worker(EngineJob[Ready | Chunk | Finished]):
             )
         if session is not None:
             stream.stats.notices += session.keep(prompt, stream.text)
-        self._queue.put(Finished(Completion(stream.text, stream.finish_reason, stream.stats)))
+        if self._shows_figures and stream.finish_reason != "cancelled":
+            self._measure_stock(engine)
+        meter.baseline = baseline(engine)
+        completion = Completion(stream.text, stream.finish_reason, stream.stats)
+        self._queue.put(Finished(completion, meter.figures()))
+
+    def _measure_stock(self, engine: Engine) -> None:
+        """What to compare with, once for a small model; `localspec doctor` does it for any."""
+        if engine.model.path.stat().st_size <= _SMALL:
+            self._report("measuring plain llama.cpp, once")
+            measure_stock(engine, self._request.opening.options)

@@ -6,6 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.engine import Engine
 from localspec.errors import LocalspecError, NativeError
@@ -19,6 +20,9 @@ from localspec.pairing.memory import MemoryNeed, Use, place
 from localspec.policy.other_processes import OtherProcesses
 from localspec.policy.store import ProfileStore
 from localspec.text import gibibytes
+
+_PASSES = 24
+"""Of each, to compare how fast they are."""
 
 if TYPE_CHECKING:
     from localspec.llama.embeddings import Embedder
@@ -68,6 +72,40 @@ def load_beside(engine: Engine, options: ModelOptions) -> Engine:
         )
         opened.pop_all()
     return beside
+
+
+def measure_stock(engine: Engine, options: ModelOptions) -> None:
+    """Measure how much slower plain passes of stock llama.cpp are, for `PairProfile.stock`.
+
+    Does nothing where that is known, where localspec's kernels are not in use, or where there is no
+    room for the weights once more. Empties the engine's caches.
+    """
+    if not engine.model.kernels.in_use or engine.profile.stock is not None:
+        return
+    if options.rpc or engine.model.offloaded:
+        return
+    try:
+        stock = _load_stock(engine, options)
+    except (_NoRoom, LocalspecError):
+        return
+    with stock:
+        plain = Drafting(drafter="none")
+        greedy = SamplingParams(temperature=0.0)
+        streams = [
+            one.stream("Hello", max_tokens=_PASSES, sampling=greedy, drafting=plain, reuse=False)
+            for one in (stock, engine)
+        ]
+        seconds: tuple[list[float], list[float]] = [], []
+        # In turns: what else the machine does slows both alike.
+        for chunks in zip(*streams, strict=False):
+            for chunk, took in zip(chunks, seconds, strict=True):
+                if chunk.step is not None and not chunk.step.reads_prompt:
+                    took.append(chunk.step.seconds)
+        for stream in streams:
+            stream.close()
+    if seconds[0]:
+        # The quickest pass of each: other processes only ever make one slower.
+        engine.profile.stock = min(seconds[0]) / min(seconds[1])
 
 
 class _NoRoom(Exception):

@@ -234,6 +234,7 @@ class PairProfile:
             drafted token on top.
         answers, said: answers that were begun, and tokens that they have so far; older ones count
             less.
+        stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
     """
 
     OVERHEAD_RATE = 0.05
@@ -278,6 +279,7 @@ class PairProfile:
         self.curves = ThreadCurves(self.threads)
         self.budget = Budget()
         self.doubts, self.measured_at = 0, 0.0
+        self.stock: float | None = None
         for source in self._sources.values():
             source.curves = ThreadCurves(source.curves.threads)
         self.forget_estimates()
@@ -353,6 +355,7 @@ class PairProfile:
             "said": self.said,
             "step_overhead": self.step_overhead,
             "row_overhead": self.row_overhead,
+            "stock": self.stock,
             "sources": self._stored | {name: s.as_dict() for name, s in self._sources.items()},
         }
 
@@ -390,18 +393,20 @@ class PairProfile:
             step, row = float(stored["step_overhead"]), float(stored["row_overhead"])
             doubts = int(stored["doubts"])
             answers, said = float(stored["answers"]), float(stored["said"])
+            stock = float(stored.get("stock") or 0.0)
             sources = dict(stored["sources"])
             for source in sources.values():
                 _check(source)
         except (AttributeError, KeyError, TypeError, OverflowError) as error:
             raise ValueError(f"no such record: {error}") from None
-        checked = measured_at, step, row, doubts, answers, said
+        checked = measured_at, step, row, doubts, answers, said, stock
         if not all(map(math.isfinite, checked)) or min(checked) < 0:
             raise ValueError("a number out of its range")
         self.curves.restore(stored["target"])
         self.measured_at, self.step_overhead, self.row_overhead = measured_at, step, row
         self.answers, self.said = answers, said
         self.doubts, self.budget, self._stored = doubts, budget, sources
+        self.stock = stock or None
         self._sources.clear()
 
 

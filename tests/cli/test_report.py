@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from localspec import DrafterStats, GenerationStats
-from localspec.cli.report import account, figures, table
+from localspec.answer_line import STOCK, UNDRAFTED
+from localspec.chat.figures import Figures
+from localspec.cli.report import account, line, table
 from localspec.decoding.stats import AccountStatement
 from localspec.policy.reasons import RESTING
 
@@ -35,51 +39,78 @@ def plain(**more: object) -> GenerationStats:
     return GenerationStats(generated_tokens=11, target_passes=11, decode_seconds=0.5, **more)  # type: ignore[arg-type]
 
 
-def test_one_line_for_a_drafted_answer() -> None:
-    assert figures(drafted(), draft="tale-3m", interrupted=False) == (
-        "139 tokens · 812 tok/s · 2.53 tokens/pass · accepted 128 of 185 (69 %) · "
-        "model 125/180 · ngram 3/5 · draft tale-3m"
+def line_of(stats: GenerationStats, seconds: float | None = None, **more: Any) -> str:
+    """The line of an answer that plain decoding would have taken so long for."""
+    given = {"draft": None, "interrupted": False, "beside": UNDRAFTED} | more
+    return line(stats, figures(stats, seconds, given.pop("beside")), **given)
+
+
+def figures(stats: GenerationStats, seconds: float | None, beside: str = UNDRAFTED) -> Figures:
+    return Figures(
+        tokens=stats.generated_tokens,
+        decode_seconds=stats.decode_seconds,
+        plain_seconds=seconds,
+        drafted=stats.drafted,
+        beside=beside,
     )
+
+
+def test_one_line_for_a_drafted_answer() -> None:
+    assert line_of(drafted(), 0.442, draft="tale-3m", beside=STOCK) == (
+        "139 tokens · 812 tok/s · 2.6× plain llama.cpp · draft tale-3m"
+    )
+    assert line_of(drafted(), 0.1615) == "139 tokens · 812 tok/s · 0.95× without drafts"
+
+
+def test_no_speed_up_is_made_up() -> None:
+    assert line_of(drafted(), None) == "139 tokens · 812 tok/s"
+    assert "×" not in line_of(plain(), 0.5), "plain decoding beside itself"
+    assert "1.60× plain llama.cpp" in line_of(plain(), 0.8, beside=STOCK), "the kernels' gain"
 
 
 def test_one_line_gives_the_main_reason_where_nothing_was_drafted() -> None:
     stats = plain(reasons={"rarely": 1, "mostly": 9})
-    assert figures(stats, draft=None, interrupted=False) == (
-        "11 tokens · 20.0 tok/s · decoded plainly: mostly"
-    )
+    assert line_of(stats) == "11 tokens · 20.0 tok/s · not drafted: mostly"
 
 
 def test_that_planning_rests_is_said_where_there_is_no_other_reason() -> None:
     rests = {RESTING: 9}
-    line = figures(plain(reasons={"rarely": 1, **rests}), draft=None, interrupted=False)
-    assert line.endswith("decoded plainly: rarely")
-    line = figures(plain(reasons=rests), draft=None, interrupted=False)
-    assert line.endswith(RESTING)
+    assert line_of(plain(reasons={"rarely": 1, **rests})).endswith("not drafted: rarely")
+    assert line_of(plain(reasons=rests)).endswith(RESTING)
 
 
 def test_one_line_says_interrupted_and_lossy() -> None:
-    line = figures(plain(rule="typical", lossless=False), draft=None, interrupted=True)
-    assert line.startswith("interrupted · 11 tokens · ")
-    assert line.endswith(" · lossy (rule typical)")
+    told = line_of(plain(rule="typical", lossless=False), interrupted=True)
+    assert told.startswith("interrupted · 11 tokens · ")
+    assert told.endswith(" · lossy (rule typical)")
 
 
 def test_one_line_where_there_is_little_to_tell() -> None:
-    one = GenerationStats(generated_tokens=1, target_passes=1)
-    assert figures(one, draft=None, interrupted=False) == "1 token"
-    none = GenerationStats(prompt_tokens=9)
-    assert figures(none, draft=None, interrupted=True) == (
+    assert line_of(GenerationStats(generated_tokens=1, target_passes=1)) == "1 token"
+    assert line_of(GenerationStats(prompt_tokens=9), interrupted=True) == (
         "interrupted · no answer to a prompt of 9 tokens yet"
     )
 
 
+def test_the_embedded_model_is_said_to_be_for_tests() -> None:
+    assert "built-in story model, for tests" in line_of(plain(), built_in=True)
+
+
 def test_the_table_has_every_figure() -> None:
-    lines = table(drafted(), model="tale-13m", draft="tale-3m", finish="stop").splitlines()
+    lines = table(
+        drafted(),
+        figures(drafted(), 0.442, STOCK),
+        model="tale-13m",
+        draft="tale-3m",
+        finish="stop",
+    ).splitlines()
     assert lines == [
         "model          tale-13m",
         "draft model    tale-3m",
         "prompt         20 tokens (5 cached)",
         "generated      139 tokens, finish: stop",
         "speed          812 tok/s after the first token",
+        "speed-up       2.6× plain llama.cpp (312 tok/s)",
         "target passes  55, 2.53 tokens per pass",
         "drafted        200 tokens, of these 185 tested",
         "accepted       128 of 185 (69 %)",
@@ -97,7 +128,8 @@ def test_the_table_has_every_figure() -> None:
 
 
 def test_the_table_without_a_draft() -> None:
-    lines = table(plain(rule="top-k", lossless=False), model="m", draft=None, finish="length")
+    stats = plain(rule="top-k", lossless=False)
+    lines = table(stats, figures(stats, None), model="m", draft=None, finish="length")
     assert "draft model    none\n" in lines
     assert "accepted       0 of 0\n" in lines
     assert "rule           top-k, lossy\n" in lines
@@ -106,8 +138,8 @@ def test_the_table_without_a_draft() -> None:
 def test_account_is_a_line_of_the_table() -> None:
     statement = AccountStatement(saved=1.2, fund=0.4, refused=1)
     stats = plain(account=statement)
-    line = "account        saved 1.20 s, may still risk 0.40 s; 1 step held back"
-    assert line in table(stats, model="m", draft=None, finish="stop").splitlines()
+    row = "balance        drafting saved 1.20 s, and may lose 0.40 s now; 1 step held back"
+    assert row in table(stats, figures(stats, None), model="m", draft=None, finish="stop")
     assert account(AccountStatement(saved=-0.3, fund=-0.1)) == (
-        "lost 0.30 s, may still risk 0.00 s; 0 steps held back"
+        "drafting lost 0.30 s, and is paused; 0 steps held back"
     )
