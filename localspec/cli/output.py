@@ -86,16 +86,6 @@ class Console:
         """Whether standard output is a screen that can be drawn on, and nothing else is said."""
         return not self.quiet and not self.verbosity and _is_terminal(sys.stdout) and _can_go_back()
 
-    def draw(self, text: str) -> None:
-        """Send standard output what may steer a terminal; only text that was made `harmless` before
-        may be in it.
-
-        Raises:
-            OutputLost: it cannot be written.
-        """
-        self.erase_progress()
-        self._send(text)
-
     def answer(self, text: str) -> None:
         """Print a part of the answer, now.
 

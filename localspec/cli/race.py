@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import sys
 from contextlib import suppress
 from pathlib import Path
 from time import perf_counter
@@ -22,6 +23,8 @@ from localspec.errors import Cancelled, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from rich.console import Console as RichConsole
+
     from localspec.cli.race_view import RaceView
     from localspec.cli.race_worker import Raced, RaceWorker
     from localspec.cli.request import AnswerRequest
@@ -35,16 +38,19 @@ Examples:
   localspec race -m model.gguf "Add type hints. Print all of it." < shop.py
   localspec race -m model.gguf --record race.cast "Tell me a story." """.rstrip()
 
-STORY = "Tell me a story about a fox."
+QUESTION, STORY = "Why is the sky blue?", "Tell me a story about a fox."
+"""The default prompts: of a model, and of the built-in one."""
 _REDRAW_SECONDS = 0.1
 _PAGE = (80, 24)
+_RESTORE = "\x1b[?25h\x1b[?1049l"
+"""Shows the cursor and leaves the terminal's other screen."""
 
 Prompt = Annotated[
     str | None,
     typer.Argument(
         metavar="[PROMPT]",
         show_default=False,
-        help=f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{STORY}'",
+        help=f"The prompt, as for 'localspec run'. Default, if nothing is piped in: '{QUESTION}'",
     ),
 ]
 THEN = {
@@ -154,32 +160,28 @@ def _record(said: str | Path | None) -> Path | None:
 def _request(said: dict[str, Any]) -> AnswerRequest:
     from localspec.cli.prompt import standard_input
     from localspec.cli.request import read_request
+    from localspec.hub.packages import default_reference
 
     stdin = standard_input()
     if said["prompt"] is None and (stdin is None or stdin.isatty()):
-        said["prompt"] = STORY
+        story = said["model"] is said["scale"] is default_reference() is None
+        said["prompt"] = STORY if story else QUESTION
     return read_request(said)
 
 
 class _Shown:
-    """A race on the screen, and after it.
-
-    Attributes:
-        raced: what came of it.
-    """
+    """A race on the screen, and after it; `raced` is what came of it."""
 
     raced: Raced
 
     def __init__(
         self, request: AnswerRequest, further: Sequence[str], console: Console, *, live: bool
     ) -> None:
-        from localspec.cli.race_screen import Screen
-
         self._request = request
         self._further = further
         self._console = console
         self._live = live
-        self._screen = Screen(console) if live else None
+        self._screen: Any = None
         self._ready: Ready | None = None
         self._view: RaceView | None = None
         self._laps: list[Lap] = []
@@ -188,27 +190,27 @@ class _Shown:
     def follow(self, worker: RaceWorker) -> None:
         """Show it as it goes, up to its end."""
         from localspec.cli.following import follow
-        from localspec.cli.race_screen import END
 
-        live = self._screen is not None
         try:
             follow(
                 worker,
                 self._console,
                 self._handle,
-                writing=lambda: live and bool(self._laps),
-                restore=END if live else "",
+                writing=lambda: self._live and bool(self._laps),
+                restore=_RESTORE if self._live else "",
             )
         except BaseException:
             self._leave()
-            self._keep_what_there_is()
+            if self._live and self._laps:  # what was on the screen
+                with suppress(OutputLost):
+                    self._draw_all("")
             raise
         self._leave()
 
     def tell(self, *, as_json: bool) -> None:
         """Print the result on standard output."""
-        from localspec.cli.race_words import summary
         from localspec.race.outcome import speed_up
+        from localspec.race.words import texts
 
         outcomes, ready = self.raced.outcomes, self._ready
         assert ready is not None
@@ -224,36 +226,30 @@ class _Shown:
                 **outcomes[0].as_dict(),
             }
             if self._further:
+                asked = [self._request.prompt, *self._further]
                 found["questions"] = [
                     {"prompt": question, **outcome.as_dict()}
-                    for question, outcome in zip(
-                        [self._request.prompt, *self._further], outcomes, strict=False
-                    )
+                    for question, outcome in zip(asked, outcomes, strict=False)
                 ]
                 found["speed_up_of_all"] = speed_up(outcomes)
             self._console.answer(json.dumps(found, ensure_ascii=False) + "\n")
-            return
-        lines = summary(outcomes, self.raced.calibration_seconds)
-        if self._live:
-            self._draw_all(lines)
+        elif self._live:
+            self._draw_all(self._summary)
         else:
-            from localspec.cli.race_words import texts
-
-            self._console.answer(f"{texts(outcomes, self._further)}\n{lines}\n")
+            self._console.answer(f"{texts(outcomes, self._further)}\n{self._summary}\n")
 
     def record(self, path: Path) -> None:
         """Write the recording."""
         from localspec.cli import race_recording
-        from localspec.cli.race_words import summary
 
-        race_recording.write(
-            path,
-            self._new_view,
-            self._laps,
-            summary(self.raced.outcomes, self.raced.calibration_seconds),
-            size=_size(),
-        )
+        race_recording.write(path, self._new_view, self._laps, self._summary, size=_size())
         self._console.notice(f"The recording is in {path}.")
+
+    @property
+    def _summary(self) -> str:
+        from localspec.race.words import summary
+
+        return summary(self.raced.outcomes, self.raced.calibration_seconds)
 
     def _handle(self, event: Ready | Lap | Raced) -> None:
         from localspec.cli.race_worker import Raced
@@ -291,32 +287,41 @@ class _Shown:
         # Between two redraws: on a small machine they take cores from the model.
         self._due = now + _REDRAW_SECONDS
         assert self._view is not None
-        if self._screen is not None:
-            width, height = _size()
-            self._screen.show(self._view.lines(width, height), width, height)
+        if self._live:
+            from rich.console import Group
+            from rich.live import Live
+
+            if self._screen is None:
+                self._console.erase_progress()
+                self._screen = Live(console=_terminal(), screen=True, auto_refresh=False)
+                self._screen.start()
+            self._screen.update(Group(*self._view.lines(*_size())), refresh=True)
         elif self._laps:
             counts = [self._view.progress.tokens(lane) for lane in (0, 1)]
             self._console.progress(f"plain {counts[0]} tokens, localspec {counts[1]}")
 
     def _leave(self) -> None:
+        """Back to where the user was."""
         if self._screen is not None:
-            self._screen.leave()
+            self._screen.stop()
+            self._screen = None
 
-    def _draw_all(self, figures: str = "") -> None:
+    def _draw_all(self, figures: str) -> None:
         """Both texts as a whole, and the figures, where the terminal scrolls."""
-        from localspec.cli.race_screen import encoded, of_terminal
+        from localspec.cli.race_recording import show
         from localspec.cli.race_view import paragraph
 
         assert self._view is not None
-        width, terminal = _size()[0], of_terminal()
-        lines = [*self._view.lines(width, None), *paragraph(figures, width)]
-        self._console.draw("".join(f"{encoded(terminal, line, width)}\n" for line in lines))
+        width = _size()[0]
+        self._console.erase_progress()
+        show(_terminal(), [*self._view.lines(width, None), *paragraph(figures, width)])
 
-    def _keep_what_there_is(self) -> None:
-        """After a failure: what was on the screen."""
-        if self._live and self._laps:
-            with suppress(OutputLost):
-                self._draw_all()
+
+def _terminal() -> RichConsole:
+    """Standard output; NO_COLOR is heeded."""
+    from rich.console import Console as RichConsole
+
+    return RichConsole(file=sys.stdout, highlight=False, markup=False, emoji=False)
 
 
 def _size() -> tuple[int, int]:

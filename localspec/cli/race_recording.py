@@ -1,7 +1,7 @@
 """A race as a file: an asciinema recording, or a picture of its end.
 
-A recording shows the race as it would have gone on two machines: time in it is the lanes' own
-clocks. See https://docs.asciinema.org/manual/asciicast/v2/.
+Time in a recording is the lanes' own clocks, as if two machines had run it. Format:
+https://docs.asciinema.org/manual/asciicast/v2/.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import json
 import os
 import time
 from collections.abc import Callable, Sequence
+from io import StringIO
 from pathlib import Path
 
-from localspec.cli.race_screen import END, Painter, of_recording
+from rich.console import Console
+from rich.text import Text
+
 from localspec.cli.race_view import RaceView, paragraph
 from localspec.errors import LocalspecError, UsageError
 from localspec.files import write_atomically
@@ -26,7 +29,7 @@ _REST = 4.0
 
 
 def prepare(path: Path) -> Path:
-    """Check where a recording shall go, before there is one.
+    """Check where a recording goes, before there is one.
 
     Raises:
         UsageError: another ending, a file that is there already, a folder that takes none.
@@ -38,18 +41,16 @@ def prepare(path: Path) -> Path:
             "asciinema recording) or .svg (a picture)."
         )
     try:
-        if path.exists() or path.is_symlink():
-            raise UsageError(f"--record does not replace {path}. Remove it, or name another file.")
-        folder = path.parent
-        if not folder.is_dir():
-            raise UsageError(f"--record names no folder: {folder}. Make it, or name another.")
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise UsageError(f"--record cannot write into {folder}. Name a folder that you own.")
+        there, folder = path.exists() or path.is_symlink(), path.parent.is_dir()
     except (OSError, ValueError) as error:
-        if isinstance(error, UsageError):
-            raise
         cause = getattr(error, "strerror", None) or error
         raise UsageError(f"--record cannot use that name: {cause}. Name another file.") from None
+    if there:
+        raise UsageError(f"--record does not replace {path}. Remove it, or name another file.")
+    if not folder:
+        raise UsageError(f"--record names no folder: {path.parent}. Make it, or name another.")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"--record cannot write into {path.parent}. Name a folder that you own.")
     return path
 
 
@@ -66,11 +67,11 @@ def write(
     Args:
         view: makes an empty view of this race.
         laps: all turns.
-        figures: what is said at its end.
+        figures: shown at its end.
         size: columns and lines.
 
     Raises:
-        LocalspecError: the disk is full, or refuses to be written.
+        LocalspecError: the disk is full, or cannot be written to.
     """
     width, height = size
     if path.suffix.lower() == ".svg":
@@ -96,34 +97,55 @@ def recording(view: RaceView, laps: Sequence[Lap], figures: str, width: int, hei
         "title": "localspec race",
         "env": {"TERM": "xterm-256color"},
     }
-    painter = Painter(of_recording(width, height))
+    console = _player(width)
     shown_figures = paragraph(figures, width)
-    lines = [
-        json.dumps(header),
-        _event(0.0, "\x1b[?25l" + painter.paint(view.lines(width, height), width, height)),
-    ]
+    events = [(0.0, "\x1b[?25l" + _frame(console, view.lines(width, height)))]
     due = end = 0.0
     for lap in in_order(laps):
         view.add(lap)
         end = lap.seconds
         if end >= due:
             due = end + 1.0 / _FRAMES
-            lines.append(_event(end, painter.paint(view.lines(width, height), width, height)))
+            events.append((end, _frame(console, view.lines(width, height))))
     last = [*view.lines(width, max(0, height - len(shown_figures)) + 1)[:-1], *shown_figures]
-    lines.append(_event(end, painter.paint(last, width, height)))
-    lines.append(_event(end + _REST, END[:6]))
-    return "\n".join(lines) + "\n"
+    events += [(end, _frame(console, last)), (end + _REST, "\x1b[?25h")]
+    lines = [json.dumps([round(seconds, 6), "o", text]) for seconds, text in events]
+    return "\n".join([json.dumps(header), *lines]) + "\n"
 
 
 def picture(view: RaceView, laps: Sequence[Lap], figures: str, width: int) -> str:
     """An SVG of both answers and the figures."""
     for lap in in_order(laps):
         view.add(lap)
-    console = of_recording(width, record=True)
-    for line in [*view.lines(width, None), *paragraph(figures, width)]:
-        console.print(line, width=width, no_wrap=True, overflow="crop", crop=True)
+    console = _player(width)
+    console.record = True
+    show(console, [*view.lines(width, None), *paragraph(figures, width)])
     return console.export_svg(title="localspec race")
 
 
-def _event(seconds: float, text: str) -> str:
-    return json.dumps([round(seconds, 6), "o", text])
+def show(console: Console, lines: Sequence[Text]) -> None:
+    """Print lines, each in a row of its own."""
+    for line in lines:
+        console.print(line, no_wrap=True, overflow="crop", crop=True)
+
+
+def _frame(console: Console, lines: Sequence[Text]) -> str:
+    with console.capture() as captured:
+        show(console, lines)
+    return "\x1b[H\x1b[2J" + captured.get().rstrip("\n").replace("\n", "\r\n")
+
+
+def _player(width: int) -> Console:
+    """The colours that every player has; NO_COLOR is heeded."""
+    return Console(
+        file=StringIO(),
+        width=width,
+        force_terminal=True,
+        color_system="256",
+        no_color=bool(os.environ.get("NO_COLOR")),
+        highlight=False,
+        markup=False,
+        emoji=False,
+        legacy_windows=False,
+        _environ={},
+    )

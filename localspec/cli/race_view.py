@@ -25,7 +25,7 @@ class RaceView:
     Args:
         prompt: that both answer.
         title: what runs, in words.
-        further: questions behind it.
+        further: questions after it.
     """
 
     def __init__(self, prompt: str, title: str, further: Sequence[str] = ()) -> None:
@@ -46,48 +46,36 @@ class RaceView:
         self._texts[lap.lane].append(harmless(lap.text), _SEVERAL if several else "")
 
     def lines(self, width: int, height: int | None) -> list[Text]:
-        """As many lines as there is height for, the ends of the answers; None shows all of them.
-
-        Args:
-            width, height: cells.
-        """
+        """Lines of `width` cells, the ends of the answers; a height of None shows all of them."""
         console = Console(width=width, color_system=None)
         top = [
             _cut(Text.assemble(("localspec race", "bold"), f" · {self._title}"), width),
             _cut(Text(f"› {self._prompt}", "dim"), width),
         ]
-        foot = _cut(self._standing(), width)
-        if width < NARROW:
-            room = None if height is None else (height - len(top) - 1 - 2 * _HEAD) // 2
-            body = [
-                line
-                for lane in (PLAIN, LOCALSPEC)
-                for line in self._lane(console, lane, width, room)
-            ]
-        else:
-            column = (width - len(_BETWEEN)) // 2
-            room = None if height is None else height - len(top) - 1 - _HEAD
-            left, right = (self._lane(console, lane, column, room) for lane in (PLAIN, LOCALSPEC))
-            body = _side_by_side(left, right, column)
+        narrow = width < NARROW
+        column = width if narrow else (width - len(_BETWEEN)) // 2
+        room = None if height is None else height - len(top) - 1 - _HEAD
+        if room is not None and narrow:
+            room = (room - _HEAD) // 2
+        lanes = [self._lane(console, lane, column, room) for lane in (PLAIN, LOCALSPEC)]
+        body = [*lanes[0], *lanes[1]] if narrow else _side_by_side(lanes[0], lanes[1], column)
         if height is None:
             return [*top, *body]
-        shown = [*top, *body][: max(0, height - 1)]
-        return [*shown, foot][:height]
+        return [*[*top, *body][: max(0, height - 1)], _cut(self._standing(), width)][:height]
 
     def _lane(self, console: Console, lane: int, width: int, room: int | None) -> list[Text]:
         """A lane's lines; exactly `_HEAD` + `room` of them where there is a `room`."""
         tokens, seconds = self.progress.tokens(lane), self.progress.seconds(lane)
-        said = "reading the prompt"
+        state = "reading the prompt"
         if tokens:
             speed = tokens / seconds if seconds else 0.0
-            said = f"{seconds:.2f} s · {tokens} token{'' if tokens == 1 else 's'}"
-            said += f" · {speed:.3g} tok/s"
-        head = [_cut(Text(NAMES[lane], "bold"), width), _cut(Text(said, "dim"), width)]
+            state = f"{seconds:.2f} s · {tokens} token{'' if tokens == 1 else 's'}"
+            state += f" · {speed:.3g} tok/s"
+        head = [_cut(Text(NAMES[lane], "bold"), width), _cut(Text(state, "dim"), width)]
         if room is None:
             return [*head, *_wrapped(self._texts[lane], console, width)]
         room = max(room, 0)
-        text = _tail(self._texts[lane], room * width)
-        lines = _wrapped(text, console, width)
+        lines = _wrapped(_tail(self._texts[lane], room * width), console, width)
         lines = lines[max(0, len(lines) - room) :]
         return [*head, *lines, *(Text() for _ in range(room - len(lines)))]
 
@@ -126,9 +114,7 @@ def _tail(text: Text, cells: int) -> Text:
     plain = text.plain
     if len(plain) <= 2 * cells:
         return text
-    start = plain.rfind("\n", 0, len(plain) - cells) + 1
-    # A paragraph of that length has to be broken from its beginning, as it was before.
-    return text[start:]
+    return text[plain.rfind("\n", 0, len(plain) - cells) + 1 :]
 
 
 def _side_by_side(left: list[Text], right: list[Text], width: int) -> list[Text]:
@@ -137,6 +123,5 @@ def _side_by_side(left: list[Text], right: list[Text], width: int) -> list[Text]
         one = left[number].copy() if number < len(left) else Text()
         one.truncate(width, pad=True)
         other = right[number] if number < len(right) else Text()
-        line = Text.assemble(one, (_BETWEEN, "dim"), other)
-        lines.append(line)
+        lines.append(Text.assemble(one, (_BETWEEN, "dim"), other))
     return lines

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-
-import numpy as np
 
 from localspec import Engine, SamplingParams, Stream
 from localspec.cli.request import AnswerRequest, OpeningOptions
@@ -35,7 +33,7 @@ class Raced:
 
     Attributes:
         outcomes: one for each question that both came to; at least one.
-        calibration_seconds: what measuring took before the race, once for a pair on a machine.
+        calibration_seconds: spent before the race, once for a pair on a machine.
     """
 
     outcomes: tuple[RaceOutcome, ...]
@@ -47,8 +45,7 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
 
     Args:
         scale: a pair of `localspec.bench.scale` instead of the request's models.
-        further: questions that are asked once the one before is answered. Each lane goes on from
-            its own answers.
+        further: questions after the first. Each lane goes on from its own answers.
     """
 
     last = Raced
@@ -84,15 +81,14 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
                     "--then continues a conversation, but this prompt is plain text: the model "
                     "has no chat template, or --raw leaves it out. Leave out --then."
                 )
-            notices = [*beside.notices, *notices]
             provable = self._provable(engine)
-            measured = self._warm_up([beside, engine])
+            measured = self._warm_up(beside) + self._warm_up(engine)
             conversations = [
                 RacedConversation(partial(self._stream, each, progress=None), prompt, self._further)
                 for each in (beside, engine)
             ]
             stats = conversations[LOCALSPEC].streams[0].stats
-            self._queue.put(self._ready(engine, stats, notices))
+            self._queue.put(self._ready(engine, stats, [*beside.notices, *notices]))
             lanes = [RaceLane(number, each) for number, each in enumerate(conversations)]
             # Of each question by itself: its lanes begin at 0.
             progress: defaultdict[int, RaceProgress] = defaultdict(RaceProgress)
@@ -106,63 +102,50 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
                 zip(*(each.answers for each in lanes), strict=False)
             ):
                 streams = [each.streams[question] for each in conversations]
-                lead = progress[question].lead()
                 alike = all(each.equal for each in outcomes)
-                found = self._compared((beside, engine), streams, answers, lead, alike=alike)
-                outcomes.append(found)
+                found = self._compared((beside, engine), streams, answers, alike=alike)
+                outcomes.append(replace(found, lead=progress[question].lead()))
             if provable:
-                proofs = self._proofs(engine, conversations[LOCALSPEC].streams, outcomes)
-                outcomes = [
-                    replace(outcome, proof=proof)
-                    for outcome, proof in zip(outcomes, proofs, strict=True)
-                ]
-            for stream in conversations[LOCALSPEC].streams:
-                measured += stream.stats.calibration_seconds
+                outcomes = self._proved(engine, conversations[LOCALSPEC].streams, outcomes)
+            measured += sum(s.stats.calibration_seconds for s in conversations[LOCALSPEC].streams)
         self._queue.put(Raced(tuple(outcomes), measured))
 
     def _provable(self, engine: Engine) -> bool:
-        """Whether logits alone decide, and are the same bits however a text is read."""
+        """Whether logits alone decide, and have the same bits however a text is read."""
         request = self._request
-        if not self._by_logits or request.images:
+        free = request.grammar is request.json_schema is request.regex is None
+        if not free or not decided_by_logits(request.opening.sampling):
             return False
         self._report("trying whether passes of all sizes give the same bits")
         return engine.batch_invariant
 
-    @property
-    def _by_logits(self) -> bool:
-        """Whether the greatest logit is what is said."""
-        request = self._request
-        free = request.grammar is request.json_schema is request.regex is None
-        return free and decided_by_logits(request.opening.sampling)
-
-    def _proofs(
+    def _proved(
         self, engine: Engine, streams: Sequence[Stream], outcomes: Sequence[RaceOutcome]
-    ) -> Iterator[Proof | None]:
-        """Of each of localspec's answers that no rule was lossy for, read from the beginning."""
+    ) -> list[RaceOutcome]:
+        """With a proof for each answer that is all in the context: it is read from the beginning,
+        token by token."""
         engine.clear()
+        proved = []
         for stream, outcome in zip(streams, outcomes, strict=False):
-            said = outcome.localspec
-            text, tokens = list(stream.context), list(said.token_ids)
+            text, tokens = list(stream.context), list(outcome.localspec.token_ids)
             prompt = text[: len(text) - len(tokens)]
-            # A context that was full has lost its beginning.
             whole = text[len(prompt) :] == tokens and len(text) <= engine.context_length
-            if not (said.stats.lossless and tokens and prompt and whole):
-                yield None
-                continue
-            self._report("reading localspec's answer once more, for the proof")
-            yield Proof(engine.first_wrong(prompt, tokens))
+            proof = None
+            if outcome.localspec.stats.lossless and tokens and prompt and whole:
+                self._report("reading localspec's answer once more, for the proof")
+                proof = Proof(engine.first_wrong(prompt, tokens))
+            proved.append(replace(outcome, proof=proof))
+        return proved
 
-    def _warm_up(self, engines: Sequence[Engine]) -> float:
-        """A first pass pays for page faults and allocations, and localspec's for measuring what
-        passes cost: neither lane shall. Returns the seconds of that measuring."""
-        measured = 0.0
-        for engine in engines:
-            self._report("warming up, and measuring what passes cost where that is not known")
-            greedy = SamplingParams(temperature=0.0)
-            stream = engine.stream("Hello", max_tokens=_WARM_UP_TOKENS, sampling=greedy)
-            with self._thread.cancels(stream):
-                measured += stream.completion().stats.calibration_seconds
-            self._thread.require_going_on("Interrupted before the race began.")
+    def _warm_up(self, engine: Engine) -> float:
+        """Pay for page faults, allocations and calibration, which are in no lane's time; returns
+        the seconds of the calibration."""
+        self._report("warming up, and measuring what passes cost where that is not known")
+        greedy = SamplingParams(temperature=0.0)
+        stream = engine.stream("Hello", max_tokens=_WARM_UP_TOKENS, sampling=greedy)
+        with self._thread.cancels(stream):
+            measured = stream.completion().stats.calibration_seconds
+        self._thread.require_going_on("Interrupted before the race began.")
         return measured
 
     def _compared(
@@ -170,13 +153,11 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
         engines: tuple[Engine, Engine],
         streams: Sequence[Stream],
         answers: Sequence[LaneAnswer],
-        lead: float | None,
         *,
         alike: bool,
     ) -> RaceOutcome:
         beside, engine = engines
-        stock = engine.model.kernels.in_use and not beside.model.kernels.in_use
-        results = [
+        plain, ours = (
             LaneResult(
                 text=stream.text,
                 finish_reason=stream.finish_reason or "cancelled",
@@ -185,31 +166,18 @@ class RaceWorker(EngineJob[Ready | Lap | Raced]):
                 stats=stream.stats,
             )
             for stream, answer in zip(streams, answers, strict=True)
-        ]
-        plain, drafted = results[PLAIN].token_ids, results[LOCALSPEC].token_ids
-        prompt = streams[PLAIN].context[: len(streams[PLAIN].context) - len(plain)]
-
-        def gap(at: int) -> float:
-            row = beside.logits([*prompt, *plain[:at]])
-            return float(row[plain[at]] - row[drafted[at]])
-
-        def rounding(at: int) -> float:
-            text = [*prompt, *plain[:at]]
-            in_steps = beside.logits(text)  # of the cache that plain decoding left
-            if stock:
-                return float(np.abs(engine.logits(text) - in_steps).max())
-            beside.clear()
-            return float(np.abs(beside.logits(text) - in_steps).max())
-
-        looked = gap if self._by_logits else None
+        )
+        stock = engine.model.kernels.in_use and not beside.model.kernels.in_use
+        halfway = len(streams[PLAIN].context) - len(plain.token_ids) // 2
+        pace = engine.plain_seconds(halfway)
+        if stock and pace and plain.stats.tokens_per_second:
+            engine.profile.stock = 1.0 / (plain.stats.tokens_per_second * pace)
         return RaceOutcome(
-            plain=results[PLAIN],
-            localspec=results[LOCALSPEC],
-            greedy=self._request.opening.sampling.greedy and streams[LOCALSPEC].stats.lossless,
-            parting=parting(plain, drafted, beside.token_bytes, looked, rounding)
-            if alike
-            else None,
-            lead=lead,
+            plain=plain,
+            localspec=ours,
+            greedy=self._request.opening.sampling.greedy and ours.stats.lossless,
+            parting=parting(plain.token_ids, ours.token_ids, beside.token_bytes) if alike else None,
+            lead=None,
             alike=alike,
             stock=stock,
         )

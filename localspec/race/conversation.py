@@ -1,4 +1,4 @@
-"""What one lane of a race says: an answer, and those to the questions behind it."""
+"""What one lane of a race answers: a prompt, and the questions after it."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ Prompt: TypeAlias = str | list[dict[str, str]]
 
 
 class RacedConversation:
-    """The answers to a prompt and to further questions, each asked for when the one before is
-    complete. Iterating asks.
+    """Answers, each asked for when the one before is complete; iterating asks.
 
     Args:
         ask: begins an answer.
@@ -36,8 +35,8 @@ class RacedConversation:
             if self._cancelled:
                 return
             assert not isinstance(prompt, str), "a bare text has no further questions"
-            said = {"role": "assistant", "content": self.streams[-1].text}
-            prompt = [*prompt, said, {"role": "user", "content": question}]
+            answer = {"role": "assistant", "content": self.streams[-1].text}
+            prompt = [*prompt, answer, {"role": "user", "content": question}]
             self.streams.append(self._ask(prompt))
             if self._cancelled:  # meanwhile
                 self.streams[-1].cancel()

@@ -1,14 +1,13 @@
 """Two conversations in turns: each has a clock of its own, and the one that is behind goes next.
 
-So neither slows the other, as it would in a process beside it, and at every moment both have come
-as far as they would have in the same time alone.
+So neither slows the other, and at every moment both have come as far as they would have alone.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from time import perf_counter
 from typing import Protocol
 
@@ -28,13 +27,9 @@ class ChunkStream(Iterator[Chunk], Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Lap:
-    """One turn of a lane.
+    """One turn of a lane: text and tokens that it added, and the lane's clock at its end.
 
     Attributes:
-        lane: its number.
-        text: what it added.
-        token_ids: what it committed.
-        seconds: on the lane's own clock, at the end of the turn.
         question: which one of the conversation it answers, from 0.
     """
 
@@ -45,21 +40,14 @@ class Lap:
     question: int = 0
 
 
+@dataclass(slots=True)
 class LaneAnswer:
-    """One answer of a lane.
+    """One answer of a lane: when it began on the lane's clock, and what it has so far."""
 
-    Attributes:
-        stream: what it comes from.
-        began: on the lane's clock.
-        seconds: that it took so far.
-        token_ids: of it so far.
-    """
-
-    def __init__(self, stream: ChunkStream, began: float) -> None:
-        self.stream = stream
-        self.began = began
-        self.seconds = 0.0
-        self.token_ids: list[int] = []
+    stream: ChunkStream
+    began: float
+    seconds: float = 0.0
+    token_ids: list[int] = field(default_factory=list)
 
 
 class RaceLane:
@@ -69,10 +57,8 @@ class RaceLane:
         streams: the answers, each asked for when the one before is complete.
 
     Attributes:
-        seconds: that its own turns took, the reading of the prompts included. What measuring the
-            machine takes, once for a pair, is left out: `GenerationStats.calibration_seconds`.
+        seconds: that its own turns took, prompts included, calibration left out.
         finished: whether all answers are complete.
-        answers: so far.
     """
 
     def __init__(
@@ -87,7 +73,7 @@ class RaceLane:
         self._complete = True
 
     def advance(self) -> Lap | None:
-        """Take a turn; None where all was said already."""
+        """Take a turn; None where all was answered already."""
         if self._complete:
             stream = next(self._streams, None)
             if stream is None:
@@ -118,21 +104,16 @@ def take_turns(lanes: Sequence[RaceLane]) -> Iterator[Lap]:
 
 
 class RaceProgress:
-    """How far both lanes are, for whoever shows it: made from laps alone.
-
-    Attributes:
-        laps: of each lane, in order.
-    """
+    """How far both lanes are, made from laps alone."""
 
     def __init__(self) -> None:
-        self.laps: tuple[list[Lap], list[Lap]] = ([], [])
         self._reached: tuple[list[int], list[int]] = ([], [])  # tokens at the end of each lap
+        self._clocks: tuple[list[float], list[float]] = ([], [])
 
     def add(self, lap: Lap) -> None:
         """Count a turn."""
-        reached = self._reached[lap.lane]
-        reached.append(self.tokens(lap.lane) + len(lap.token_ids))
-        self.laps[lap.lane].append(lap)
+        self._reached[lap.lane].append(self.tokens(lap.lane) + len(lap.token_ids))
+        self._clocks[lap.lane].append(lap.seconds)
 
     def tokens(self, lane: int) -> int:
         """How many a lane has."""
@@ -140,22 +121,19 @@ class RaceProgress:
 
     def seconds(self, lane: int) -> float:
         """A lane's clock."""
-        return self.laps[lane][-1].seconds if self.laps[lane] else 0.0
-
-    def text(self, lane: int) -> str:
-        """A lane's answer so far."""
-        return "".join(lap.text for lap in self.laps[lane])
+        return self._clocks[lane][-1] if self._clocks[lane] else 0.0
 
     def lead(self) -> float | None:
-        """Seconds by which localspec had the last token that both have earlier than plain decoding
-        had it; negative where it was later. None before both have one."""
+        """Seconds by which localspec had the last token that both have earlier; negative where it
+        was later, None before both have one."""
         common = min(self.tokens(PLAIN), self.tokens(LOCALSPEC))
         if not common:
             return None
-        return self._when(PLAIN, common) - self._when(LOCALSPEC, common)
-
-    def _when(self, lane: int, tokens: int) -> float:
-        return self.laps[lane][bisect_left(self._reached[lane], tokens)].seconds
+        plain, ours = (
+            self._clocks[lane][bisect_left(self._reached[lane], common)]
+            for lane in (PLAIN, LOCALSPEC)
+        )
+        return plain - ours
 
 
 def in_order(laps: Sequence[Lap]) -> list[Lap]:

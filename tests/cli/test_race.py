@@ -11,7 +11,6 @@ import pytest
 
 import localspec
 from localspec import Engine, ModelOptions
-from localspec.chat import words
 from localspec.gguf.reader import read_gguf
 from localspec.loading.beside import load_beside
 from localspec.pairing import pair_memory
@@ -92,18 +91,6 @@ def test_sampled_texts_may_differ(cli: Cli) -> None:
 
 def test_a_default_prompt_on_a_terminal(cli: Cli) -> None:
     assert cli(*SHORT, "--json").json["prompt"] == STORY
-
-
-def test_the_embedded_pair_is_said_to_be_too_small(
-    cli: Cli, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What `run` and `race` say there: plain words, and what to type."""
-    monkeypatch.setattr(words, "SHORT_PASS", 1e3)  # however slow this machine is just now
-    told = cli("run", "-n", "48", "--temp", "0", "-d", "none", STORY).err
-    assert "tokens/pass" not in told
-    assert "not drafted" not in told
-    assert "too small to gain: a pass takes only" in told
-    assert "localspec race --scale A" in told
 
 
 @pytest.mark.parametrize("ending", ["cast", "svg"])

@@ -10,7 +10,6 @@ import pytest
 from rich.cells import cell_len
 
 from localspec.cli.race_recording import picture, recording
-from localspec.cli.race_screen import Painter, of_recording
 from localspec.cli.race_view import NARROW, RaceView
 from localspec.race.turns import LOCALSPEC, PLAIN, Lap
 from tests.race.laps import sample
@@ -92,16 +91,6 @@ def test_what_came_as_several_tokens_is_marked() -> None:
     assert "".join(marked).replace(" ", "") == "twothreefourfive."
 
 
-def test_only_lines_that_changed_are_sent() -> None:
-    painter = Painter(of_recording(80, 24))
-    first = painter.paint(view(sample()[:2]).lines(80, 24), 80, 24)
-    assert first.startswith("\x1b[2J")
-    assert painter.paint(view(sample()[:2]).lines(80, 24), 80, 24) == ""
-    more = painter.paint(view(sample()[:3]).lines(80, 24), 80, 24)
-    assert 0 < more.count("\x1b[K") < 5
-    assert "\x1b[2J" in painter.paint(view(sample()[:3]).lines(60, 20), 60, 20)
-
-
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (40, 12)])
 def test_a_recording_plays(width: int, height: int) -> None:
     text = recording(view([]), sample(), "plain 5 s · localspec 3 s · same text", width, height)
@@ -130,8 +119,6 @@ def test_a_picture_is_well_formed() -> None:
 
 
 def test_no_color_is_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
-    painted = Painter(of_recording(80)).paint(view(sample()).lines(80, 24), 80, 24)
-    assert "36m" in painted
+    assert "36m" in recording(view([]), sample(), "", 80, 24)
     monkeypatch.setenv("NO_COLOR", "1")
-    painted = Painter(of_recording(80)).paint(view(sample()).lines(80, 24), 80, 24)
-    assert "36m" not in painted
+    assert "36m" not in recording(view([]), sample(), "", 80, 24)
