@@ -24,7 +24,7 @@ from localspec.errors import Cancelled, LocalspecError, UsageError
 if TYPE_CHECKING:
     from localspec.bench.benchmark import BenchPair, BenchSettings
     from localspec.bench.peers import Peers
-    from localspec.bench.report import Report
+    from localspec.bench.report import PairResults, Report
 
 EXAMPLES = """\
 Examples:
@@ -272,9 +272,25 @@ def _count(
 
 
 def _shown(report: Report) -> str:
-    """The tables for standard output."""
+    """The verdict of each pair, and the tables behind it."""
     from localspec.bench import terminal
 
     # Where nobody looks at it now, somebody will later, in a terminal of the usual width.
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else _WIDTH
-    return terminal.report_text(report, width)
+    verdicts = "".join(f"{_verdict(pair)}\n" for pair in report.pairs if pair.samples)
+    return f"{verdicts}\n{terminal.report_text(report, width)}"
+
+
+def _verdict(pair: PairResults) -> str:
+    """`scale A: localspec is 2.11× plain decoding (greedy), 1.80× (temperature 0.8).`"""
+    from localspec.bench.arms import PLANNER
+    from localspec.bench.summary import ALL
+
+    told = []
+    for temperature in pair.summary.temperatures:
+        cell = pair.summary.cell(PLANNER, ALL, temperature)
+        if cell is not None and cell.speed_up is not None:
+            how = f"temperature {temperature:g}" if temperature else "greedy"
+            told.append(f"{cell.speed_up:.2f}× plain decoding ({how})")
+    gain = f"localspec is {', '.join(told)}" if told else "plain decoding was not compared"
+    return f"{pair.name}: {gain}."

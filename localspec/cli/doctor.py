@@ -196,6 +196,7 @@ def _measure(
 ) -> None:
     """Open the pair and let it work."""
     from localspec.doctor import checkup
+    from localspec.loading.beside import measure_stock
     from localspec.pairing import recommendations
 
     target = findings.target.path
@@ -211,6 +212,8 @@ def _measure(
         findings.checks += [checkup.text_check("target", engine)]
         if not findings.usable:
             return
+        console.progress("calibrating: plain llama.cpp")
+        measure_stock(engine, options)
         findings.measurements = checkup.measure_pair(
             engine,
             checkup.QUICK if quick else checkup.LONG,

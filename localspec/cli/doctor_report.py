@@ -106,14 +106,14 @@ def _calibration(found: PairMeasurements) -> dict[str, Any]:
         "draft_seconds": found.draft_seconds,
         "cost": found.cost,
         "speed_up": found.speed_up,
+        "stock": found.stock,
         "kinds": [
             {
                 "kind": kind.name,
                 "tested": kind.tested,
                 "accepted": kind.accepted,
                 "acceptance": kind.acceptance,
-                "predicted": kind.predicted,
-                "measured": kind.measured,
+                "measured": kind.speed_up,
             }
             for kind in found.kinds
         ],
@@ -121,16 +121,28 @@ def _calibration(found: PairMeasurements) -> dict[str, Any]:
 
 
 def as_text(found: Findings) -> str:
-    """For people."""
-    parts = [_machine(found), _pair(found)]
+    """For people: the verdict, and what it rests on."""
+    parts = [beside("", verdict(found)), _machine(found), _pair(found)]
     if found.checks:
         parts.append(_checks(found.checks))
     if found.measurements is not None:
         parts.append(_measured(found.measurements))
-    advice = _advice(found)
-    if advice:
-        parts.append(advice + "\n")
     return "\n".join(parts)
+
+
+def verdict(found: Findings) -> str:
+    """What it comes to, in a sentence or two."""
+    failed = [check for check in found.checks if check.verdict == FAIL]
+    if failed:
+        return f"This pair cannot be used: {failed[0].evidence}."
+    if found.measurements is None:
+        return "This pair can be used. Its speed was not measured."
+    if not found.measurements.steady:
+        return "The machine was busy, so nothing is saved. Run it again on an idle machine."
+    return _advice(found) or (
+        "This pair can be used, but there was no time to measure its speed. Leave out --quick, or "
+        "take a smaller model."
+    )
 
 
 def _machine(found: Findings) -> str:
@@ -197,45 +209,35 @@ def _measured(found: PairMeasurements) -> str:
         (
             kind.name,
             "" if kind.acceptance is None else f"{kind.acceptance:.0%} of {kind.tested}",
-            "" if kind.predicted is None else f"{kind.predicted:.2f} ×",
-            "" if kind.measured is None else f"{kind.measured:.2f} ×",
+            "" if kind.speed_up is None else f"{kind.speed_up:.2f}×",
         )
         for kind in found.kinds
     ]
     if kinds:
-        header = ("TEXT", "ACCEPTED", "PREDICTED", "MEASURED")
+        header = ("TEXT", "DRAFTS ACCEPTED", "SPEED-UP")
         text += "\n" + table(header, kinds, right=header[1:])
-    text += f"Calibrated in {found.seconds:.0f} s.\n"
-    if not kinds:
-        text += "There was no time for a text; leave out --quick, or take a smaller model.\n"
-    if not found.steady:
-        text += (
-            "The machine was busy, so these figures are not saved. Run it again on an idle "
-            "machine.\n"
-        )
-    return text
+    return f"{text}Calibrated in {found.seconds:.0f} s.\n"
 
 
 def _advice(found: Findings) -> str:
-    """What to do, in a sentence; empty where nothing was measured."""
+    """What the measurements come to; empty where there are none."""
     kept = found.recommendation
-    if kept is None:
+    if kept is None or found.measurements is None:
         return ""
-    worst = min(kept.by_kind, key=lambda kind: kept.by_kind[kind])
-    best = max(kept.by_kind, key=lambda kind: kept.by_kind[kind])
+    gains = sorted((gain, kind) for kind, gain in kept.by_kind.items())
     span = (
-        f"{mean(kept.by_kind.values()):.2f} times the speed of plain decoding, from "
-        f"{kept.by_kind[worst]:.2f} ({worst}) to {kept.by_kind[best]:.2f} ({best})"
+        f"{mean(kept.by_kind.values()):.2f}× plain decoding, from {gains[0][0]:.2f}× "
+        f"({gains[0][1]}) to {gains[-1][0]:.2f}× ({gains[-1][1]})"
     )
+    stock = found.measurements.stock
+    if stock is not None:
+        span += f"; plain decoding with localspec's kernels is {stock:.2f}× stock llama.cpp"
     if kept.draft is None:
-        return f"Recommended: only the n-gram drafter; {span}."
+        return f"Without a draft model, drafting of repeated text gives {span}."
     name = printable(found.draft_name or kept.draft.stem)
     own = found.target.path.name == paths.EMBEDDED_TARGET  # it keeps its draft whatever comes
     if kept.speed_up >= PAYS:
         auto = "" if own else " '-d auto' will take it from now on."
-        return f"Recommended: draft with {name}; {span}.{auto}"
-    auto = "" if own else "'-d auto' will not take it, and "
-    return (
-        f"Recommended: leave out {name}; {span}. {auto or 'As it is, '}localspec never drafts "
-        "where it measures a loss."
-    )
+        return f"{name} is worth drafting with: {span}.{auto}"
+    auto = "" if own else " '-d auto' will not take it."
+    return f"{name} is not worth drafting with: {span}.{auto}"

@@ -1,13 +1,11 @@
-"""What `localspec doctor` measures: a pair at work on this machine.
+"""What `localspec doctor` measures: a pair at work on this machine, within a given time.
 
-Within a given time: what passes cost, how often drafts of the draft model are accepted in each
-kind of text, and how fast the planner is beside plain decoding. What the planner learns meanwhile
-stays (`localspec.policy.store`), and what comes out is kept as a recommendation.
+What the policy learns meanwhile stays (`localspec.policy.store`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from itertools import zip_longest
@@ -23,7 +21,6 @@ from localspec.decoding.params import SamplingParams
 from localspec.drafters.options import Drafting
 from localspec.errors import ContextOverflow
 from localspec.gguf.file import GGUFFile
-from localspec.pairing.forecast import best
 from localspec.pairing.memory import Use, n_layers
 from localspec.pairing.pair_memory import layers_that_fit
 from localspec.pairing.recommendations import Recommendation
@@ -37,18 +34,17 @@ if TYPE_CHECKING:
 
 LONG, QUICK = 60.0, 10.0
 """Seconds that measuring takes at most."""
-DEPTH = 3
 TOKENS = 32
-SHARE = 0.4
-"""Of the time, for acceptance; the rest goes to speed."""
 SIZES = (1, 2, 3, 4, 5, 6, 7, 8, 9)
 UNLIKELY = 3.0
-"""No pass over n tokens takes as many times n passes over one, and none as many times what it took
+"""A pass over n tokens never takes so many times n passes over one, nor so many times what it took
 before, unless another process has the processor."""
 FEW = 8
 """Tokens that an answer gets even where its share of the time is over: fewer say nothing."""
 SLOW = 0.5
 """A draft model whose pass costs more than this share of the target's rarely pays."""
+LOOKUPS = ("ngram", "retrieval", "lookahead")
+"""Drafters that are no model."""
 
 _PLAIN, _PLANNED = Drafting(drafter="none"), Drafting()
 _GREEDY = SamplingParams(temperature=0.0)
@@ -60,8 +56,7 @@ class TextKind:
 
     Attributes:
         tested, accepted: tokens of the draft model.
-        plain, planned: tokens and seconds of either way.
-        predicted: speed-up that cost and acceptance promise; None without a draft model.
+        plain, planned: [tokens, seconds] of plain decoding and of `auto`.
     """
 
     name: str
@@ -69,24 +64,28 @@ class TextKind:
     accepted: int = 0
     plain: list[float] = field(default_factory=lambda: [0.0, 0.0])
     planned: list[float] = field(default_factory=lambda: [0.0, 0.0])
-    predicted: float | None = None
 
     @property
     def acceptance(self) -> float | None:
         return self.accepted / self.tested if self.tested else None
 
     @property
-    def measured(self) -> float | None:
-        """The planner's tokens per second ÷ plain decoding's."""
+    def speed_up(self) -> float | None:
+        """`auto`'s tokens per second ÷ plain decoding's; None where an answer was too short."""
         (tokens, seconds), (plain_tokens, plain_seconds) = self.planned, self.plain
         if not (tokens and seconds and plain_tokens and plain_seconds):
             return None
         return (tokens / seconds) / (plain_tokens / plain_seconds)
 
-    @property
-    def speed_up(self) -> float | None:
-        """What was measured, else what is predicted."""
-        return self.measured if self.measured is not None else self.predicted
+    def add(self, plain: GenerationStats, planned: GenerationStats) -> None:
+        """Count two answers to the same prompt."""
+        for stats, sums in ((plain, self.plain), (planned, self.planned)):
+            sums[0] += stats.generated_tokens - 1
+            sums[1] += stats.decode_seconds
+        for name, drafter in planned.by_drafter.items():
+            if name not in LOOKUPS:
+                self.tested += drafter.tested
+                self.accepted += drafter.accepted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,17 +97,18 @@ class PairMeasurements:
         draft_seconds: of a pass of the draft model over one token, None without one.
         cost: the same in passes of the target.
         kinds: what there was time for.
+        stock: seconds of a plain pass of stock llama.cpp ÷ of one here; None where not measured.
         threads: how many threads passes ran on at the end, and why.
         seconds: that all of it took.
         partial: it was interrupted.
-        steady: passes took about as long at the end as at the beginning; if not, another process
-            was at work, and the figures are worth little.
+        steady: no other process disturbed; else the figures are worth little.
     """
 
     curve: dict[int, float]
     draft_seconds: float | None
     cost: float | None
     kinds: tuple[TextKind, ...]
+    stock: float | None = None
     threads: str
     seconds: float
     partial: bool
@@ -135,143 +135,73 @@ def measure_pair(
         tell: called with what is done now.
         stopped: whether to end early, with what there is.
     """
-    return _Measuring(engine, seconds, tell, stopped).run()
+    started = perf_counter()
+    end = started + seconds
+    tell("measuring what passes cost")
+    engine.calibrate()
+    kinds: dict[str, TextKind] = {}
+    for prompt in _shortest_first(load_suites()):
+        if stopped() or perf_counter() >= end:
+            break
+        tell(f"speed in {prompt.suite}")
+        kind = kinds.setdefault(prompt.suite, TextKind(prompt.suite))
+        left = 2 * max(1, len(SUITES) - sum(one.speed_up is not None for one in kinds.values()))
+        answers = []
+        for number, drafting in enumerate((_PLAIN, _PLANNED)):
+            now = perf_counter()
+            deadline = now + max(0.0, end - now) / (left - number)
+            answers.append(_answer(engine, prompt, drafting, deadline, end, stopped))
+        plain, planned = answers
+        if plain is not None and planned is not None:
+            kind.add(plain, planned)
+    target = engine.profile.target
+    curve = {n: target.seconds(n, 0) for n in SIZES} if target else {}
+    costs = engine.draft_costs if engine.draft is not None else None
+    draft = None if costs is None else costs.seconds(1, 0)
+    smooth = all(took < UNLIKELY * n * curve[1] for n, took in curve.items())
+    return PairMeasurements(
+        curve=curve,
+        draft_seconds=draft,
+        cost=draft / curve[1] if draft and curve else None,
+        kinds=tuple(kind for kind in kinds.values() if kind.planned[0]),
+        stock=engine.profile.stock,
+        threads=engine.threads,
+        seconds=perf_counter() - started,
+        partial=stopped(),
+        steady=not engine.profile.doubts and smooth and target.pace < UNLIKELY,
+    )
 
 
-class _Measuring:
-    """The state of one."""
+def _answer(
+    engine: Engine,
+    prompt: BenchPrompt,
+    drafting: Drafting,
+    deadline: float,
+    end: float,
+    stopped: Callable[[], bool],
+) -> GenerationStats | None:
+    """An answer's figures, cut short at the deadline; None where it has too few tokens."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        seconds: float,
-        tell: Callable[[str], None],
-        stopped: Callable[[], bool],
-    ) -> None:
-        self._engine = engine
-        self._started = perf_counter()
-        self._end = self._started + seconds
-        self._share = self._started + seconds * SHARE
-        self._tell, self._stopped = tell, stopped
-        self._kinds: dict[str, TextKind] = {}
-        self._drafts = engine.draft is not None
-
-    def run(self) -> PairMeasurements:
-        self._tell("measuring what passes cost")
-        self._engine.calibrate()
-        prompts = _shortest_first(load_suites())
-        if self._drafts:
-            for prompt in self._until(prompts, self._share, at_least=1):
-                self._accept(prompt)
-        for prompt in self._until(prompts, self._end):
-            self._race(prompt)
-        curve = self._curve()
-        costs = self._engine.draft_costs if self._drafts else None
-        draft = None if costs is None else costs.seconds(1, 0)
-        cost = draft / curve[1] if draft and curve.get(1) else None
-        for kind in self._kinds.values():
-            if cost is not None and kind.acceptance is not None and curve.get(1):
-                relative = [curve[n] / curve[1] for n in SIZES]
-                kind.predicted = best(cost, kind.acceptance, relative).speed_up
-        return PairMeasurements(
-            curve=curve,
-            draft_seconds=draft,
-            cost=cost,
-            kinds=tuple(kind for kind in self._kinds.values() if kind.tested or kind.planned[0]),
-            threads=self._engine.threads,
-            seconds=perf_counter() - self._started,
-            partial=self._stopped(),
-            steady=self._steady(curve),
-        )
-
-    def _until(
-        self, prompts: Sequence[BenchPrompt], deadline: float, *, at_least: int = 0
-    ) -> Iterator[BenchPrompt]:
-        """Prompts, the kinds mixed, as long as there is time."""
-        for number, prompt in enumerate(prompts):
-            late = perf_counter() >= (self._end if number < at_least else deadline)
-            if late or self._stopped():
-                return
-            yield prompt
-
-    def _accept(self, prompt: BenchPrompt) -> None:
-        """How often the draft model is right here."""
-        self._tell(f"acceptance in {prompt.suite}")
-        new = len(SUITES) - sum(1 for kind in self._kinds.values() if kind.tested)
-        deadline = self._portion(self._share, max(1, new))
-        stats = self._generate(prompt, Drafting(depth=DEPTH), deadline)
-        if stats is not None:
-            kind = self._kind(prompt)
-            kind.tested += stats.tested
-            kind.accepted += stats.accepted
-
-    def _race(self, prompt: BenchPrompt) -> None:
-        """The planner beside plain decoding."""
-        self._tell(f"speed in {prompt.suite}")
-        new = len(SUITES) - sum(1 for kind in self._kinds.values() if kind.planned[0])
-        plain = self._generate(prompt, _PLAIN, self._portion(self._end, max(2, 2 * new)))
-        planned = self._generate(prompt, _PLANNED, self._portion(self._end, max(1, 2 * new - 1)))
-        kind = self._kind(prompt)
-        for stats, sums in ((plain, kind.plain), (planned, kind.planned)):
-            # A few tokens say nothing of a speed.
-            if plain is None or planned is None or stats is None:
-                return
-            if min(plain.generated_tokens, planned.generated_tokens) < FEW:
-                return
-            sums[0] += stats.generated_tokens - 1
-            sums[1] += stats.decode_seconds
-
-    @staticmethod
-    def _portion(end: float, parts: int) -> float:
-        """When to stop, so that as many parts have the same time until the end."""
-        now = perf_counter()
-        return now + max(0.0, end - now) / parts
-
-    def _kind(self, prompt: BenchPrompt) -> TextKind:
-        return self._kinds.setdefault(prompt.suite, TextKind(prompt.suite))
-
-    def _generate(
-        self, prompt: BenchPrompt, drafting: Drafting, deadline: float
-    ) -> GenerationStats | None:
-        """An answer's figures, cut short at the deadline; None where there is no answer."""
-        if self._stopped() or perf_counter() >= self._end:
-            return None
-        try:
-            stream = self._engine.stream(
-                prompt_for(self._engine, prompt),
-                max_tokens=TOKENS,
-                sampling=_GREEDY,
-                drafting=drafting,
-                progress=lambda done, total: self._hurry(),
-            )
-        except ContextOverflow:
-            return None
-        try:
-            with stream:
-                for _ in stream:
-                    now, tokens = perf_counter(), stream.stats.generated_tokens
-                    if now >= self._end or (now >= deadline and tokens >= FEW):
-                        break
-                    if self._stopped():
-                        break
-        except _Hurry:
-            return None
-        return stream.stats if stream.stats.generated_tokens > 1 else None
-
-    def _hurry(self) -> None:
-        """Between two chunks of a prompt."""
-        if self._stopped() or perf_counter() >= self._end:
+    def hurry(done: int, total: int) -> None:
+        if stopped() or perf_counter() >= end:
             raise _Hurry
 
-    def _curve(self) -> dict[int, float]:
-        target = self._engine.profile.target
-        return {n: target.seconds(n, 0) for n in SIZES} if target else {}
-
-    def _steady(self, curve: dict[int, float]) -> bool:
-        """Whether no other process disturbed, as far as one can see."""
-        profile = self._engine.profile
-        smooth = all(seconds < UNLIKELY * n * curve[1] for n, seconds in curve.items())
-        return not profile.doubts and smooth and profile.target.pace < UNLIKELY
+    try:
+        stream = engine.stream(
+            prompt_for(engine, prompt),
+            max_tokens=TOKENS,
+            sampling=_GREEDY,
+            drafting=drafting,
+            progress=hurry,
+        )
+        with stream:
+            for _ in stream:
+                enough = stream.stats.generated_tokens >= FEW
+                if stopped() or perf_counter() >= (deadline if enough else end):
+                    break
+    except (ContextOverflow, _Hurry):
+        return None
+    return stream.stats if stream.stats.generated_tokens >= FEW else None
 
 
 def _shortest_first(prompts: Sequence[BenchPrompt]) -> list[BenchPrompt]:

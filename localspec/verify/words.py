@@ -9,14 +9,13 @@ from localspec.verify.comparison import CertificateDifference
 
 
 def text(found: dict[str, Any]) -> str:
-    """For a terminal or a pipe: plain lines."""
-    lines = []
+    """For a terminal or a pipe: the verdict, and a paragraph for each check."""
+    lines = [f"{found['verdict']}: {verdict(found)}", ""]
     for check in found["checks"]:
         early = "" if check["complete"] else " (as far as there was time)"
         lines.append(f"{check['verdict']:<8}{check['check']}{early}")
         lines += [f"        {line}" for line in (check["summary"], *check["faults"])]
     lines += [f"{'not run':<8}{name}" for name in found["missing"]]
-    lines.append(f"{found['verdict']}: {verdict(found)}")
     return "\n".join(lines) + "\n"
 
 

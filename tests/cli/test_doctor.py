@@ -67,6 +67,8 @@ def test_the_embedded_pair(cli: Cli) -> None:
 def test_as_text(cli: Cli) -> None:
     result = cli("doctor", "--quick")
     assert (result.code, result.err) == (0, "")
+    verdict = result.out.splitlines()[0]
+    assert "worth drafting with" in verdict or "machine was busy" in verdict
     for words in (
         "machine         ",
         "backends        CPU",
@@ -103,6 +105,7 @@ def test_a_draft_that_is_no_smaller(cli: Cli) -> None:
     result = cli("doctor", "-d", target)
     assert result.code == 1
     assert "is not smaller than the target" in result.sentence()
+    assert result.out.startswith("This pair cannot be used: ")
     assert "FAIL  smaller" in result.out
     assert "→ Choose a smaller draft" in result.out
 
@@ -171,10 +174,9 @@ def test_a_calibration_that_is_stopped_has_what_there_is(pair: localspec.Engine)
     told: list[str] = []
     found = measure_pair(pair, 30.0, tell=told.append, stopped=lambda: len(told) > 2)
     assert found.partial
-    assert told[:2] == ["measuring what passes cost", "acceptance in story"]
+    assert told[:2] == ["measuring what passes cost", "speed in story"]
     assert [kind.name for kind in found.kinds] == ["story"]
-    assert found.kinds[0].tested > 0
-    assert found.kinds[0].predicted is not None
+    assert found.kinds[0].speed_up is not None
 
 
 def test_kinds_of_text_are_measured_in_turn(
@@ -188,18 +190,16 @@ def test_kinds_of_text_are_measured_in_turn(
         pair, 300.0, tell=told.append, stopped=lambda: told[-1] == "speed in noise"
     )
     names = ["story", "continue", "math", "qa", "code", "copy", "noise"]
-    assert [kind.name for kind in found.kinds] == names
-    assert told.count("acceptance in story") >= 1
-    acceptance = {kind.name: kind.acceptance or 0.0 for kind in found.kinds}
-    assert max(acceptance, key=lambda kind: acceptance[kind]) != "noise"
+    assert {kind.name for kind in found.kinds} <= set(names)
     # Some answers end too soon to tell a speed.
-    assert sum(kind.measured is not None for kind in found.kinds) >= 3
+    assert sum(kind.speed_up is not None for kind in found.kinds) >= 3
 
 
 def _calibration(**changed: object) -> PairMeasurements:
     kinds = (
-        TextKind("story", 10, 8, [20.0, 2.0], [20.0, 1.0], 1.5),
-        TextKind("math", 10, 4, predicted=1.2),
+        TextKind("story", 10, 8, [20.0, 2.0], [20.0, 1.0]),
+        TextKind("math", 10, 4, [10.0, 1.2], [10.0, 1.0]),
+        TextKind("qa", 10, 5),
     )
     found = PairMeasurements(
         threads="1, as asked for",
@@ -214,9 +214,9 @@ def _calibration(**changed: object) -> PairMeasurements:
     return replace(found, **changed)  # type: ignore[arg-type]
 
 
-def test_what_was_measured_counts_before_what_was_predicted() -> None:
+def test_the_speed_up_is_the_mean_over_what_was_measured() -> None:
     found = _calibration()
-    assert [kind.speed_up for kind in found.kinds] == [2.0, 1.2]
+    assert [kind.speed_up for kind in found.kinds] == [2.0, 1.2, None]
     assert found.speed_up == 1.6
 
 
@@ -234,7 +234,7 @@ def test_a_recommendation_is_kept_and_gone_by(here: Path) -> None:
     kept = checkup.recommendation(target, draft, _calibration())
     assert kept is not None
     assert kept.by_kind == {"story": 2.0, "math": 1.2}
-    assert kept.acceptance == {"story": 0.8, "math": 0.4}
+    assert kept.acceptance == {"story": 0.8, "math": 0.4, "qa": 0.5}
     recommendations.store(kept, options)
     with localspec.load(target, options=options) as engine:
         assert engine.draft_path == draft
