@@ -70,7 +70,7 @@ def _shown(console: Console, said: dict[str, Any]) -> int:
     adapted = options.adapters or options.draft_adapters or options.mmproj
     if session is not None and options.mmproj is not None:
         raise UsageError("A session holds only text. Leave out --session, or --mmproj.")
-    asked = opening.model is not None or opening.draft != "auto" or bool(adapted)
+    asked = opening.named or opening.draft != "auto" or bool(adapted)
     with running_in_terminal() as notices:
         app = ChatApp(
             PairReference(opening.model, opening.draft) if asked else None,

@@ -237,13 +237,14 @@ def _path(console: Console, reference: str | None, *, draft: bool = False) -> Pa
     """Of a model that is to be read."""
     from localspec.gguf.description import require_undamaged
     from localspec.hub import resolution
+    from localspec.hub.packages import default_reference
     from localspec.paths import EMBEDDED_DRAFT
     from localspec.settings import load_settings
 
     if draft:
         found = resolution.find(reference, embedded=EMBEDDED_DRAFT)
     else:
-        found = resolution.find(reference or load_settings().model)
+        found = resolution.find(reference or load_settings().model or default_reference())
     for notice in found.notices:
         console.notice(notice)
     require_undamaged(found.path)

@@ -19,7 +19,7 @@ TARGET = {
         "-m",
         "--model",
         metavar="REF",
-        help="Train a draft for this model. Default: the built-in model. (LOCALSPEC_MODEL)",
+        help="Train a draft for this model. Default as for run. (LOCALSPEC_MODEL)",
     ),
 }
 RECORDING = {

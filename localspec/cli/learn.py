@@ -58,8 +58,8 @@ Model = Annotated[
         *("-m", "--model"),
         metavar="REF",
         show_default=False,
-        help="Learn for this model, and all others with its vocabulary. Default: the built-in "
-        "model. (LOCALSPEC_MODEL)",
+        help="Learn for this model, and all others with its vocabulary. Default: smollm2 if it "
+        "is installed, else demo. (LOCALSPEC_MODEL)",
     ),
 ]
 
@@ -159,12 +159,13 @@ def _vocabulary(reference: str | None) -> Iterator[tuple[Vocabulary, LearnedVoca
     """Of a model, whose weights stay where they are."""
     from localspec.gguf.description import require_undamaged
     from localspec.hub import resolution
+    from localspec.hub.packages import default_reference
     from localspec.llama.model import Model
     from localspec.llama.options import ModelOptions
     from localspec.retrieval.learning import LearnedVocabulary
     from localspec.settings import load_settings
 
-    path = resolution.find(reference or load_settings().model).path
+    path = resolution.find(reference or load_settings().model or default_reference()).path
     require_undamaged(path)
     with Model(path, ModelOptions(), vocabulary_alone=True) as model:
         vocabulary = model.vocabulary

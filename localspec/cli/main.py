@@ -131,4 +131,5 @@ def _tell_misuse(console: Console, error: typer.TyperException) -> None:
     if sentence:  # there is none where typer has just printed the help
         context = getattr(error, "ctx", None)
         where = NAME if context is None else context.command_path
-        console.say(f"{NAME}: {sentence}. See '{where} --help'.")
+        end = "" if sentence.endswith("?") else "."
+        console.say(f"{NAME}: {sentence}{end} See '{where} --help'.")

@@ -18,7 +18,8 @@ MODEL = {
         "--model",
         metavar="REF",
         help="Open this model: a GGUF file, user/repo[:quant] of Hugging Face, a name from "
-        "'localspec models', or 'demo'. Default demo, the built-in model. (LOCALSPEC_MODEL)",
+        "'localspec models', or 'demo', the built-in story model. Default: smollm2 if it is "
+        "installed, else demo. (LOCALSPEC_MODEL)",
     ),
     "offline": _model(
         bool,

@@ -14,6 +14,7 @@ from localspec import Drafting, ModelOptions, SamplingParams, paths
 from localspec.cli import prompt
 from localspec.errors import UsageError
 from localspec.files import read_file
+from localspec.hub.packages import default_reference
 from localspec.llama.options import thread_count
 from localspec.text import size_in_bytes
 
@@ -46,9 +47,10 @@ class _Flags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """What to open; see `localspec.load`."""
+    """What to open; see `localspec.load`. `named` tells whether somebody named the model."""
 
     model: str | None
+    named: bool
     draft: str
     offline: bool | None
     options: ModelOptions
@@ -194,6 +196,7 @@ def read_opening(said: Mapping[str, Any]) -> OpeningOptions:
     models = _models(said, settings)
     return OpeningOptions(
         model=models.model,
+        named=models.named,
         draft=_draft(models.draft, drafting),
         offline=models.offline,
         options=models.options,
@@ -213,7 +216,8 @@ def read_system(said: Mapping[str, Any]) -> str | None:
 
 def _models(said: Mapping[str, Any], settings: Settings | _Flags) -> ModelRequest:
     return ModelRequest(
-        model=settings.model,
+        model=settings.model or default_reference(),
+        named=settings.model is not None,
         draft=settings.draft,
         offline=said["offline"],
         options=_record(

@@ -8,6 +8,7 @@ verbs' help texts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
 from importlib import import_module
 from typing import Any
 
@@ -64,6 +65,9 @@ VERBS = {
 }
 """Function, or group of verbs, by name. `paths` is unlisted: `doctor --paths` replaces it."""
 
+HARMFUL = {"rm"}
+"""Verbs that delete: a mistyped word suggests them last."""
+
 
 class VerbCommands(Mapping[str, Any]):
     """A command for each verb; listing their names imports none of them."""
@@ -86,12 +90,22 @@ class VerbCommands(Mapping[str, Any]):
 class VerbGroup(typer.core.TyperGroup):
     """The group of all verbs."""
 
-    def __init__(self, **said: Any) -> None:
-        super().__init__(**said)
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given | {"suggest_commands": False})
         self.commands = VerbCommands()  # type: ignore[assignment]  # nothing is ever added
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(VERBS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except typer.TyperException as error:
+            close = get_close_matches(args[0], set(VERBS) - {"paths"})
+            if close:
+                meant = " or ".join(repr(verb) for verb in sorted(close, key=HARMFUL.__contains__))
+                error.message = f"{error.message.rstrip('.')}. Did you mean {meant}?"
+            raise
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         help_text.write_commands(GROUPS, formatter)

@@ -62,6 +62,11 @@ SMOLLM2 = PackagedModel(
 PACKAGED = (SMOLLM2,)
 
 
+def default_reference() -> str | None:
+    """What to open where nobody names a model; None for the embedded pair."""
+    return None if SMOLLM2.path is None else SMOLLM2.name
+
+
 def meant_by(typed: CatalogName, stands_for: Repository) -> PackagedModel | None:
     """The packaged model that a name means, installed or not.
 

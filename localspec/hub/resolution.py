@@ -150,7 +150,16 @@ def _cached(wanted: Repository, typed: str, offline: bool) -> FoundModel:
             commit = cache.cached_commit(wanted.id, wanted.revision)
             notices = _notices(wanted, chosen, older=commit not in (None, folder.name))
             return FoundModel(folder / chosen.name, wanted, notices)
+    if isinstance(parse(typed), CatalogName) and _has_draft(typed):
+        typed += " --draft auto"
     raise _not_cached(wanted, typed, [m for _, ms in models for m in ms], broken, offline)
+
+
+def _has_draft(name: str) -> bool:
+    from localspec.hub import catalog
+
+    entry = catalog.load().meant_by(name)
+    return entry is not None and bool(entry.drafts)
 
 
 def _notices(wanted: Repository, chosen: ModelFiles, *, older: bool) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from localspec.files import read_file, write_atomically
 from localspec.gguf.extras import Extras
 from localspec.gguf.file import GGUFFile
 from localspec.gguf.reader import read_gguf
+from localspec.hub import catalog
 from localspec.hub.local import LocalModel, local_models
 from localspec.hub.places import SELF_MADE
 from localspec.identity import file_identity, fingerprint
@@ -96,7 +97,7 @@ def decide(
             crowded = True
             continue
         return Choice(candidate.model.path, _why(candidate, candidate.forecast), passing=crowded)
-    return Choice(None, _why_none(found, fitting), passing=crowded)
+    return Choice(None, _why_none(target, found, fitting), passing=crowded)
 
 
 def _with_measured(candidate: DraftCandidate, known: Recommendation | None) -> DraftCandidate:
@@ -117,7 +118,9 @@ def _why(candidate: DraftCandidate, forecast: Forecast) -> str:
     return f"using {candidate.model.name} as draft model ({evidence})"
 
 
-def _why_none(found: Sequence[DraftCandidate], fitting: Sequence[DraftCandidate]) -> str:
+def _why_none(
+    target: GGUFFile, found: Sequence[DraftCandidate], fitting: Sequence[DraftCandidate]
+) -> str:
     alone = "only the n-gram drafter is used"
     if fitting:
         best = fitting[0]
@@ -130,10 +133,15 @@ def _why_none(found: Sequence[DraftCandidate], fitting: Sequence[DraftCandidate]
     if close is not None:
         why = close.why_not or ""
         return f"{alone}: no model here fits; {close.model.name}: {why[:1].lower()}{why[1:]}"
-    return (
-        f"{alone}: no smaller model here fits; name one with --draft, or download one with "
-        "localspec pull"
-    )
+    get = _draft_to_get(target.path.stem)
+    return f"{alone}: no smaller model here fits; {get or 'name one with --draft'}"
+
+
+def _draft_to_get(name: str) -> str | None:
+    """How to get the draft that the catalogue has for a model, known by the stem of its file."""
+    known = [one for one in catalog.load().entries if name.casefold().startswith(one.name)]
+    drafts = max(known, key=lambda one: len(one.name)).drafts if known else []
+    return f"get one with: localspec pull {drafts[0]}" if drafts else None
 
 
 def _signature(

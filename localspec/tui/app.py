@@ -19,6 +19,7 @@ from textual.widgets import Footer, Static
 from localspec.chat.conversation import Attachment, Conversation
 from localspec.errors import LocalspecError, UsageError
 from localspec.history.writer import HistoryWriter
+from localspec.hub.packages import default_reference
 from localspec.text import harmless
 from localspec.tui import preferences
 from localspec.tui.control import switches
@@ -171,7 +172,10 @@ class ChatApp(App[None]):
         for notice in self._notices:
             self.tell(notice)
         self.engine.open(
-            self._pair or PairReference(self.preferences.model, self.preferences.draft or "auto")
+            self._pair
+            or PairReference(
+                self.preferences.model or default_reference(), self.preferences.draft or "auto"
+            )
         )
         self.conversation_list.open(self._kept)
         # While the model loads; at once it would hold up the first paint.

@@ -248,6 +248,12 @@ def test_a_verb_that_does_not_exist(cli: Cli) -> None:
     assert "fly" in result.sentence()
 
 
+def test_the_harmless_verb_is_suggested_first(cli: Cli) -> None:
+    result = cli("rum")
+    assert result.code == 2
+    assert "Did you mean 'run' or 'rm'? See" in result.sentence()
+
+
 def test_refusals_name_all_choices(cli: Cli) -> None:
     drafters = cli("run", "--drafter", "x", "hi").sentence()
     assert all(name in drafters for name in ("auto", "none", *REGISTRY))
