@@ -51,7 +51,8 @@ def _own_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Caches and settings of whoever runs the tests stay out of them, and theirs of ours."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("LOCALSPEC_HOME", str(tmp_path_factory.mktemp("home")))
-        packages.hide(patch)  # installed or not, the models listed are the same
+        # Installed or not, the models listed are the same, in other processes too.
+        packages.hide(patch, tmp_path_factory.mktemp("hidden"))
         yield
 
 

@@ -25,6 +25,9 @@ def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def hide(patch: pytest.MonkeyPatch) -> None:
-    """As if the real one were not installed."""
+def hide(patch: pytest.MonkeyPatch, folder: Path | None = None) -> None:
+    """As if the real one were not installed; with a folder, for child processes too."""
+    if folder is not None:
+        (folder / f"{SMOLLM2.module}.py").touch()  # a module, and no package with a file in it
+        patch.setenv("PYTHONPATH", str(folder), prepend=":")
     patch.setitem(sys.modules, SMOLLM2.module, None)
