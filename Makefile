@@ -1,5 +1,6 @@
 # `make demo` sets up and shows a real answer and a real gain, `make story` the embedded pair;
-# `make check` sets up and runs everything CI runs.
+# `make check` sets up, and checks in minutes what a change may break; `make check nightly` is what CI
+# runs.
 
 MAKEFLAGS += --no-print-directory
 PYTHON ?= python3
@@ -31,13 +32,20 @@ story: $(SET_UP)
 
 # The tests start hundreds of processes. Where bytecode is not kept, as in many containers, each of
 # them compiles the whole package again, a quarter of what it takes.
-check: export PYTHONDONTWRITEBYTECODE =
-check: export LOCALSPEC_BUILD_KERNELS ?= require
-check: $(SET_UP) kernels-test
+check nightly: export PYTHONDONTWRITEBYTECODE =
+check nightly: export LOCALSPEC_BUILD_KERNELS ?= require
+PYTEST = $(BIN)/pytest -n auto --dist worksteal
+
+# Format, lint, types, pure tests, and the engine on tiny and embedded models.
+check: $(SET_UP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n auto --dist worksteal
+	$(PYTEST) -m "not nightly"
+
+# Terminals, kills, other processes, samples, devices, kernels.
+nightly: $(SET_UP) kernels-test
+	$(PYTEST) -m nightly
 
 # The kernels' own tests, tests/kernels/*_test.cpp: on this processor, under sanitizers, and on an
 # emulated aarch64, once with int8 matrix products and once without.
@@ -113,4 +121,4 @@ $(RELEASE): $(READY)
 clean:
 	rm -rf $(KERNELS) $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-.PHONY: demo story check kernels-test kernels-sanitize kernels-arm overhead endure rpc vulkan wheel format clean
+.PHONY: demo story check nightly kernels-test kernels-sanitize kernels-arm overhead endure rpc vulkan wheel format clean

@@ -92,6 +92,7 @@ except OSError as error:
 """
 
 
+@pytest.mark.nightly
 def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     assert in_a_process(FULL, path).stdout == "File too large\n"
@@ -111,6 +112,7 @@ with replacing(path) as partial:
 """
 
 
+@pytest.mark.nightly
 def test_a_crash_before_the_name_is_taken(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     assert in_a_process(KILLED, path).returncode == -signal.SIGKILL

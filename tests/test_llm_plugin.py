@@ -15,6 +15,8 @@ import pytest
 from localspec import llm_plugin
 from localspec.llm_plugin import LlmModel
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def model() -> LlmModel:

@@ -17,6 +17,8 @@ import pytest
 from hatch_build import LIBRARY, PLACE
 from tools.wheel import twice
 
+pytestmark = pytest.mark.nightly
+
 REPOSITORY = Path(__file__).parents[1]
 HEAVY = ("llama_cpp", "textual", "starlette", "matplotlib", "huggingface_hub", "gguf", "scipy")
 EXPORTED = """

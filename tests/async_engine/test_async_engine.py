@@ -29,6 +29,8 @@ from localspec.async_engine import Loading
 from localspec.async_stream import AHEAD
 from tests.support.sessions import make_drafts_cheap
 
+pytestmark = pytest.mark.nightly
+
 GREEDY = SamplingParams(temperature=0)
 PLAIN = Drafting(drafter="none")  # where texts are compared: a near-tie may fall either way
 PROMPT = "Once upon a time"

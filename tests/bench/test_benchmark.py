@@ -5,10 +5,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import pytest
+
 from localspec import ModelOptions
 from localspec.bench.benchmark import BenchPair, BenchSettings, measure
 from localspec.bench.peers import Peers
 from localspec.bench.suites import load_suites
+
+pytestmark = pytest.mark.nightly
 
 
 def test_a_peer_that_is_not_installed_is_left_out_with_its_reason() -> None:

@@ -12,6 +12,8 @@ from localspec.bench import contention
 from localspec.bench.contention import Contention
 from localspec.errors import LocalspecError
 
+pytestmark = pytest.mark.nightly
+
 
 def gone(pids: list[int]) -> bool:
     processes = [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid)]

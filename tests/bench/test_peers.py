@@ -26,6 +26,8 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from tests.support.greedy import divergence, greedy
 
+pytestmark = pytest.mark.nightly
+
 NEAR_TIE = 0.1
 PATIENCE = 600.0
 """Seconds, so many that a test which waited for them would not pass unseen."""

@@ -23,6 +23,8 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.support.greedy import divergence, greedy
 
+pytestmark = pytest.mark.nightly
+
 PROMPT = BenchPrompt("story-0", "story", "Once upon a time")
 NEAR_TIE = 0.5
 """Logits: ik_llama.cpp multiplies by other types of activations."""

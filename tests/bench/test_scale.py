@@ -30,6 +30,8 @@ from localspec.llama.model import Model
 from localspec.llama.options import ModelOptions
 from tests.support import ggufs, packages
 
+pytestmark = pytest.mark.nightly
+
 TEXT = "<|user|>Tell me a story about a fox.<|end|><|assistant|>Once upon a time, there was a"
 OPTIONS = ModelOptions(context=256, threads=1)
 

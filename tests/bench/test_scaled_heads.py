@@ -17,6 +17,8 @@ from localspec.distill import heads, weights
 from localspec.distill.weights import Trained
 from localspec.gguf.reader import read_gguf
 
+pytestmark = pytest.mark.nightly
+
 PROMPTS = ("Tell me a story about a fox.", "The old mill by the river", "A letter to my sister")
 TRAINED = Trained("nobody", 0.5, "head")
 

@@ -22,6 +22,8 @@ from tests.cli.conftest import Cli
 from tests.cli.process import finished
 from tests.cli.test_help import HEAVY
 
+pytestmark = pytest.mark.nightly
+
 TINY = ("bench", "--quick", "--suite", "story", "--suite", "copy", "-n", "16", "-c", "512")
 
 

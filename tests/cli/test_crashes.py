@@ -9,6 +9,8 @@ import pytest
 
 from tests.cli.process import finished
 
+pytestmark = pytest.mark.nightly
+
 DIES = """
 import ctypes, os, signal, sys, threading
 from localspec import Stream

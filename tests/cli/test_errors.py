@@ -78,6 +78,7 @@ def test_an_embedding_model(cli: Cli, tmp_path: Path) -> None:
     assert "embedding model" in result.sentence()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("role", ["-m", "-d"])
 def test_a_gguf_whose_vocabulary_llama_cpp_would_not_survive(role: str, tmp_path: Path) -> None:
     path = pairs.model(tmp_path / "twice.gguf", tokens=(*pairs.TOKENS, pairs.TOKENS[-1]))
@@ -96,6 +97,7 @@ GAVE_UP = re.compile(
 )
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     "verb", [("run", "hi"), ("doctor", "--quick"), ("bench", "--quick", "--arms", "plain")]
 )
@@ -108,6 +110,7 @@ def test_llama_cpp_gives_up_in_the_middle(verb: tuple[str, ...], tmp_path: Path)
     assert result.stdout == ""
 
 
+@pytest.mark.nightly
 def test_an_abort_behind_an_answer_that_is_over_is_not_held_up(
     cli: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +124,7 @@ def test_an_abort_behind_an_answer_that_is_over_is_not_held_up(
     assert not late.is_alive()
 
 
+@pytest.mark.nightly
 def test_jsonl_tells_that_llama_cpp_gave_up(tmp_path: Path) -> None:
     path = aborting_llama(tmp_path / "bad.gguf")
     result = finished("run", "hi", "--jsonl", "-m", str(path), "-d", "none", "-t", "1")

@@ -23,6 +23,7 @@ from tests.cli.process import finished
 HEAVY = {"llama_cpp", "textual", "numpy", "jinja2", "pydantic_settings", "rich"}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("arguments", [("--help",), ("run", "--help"), ("--version",), ()])
 def test_help_loads_no_native_code(arguments: tuple[str, ...]) -> None:
     program = (
@@ -35,6 +36,7 @@ def test_help_loads_no_native_code(arguments: tuple[str, ...]) -> None:
     assert not HEAVY & loaded
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("arguments", "verbs"),
     [
@@ -104,6 +106,7 @@ def test_run_shows_the_options_of_every_day(cli: Cli) -> None:
     assert 14 <= len(shown) <= 20
 
 
+@pytest.mark.nightly
 def test_importing_the_package_loads_no_native_code() -> None:
     program = "import json, sys, localspec; json.dump(sorted(sys.modules), sys.stdout)"
     result = finished(command=(sys.executable, "-c", program))

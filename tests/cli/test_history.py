@@ -336,6 +336,7 @@ def test_paths(cli: Cli, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert list(home.iterdir()) == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("arguments", [("history", "--help"), ("history", "list"), ("paths",)])
 def test_nothing_heavy_is_loaded(arguments: tuple[str, ...], filled: list[Conversation]) -> None:
     program = (

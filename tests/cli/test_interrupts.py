@@ -17,6 +17,8 @@ from localspec.cli import request, worker
 from tests.cli.conftest import Cli
 from tests.cli.process import event, line, running
 
+pytestmark = pytest.mark.nightly
+
 ENDLESS = ("--draft", "none", "--temp", "0", "-t", "1", "--logit-bias", "0=-inf")
 """Token 0 ends the text."""
 

@@ -21,6 +21,8 @@ from tests.cli.process import LOCALSPEC, finished, line, running
 from tests.cli.test_interrupts import ENDLESS
 from tests.tui.terminals import Terminal
 
+pytestmark = pytest.mark.nightly
+
 
 def race_on_terminal(
     arguments: tuple[str, ...], home: Path, columns: int = 80, lines: int = 24

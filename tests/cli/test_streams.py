@@ -25,6 +25,8 @@ from tests.cli.process import (
 )
 from tests.cli.test_interrupts import ENDLESS
 
+pytestmark = pytest.mark.nightly
+
 STORY = ("run", "-n", "12", "--temp", "0", "Tell me a story.")
 
 

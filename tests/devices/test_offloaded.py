@@ -33,7 +33,7 @@ from tests.support.greedy import batch_noise, divergence, greedy
 from tests.support.sessions import make_drafts_cheap
 from tools.accelerator import Buffers
 
-pytestmark = needs_device
+pytestmark = [pytest.mark.nightly, needs_device]
 
 COUNT = 12
 MIB = 1 << 20

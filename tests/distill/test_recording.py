@@ -20,6 +20,8 @@ from localspec.llama.shared_context import SharedContext
 from localspec.prompting.prompt import PromptBuilder
 from localspec.retrieval.texts import SkippedFiles
 
+pytestmark = pytest.mark.nightly
+
 K = 8
 OPTIONS = ModelOptions(context=96, threads=1, parallel=4)
 PROMPTS = ["Once upon a time", "The fox", "Tell me why.", "A long day", "One", "In the house", "Is"]

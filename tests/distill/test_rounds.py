@@ -22,6 +22,8 @@ from localspec.llama.context import Context
 from localspec.llama.model import Model
 from tests.distill.test_run import PLAN
 
+pytestmark = pytest.mark.nightly
+
 OPTIONS = ModelOptions(context=96, threads=1)
 STORY = "Once upon a time, there was a little fox. The fox lived in a big forest with his friends."
 

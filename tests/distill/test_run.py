@@ -12,6 +12,8 @@ from localspec.distill.batches import epoch
 from localspec.distill.run import CHECKPOINT, CURVE, Point, Run, State, TrainingPlan
 from localspec.errors import TraceError
 
+pytestmark = pytest.mark.nightly
+
 PLAN = TrainingPlan(
     kind="draft",
     begun_from="",

@@ -30,6 +30,8 @@ from localspec.llama.model import Model
 from localspec.pairing.trained import acceptance
 from tests.distill import kills
 
+pytestmark = pytest.mark.nightly
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install '.[train]'")
 OPTIONS = ModelOptions(context=64, threads=1)
 

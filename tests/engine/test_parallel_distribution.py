@@ -37,6 +37,8 @@ from tests.support.sessions import a_session
 from tests.support.together import seated, together
 from tests.support.toys import leaves
 
+pytestmark = pytest.mark.nightly
+
 AT_ONCE = 4
 EXACT = 1e-3
 """Probabilities closer than this are equal. Passes of other sizes round differently, and what the

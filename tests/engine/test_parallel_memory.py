@@ -8,6 +8,7 @@ import threading
 from functools import partial
 
 import psutil
+import pytest
 
 import localspec
 from localspec import Drafting, ModelOptions, SamplingParams
@@ -17,6 +18,8 @@ from tests.engine.test_memory import ALLOWED
 from tests.engine.test_parallel import all_free
 from tests.support.agreed_time import agree_on_time
 from tests.support.together import together
+
+pytestmark = pytest.mark.nightly
 
 AT_ONCE, ANSWERS = 8, 300
 DRAFTINGS = (

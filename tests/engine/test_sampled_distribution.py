@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+import pytest
 from scipy import stats
 
 from localspec import Drafting, Engine, SamplingParams
@@ -20,6 +21,8 @@ from localspec.decoding.random_source import SeededRandom
 from localspec.decoding.sampling import Sampler
 from tests.policy.timed import Clock
 from tests.support.sessions import a_session, make_drafts_cheap, steps
+
+pytestmark = pytest.mark.nightly
 
 PROMPT = "She went to the"
 """Its next tokens are nearly equally likely, so that a small sample shows a small bias."""

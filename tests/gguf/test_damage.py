@@ -133,6 +133,7 @@ def status(path: Path) -> int:
     return subprocess.run(command, capture_output=True, env=environment, check=False).returncode
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("what", sorted(CASES))
 def test_what_llama_cpp_would_abort_over_is_refused(what: str, tmp_path: Path) -> None:
     path = misstated(tmp_path / "a.gguf", CASES[what])

@@ -16,6 +16,8 @@ import pytest
 
 from tests.gguf.mutations import mutate
 
+pytestmark = pytest.mark.nightly
+
 MUTATIONS, SEED = 200, 5
 MEMORY = 200 << 20
 SECONDS = 1.0

@@ -187,6 +187,7 @@ def test_where_it_cannot_be_written(tmp_path: Path) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.nightly
 def test_a_read_only_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
     with as_nobody(), pytest.raises(LocalspecError, match="cannot be written: Permission denied"):
         write_export(talked(), Path("/etc/a.md"))

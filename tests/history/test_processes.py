@@ -18,6 +18,8 @@ from localspec.chat.conversation import INTERRUPTED, STREAMING
 from localspec.history.history import History
 from tests.history.histories import rows
 
+pytestmark = pytest.mark.nightly
+
 TIMEOUT = 120.0
 """Seconds, a hundred times what any of these takes."""
 

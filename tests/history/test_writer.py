@@ -264,6 +264,7 @@ def test_closed_it_takes_nothing(history: History, told: list[str]) -> None:
     assert history.count() == 0
 
 
+@pytest.mark.nightly
 def test_a_program_that_forgets_to_close_it_loses_nothing(tmp_path: Path) -> None:
     program = """
 import sys

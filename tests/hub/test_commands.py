@@ -25,6 +25,8 @@ from tests.hub.conftest import COMMIT, Cached
 from tests.hub.pulled import SIZE, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture
 def hub_environment(hub: Hub, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,8 @@ from tests.cli.process import environment, finished
 from tests.hub.pulled import SIZE, content, finished_files, unfinished
 from tests.hub.server import COMMIT, TOKEN, Hub, Repo
 
+pytestmark = pytest.mark.nightly
+
 
 def test_a_pulled_model_is_where_every_tool_looks(hub: Hub, model: bytes, cache: Path) -> None:
     done = pull("user/repo")

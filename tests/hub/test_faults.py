@@ -15,6 +15,8 @@ from localspec.hub.download import pull
 from tests.hub.pulled import SIZE, content, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo, sha256
 
+pytestmark = pytest.mark.nightly
+
 
 def test_a_wrong_checksum_leaves_nothing(hub: Hub, model: bytes, cache: Path) -> None:
     hub.faults = [Fault(corrupt=True)]

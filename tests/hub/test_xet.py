@@ -14,6 +14,8 @@ from localspec.hub.download import PullProgress, pull
 from tests.hub.pulled import SIZE, finished_files, unfinished
 from tests.hub.server import Fault, Hub, Repo
 
+pytestmark = pytest.mark.nightly
+
 
 def test_chunks_from_xet_storage(
     hub: Hub, model: bytes, cache: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -16,6 +16,8 @@ from hatch_build import LIBRARY, PLACE, KernelsHook, NotBuilt, build, put_in_pla
 from tools.parts import compiled
 from tools.wheel import copy
 
+pytestmark = pytest.mark.nightly
+
 PROJECT = """
 cmake_minimum_required(VERSION 3.20)
 project(small LANGUAGES CXX)

@@ -17,6 +17,8 @@ from localspec.errors import Cancelled, ModelInvalid
 from localspec.llama import amx_check, child_process, crash_test, kernels
 from tests.support.ggufs import tiny_llama
 
+pytestmark = pytest.mark.nightly
+
 WAITS = "import threading; threading.Event().wait()"
 HAS_A_CHILD = """
 import os, pathlib, subprocess, sys

@@ -20,6 +20,8 @@ from localspec import Drafting, ModelOptions, SamplingParams
 from localspec.llama import compute_thread
 from tests.support.together import together
 
+pytestmark = pytest.mark.nightly
+
 openmp = pytest.mark.skipif(
     compute_thread._release_team is None, reason="llama.cpp is built without OpenMP"
 )

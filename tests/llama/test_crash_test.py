@@ -16,6 +16,8 @@ from localspec.llama import child_process, crash_test, crash_test_child
 from localspec.llama.crash_test import require_survivable
 from tests.support.ggufs import aborting_llama, tiny_llama
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(autouse=True)
 def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

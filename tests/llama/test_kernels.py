@@ -34,6 +34,8 @@ from localspec.llama.model import Model
 from localspec.loading.cost_identity import cost_identity
 from tests.support.ggufs import tiny_bert
 
+pytestmark = pytest.mark.nightly
+
 PACKAGE = Path(localspec.__file__).parent
 GREEDY = SamplingParams(temperature=0.0)
 STORY = "Once upon a time there was a fox."

@@ -144,6 +144,7 @@ def test_native_log_goes_to_logging_and_nowhere_else(
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.nightly
 def test_native_log_is_taken_before_devices_are_asked_for() -> None:
     """A GPU's driver tells of itself then, long before a model is opened."""
     asks = "from localspec.llama import devices, ggml; devices.devices(); "

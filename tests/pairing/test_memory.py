@@ -37,6 +37,8 @@ from tests.gguf.raw import Tensor, write_model
 from tests.pairing.pairs import model
 from tests.support.ggufs import sized_llama, tiny_hybrid, tiny_llama, tiny_mamba
 
+pytestmark = pytest.mark.nightly
+
 TOLERANCE = 0.10
 MIB = 1 << 20
 LINUX = sys.platform == "linux"

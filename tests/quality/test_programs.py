@@ -6,7 +6,7 @@ import pytest
 
 from localspec.quality import programs
 
-pytestmark = pytest.mark.skipif("sys.platform == 'win32'")
+pytestmark = [pytest.mark.nightly, pytest.mark.skipif("sys.platform == 'win32'")]
 
 
 @pytest.mark.parametrize(

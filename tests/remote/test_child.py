@@ -33,6 +33,8 @@ from localspec.remote.context import RemoteContext
 from localspec.remote.model import RemoteModel
 from tests.support.ggufs import aborting_llama
 
+pytestmark = pytest.mark.nightly
+
 OPTIONS = ModelOptions(context=512, threads=1)
 PROMPT = list(range(40, 60))
 

@@ -44,7 +44,7 @@ from tests.support.sessions import make_drafts_cheap
 from tools.delayed_link import DelayedLink
 from tools.remote import free_port, running
 
-pytestmark = needs_servers
+pytestmark = [pytest.mark.nightly, needs_servers]
 
 COUNT = 40
 GREEDY = SamplingParams(temperature=0)

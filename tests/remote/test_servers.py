@@ -14,6 +14,8 @@ from localspec.remote import servers
 from localspec.remote.servers import lost, require_answering, trouble
 from tools.remote import free_port
 
+pytestmark = pytest.mark.nightly
+
 HELLO = bytes([14, 24, *[0] * 31])
 ANSWER = bytes([28, *[0] * 7, 7, 0, 0, 0, *[0] * 24])
 """Size, version 7.0.0, and no capabilities (ggml-rpc.cpp: rpc_msg_hello_rsp)."""

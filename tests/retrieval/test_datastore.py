@@ -151,6 +151,7 @@ forget(manifests.root() / facts.fingerprint, ["b"])
 """
 
 
+@pytest.mark.nightly
 def test_killed_at_any_step_it_is_what_it_was_or_what_it_becomes() -> None:
     """At each opening, renaming and removing of a file in turn."""
     stages = set()
@@ -183,6 +184,7 @@ forget_conversations([str(first)])
 """
 
 
+@pytest.mark.nightly
 def test_processes_that_learn_at_once_lose_nothing_of_each_other() -> None:
     command = [sys.executable, "-c", LEARNS]
     running = [subprocess.Popen([*command, str(first)]) for first in (100, 200)]

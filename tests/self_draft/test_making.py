@@ -28,6 +28,8 @@ from localspec.self_draft.recipe import Wish
 from tests.engine.test_exact_distribution import SIZES, WAYS, check_every_outcome
 from tests.support import ggufs
 
+pytestmark = pytest.mark.nightly
+
 OPTIONS = ModelOptions(threads=1, gpu_layers=0, context=256)
 GREEDY = SamplingParams(temperature=0)
 FLAT = {n: 1.0 + 0.02 * n for n in range(1, 10)}

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 import localspec
 from localspec import SamplingParams
 from tests.server.process import serving
 from tests.support.adapters import lora
+
+pytestmark = pytest.mark.nightly
 
 PROMPT = "Once upon a time"
 

@@ -12,6 +12,8 @@ from pydantic import BaseModel
 
 from tests.server.process import Running
 
+pytestmark = pytest.mark.nightly
+
 ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
 TOOL: Any = {
     "name": "weather",

@@ -12,6 +12,8 @@ import pytest
 
 from tests.server.process import PATIENCE, Running, wait_until
 
+pytestmark = pytest.mark.nightly
+
 ENDLESS: dict[str, Any] = {"prompt": "Once upon a time", "max_tokens": 600, "ignore_eos": True}
 
 

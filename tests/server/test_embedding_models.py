@@ -17,6 +17,8 @@ from tests.server.test_life import started
 from tests.support import ggufs
 from tests.support.gguf_files import gguf_file
 
+pytestmark = pytest.mark.nightly
+
 FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
 
 

@@ -17,6 +17,8 @@ from localspec.llama.embeddings import Embedder
 from localspec.loading.beside import embedder_beside
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
+pytestmark = pytest.mark.nightly
+
 FOX, HEN = "The quick fox ran over the hill.", "My mother baked a cake for us."
 
 

@@ -13,6 +13,8 @@ import pytest
 
 from tests.server.process import Running, serving
 
+pytestmark = pytest.mark.nightly
+
 SAYS = [{"role": "user", "content": "Tell me a story about a fox."}]
 PROMPT = "Tom and Lily went to the park. Tom saw a dog. Lily saw"
 CAPS = (3, 40)

@@ -14,6 +14,8 @@ from localspec import load
 from tests.server.process import Running, serving
 from tests.support.families import FAMILIES, Family
 
+pytestmark = pytest.mark.nightly
+
 families = pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 SYSTEM = {"role": "system", "content": "S"}
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object"}}}

@@ -15,6 +15,8 @@ from tests.server.process import Running, serving
 from tests.support.ggufs import tiny_llama
 from tests.support.images import POSITIONS, png, projector
 
+pytestmark = pytest.mark.nightly
+
 TEXT = "Tell me a story about that."
 COUNT = 16
 IMAGE = base64.b64encode(png(1)).decode()

@@ -17,6 +17,8 @@ import pytest
 from tests.cli.conftest import Cli
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
+pytestmark = pytest.mark.nightly
+
 LONG = {"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": True, "stream": True}
 
 

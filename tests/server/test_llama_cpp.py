@@ -14,6 +14,8 @@ from localspec import Engine, SamplingParams
 from tests.server.process import Running, serving
 from tests.support.retokenised import outfitted
 
+pytestmark = pytest.mark.nightly
+
 
 def events(body: bytes) -> list[Any]:
     lines = body.decode().splitlines()

@@ -13,6 +13,8 @@ import pytest
 from localspec import Engine
 from tests.server.process import Running, serving
 
+pytestmark = pytest.mark.nightly
+
 ASK = {"role": "user", "content": "Tell me a story."}
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
+pytestmark = pytest.mark.nightly
+
 TOOL = "def weather() -> str:\n    return 'It rains in Rome.'\n"
 
 

@@ -13,6 +13,8 @@ from localspec import GenerationStats, Stream
 from localspec.server.reading import Reading, ReadingReports
 from tests.server.process import Running, serving
 
+pytestmark = pytest.mark.nightly
+
 SENTENCE = "The fox and the bird went to the river. "
 LONG = SENTENCE * 60
 

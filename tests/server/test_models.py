@@ -17,6 +17,8 @@ from localspec.cli.serve import needs
 from tests.cli.conftest import Cli
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
+pytestmark = pytest.mark.nightly
+
 LARGE, SMALL = "tale-13m-q8_0", "tiny"
 
 

@@ -19,6 +19,8 @@ from localspec.server.ollama import wire as ollama
 from localspec.server.openai import chat_wire, completions, responses_wire
 from tests.server.process import Running
 
+pytestmark = pytest.mark.nightly
+
 SAYS = {"messages": [{"role": "user", "content": "Hi"}]}
 SHORT = {"max_tokens": 2}
 OPTIONS = {"options": {"num_predict": 2}}

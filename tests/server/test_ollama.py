@@ -9,6 +9,8 @@ import pytest
 
 from tests.server.process import Running
 
+pytestmark = pytest.mark.nightly
+
 ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
 FEW = {"num_predict": 12}
 

@@ -13,6 +13,8 @@ from pydantic import BaseModel, Field
 from localspec import Engine, SamplingParams
 from tests.server.process import Running
 
+pytestmark = pytest.mark.nightly
+
 ASK: Any = [{"role": "user", "content": "Tell me a story about a fox."}]
 TOOLS: Any = [
     {

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from tests.server.process import Running
+
+pytestmark = pytest.mark.nightly
 
 
 def test_the_page_needs_no_key_and_says_nothing(server: Running) -> None:

@@ -22,7 +22,10 @@ playwright = pytest.importorskip("playwright.sync_api", reason="playwright is no
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome-headless-shell")
 FOUND = os.environ.get("LOCALSPEC_CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-pytestmark = pytest.mark.skipif(FOUND is None, reason="no Chromium; name one: LOCALSPEC_CHROMIUM")
+pytestmark = [
+    pytest.mark.nightly,
+    pytest.mark.skipif(FOUND is None, reason="no Chromium; name one: LOCALSPEC_CHROMIUM"),
+]
 STORY = "Tell me a story about a fox."
 CHAT = "**/v1/chat/completions"
 HOSTILE = '<img src=x onerror="window.hit=1"><script>window.hit=2</script>'

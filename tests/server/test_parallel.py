@@ -10,6 +10,8 @@ import pytest
 
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
+pytestmark = pytest.mark.nightly
+
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:

@@ -8,6 +8,8 @@ from typing import Any
 import openai
 import pytest
 
+pytestmark = pytest.mark.nightly
+
 ASK = "Tell me a story about a fox."
 TOOL: Any = {
     "type": "function",

@@ -15,6 +15,8 @@ import pytest
 
 from tests.server.process import PATIENCE, Running, serving, wait_until
 
+pytestmark = pytest.mark.nightly
+
 CHAT = "/v1/chat/completions"
 ASK = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 2}
 

@@ -14,6 +14,8 @@ import pytest
 from localspec.server.app import ENDPOINTS
 from tests.server.process import Running, serving
 
+pytestmark = pytest.mark.nightly
+
 PAGE = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
 THERE = "http://127.0.0.1:8080"
 

@@ -12,6 +12,8 @@ from localspec.sessions.session_file import SessionFile
 from tests.server.process import PATIENCE, Running, serving
 from tests.server.test_life import started
 
+pytestmark = pytest.mark.nightly
+
 STORY = [{"role": "user", "content": "Tell me a story about a fox and a bear. " * 20}]
 OPTIONS = ("-c", "1024", "-t", "1", "--temp", "0", "--drafter", "none")
 

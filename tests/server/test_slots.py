@@ -10,6 +10,8 @@ import pytest
 
 from tests.server.process import Running, serving
 
+pytestmark = pytest.mark.nightly
+
 FRANCE = {"prompt": "What is the capital of France?", "n_predict": 6, "temperature": 0}
 GERMANY = {**FRANCE, "prompt": "What is the capital of Germany?"}
 

@@ -11,6 +11,8 @@ from localspec.chat.figures import Figures
 from localspec.server.speculation import summary
 from tests.server.process import Running
 
+pytestmark = pytest.mark.nightly
+
 ASK = {
     "messages": [{"role": "user", "content": "Tell me of a café. The fox, the fox, the fox"}],
     "max_tokens": 40,

@@ -9,6 +9,8 @@ import pytest
 
 from tests.server.process import Reply, Running
 
+pytestmark = pytest.mark.nightly
+
 ASK = [{"role": "user", "content": "Tell me a story about a fox."}]
 LONG = {"type": "object", "properties": {"text": {"type": "string", "maxLength": 2000}}}
 HARD = {"type": "object", "properties": {"n": {"not": {"type": "null"}, "pattern": "(?!x)"}}}

@@ -12,6 +12,8 @@ import pytest
 from tests.server.process import Running, serving
 from tests.support.retokenised import outfitted
 
+pytestmark = pytest.mark.nightly
+
 TEMPLATE = (
     "{% if tools %}<|system|>Call with <tool_call>{% for t in tools %}{{ t | tojson }}{% endfor %}"
     "<|end|>{% endif %}{% for m in messages %}<|{{ m.role }}|>{{ m.content }}"

@@ -6,6 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.nightly
+
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE = 300.0
 """Seconds until one that hangs fails: no measure of speed, as the machine may do other work."""

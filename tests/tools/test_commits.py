@@ -14,6 +14,8 @@ import pytest
 
 from tools import commits
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 TARGET, DRAFT = ROOT / "models/tale-13m-q8_0.gguf", ROOT / "models/tale-3m-q8_0.gguf"
 

@@ -5,7 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 
+import pytest
+
 from tools.delayed_link import DelayedLink
+
+pytestmark = pytest.mark.nightly
 
 
 def everything(connection: socket.socket) -> bytes:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from unittest import mock
 
+import pytest
+
 from localspec import Drafting, Engine
 from localspec.drafters.registry import REGISTRY, Registration
 from localspec.verify.subject import PLAIN, Subject
 from tools.kernel_bits import WRONG, WrongSource, rows_seen
+
+pytestmark = pytest.mark.nightly
 
 
 def test_wrong_drafts_are_tested_and_leave_the_answer(engine: Engine) -> None:

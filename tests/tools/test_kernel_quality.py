@@ -15,6 +15,8 @@ from localspec.paths import EMBEDDED_DRAFT, embedded
 from tools import kernel_quality
 from tools.kernel_quality import Said, answers, dequantize, text_tokens
 
+pytestmark = pytest.mark.nightly
+
 TOKENS = 150
 
 

@@ -10,6 +10,8 @@ from localspec.gguf.reader import read_gguf
 from tools.llama_server import run, shim
 from tools.llama_server.models import INFILL, SPLIT, TARGET, model_file
 
+pytestmark = pytest.mark.nightly
+
 PRESET = ["--port", "8080", "--temp", "0.8", "--seed", "42", "--host", "127.0.0.1"]
 
 

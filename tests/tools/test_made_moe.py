@@ -16,6 +16,8 @@ from localspec.llama.options import ModelOptions
 from localspec.paths import EMBEDDED_DRAFT, embedded
 from tools import made_moe
 
+pytestmark = pytest.mark.nightly
+
 
 def said(path: Path) -> Rows:
     """Rows of logits of a text."""

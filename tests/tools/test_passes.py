@@ -13,6 +13,8 @@ from tests.support.ggufs import tiny_llama
 from tools.made_moe import EXPERTS, USED, mix
 from tools.passes import Reader, Sample, typical
 
+pytestmark = pytest.mark.nightly
+
 ROOT = Path(__file__).parents[2]
 
 

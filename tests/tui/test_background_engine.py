@@ -37,6 +37,8 @@ from localspec.tui.session.events import (
 )
 from tests.tui.scripted import Hold, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 PATIENCE = 60.0
 """Seconds until a test gives up."""
 E = TypeVar("E", bound=Event)

@@ -16,6 +16,8 @@ from localspec.history.history import History
 from tests.support.ggufs import aborting_llama, tiny_llama
 from tests.tui.terminals import LOCALSPEC, Terminal, chat
 
+pytestmark = pytest.mark.nightly
+
 EMBEDDED = "tale-13m-q8_0 + tale-3m-q8_0"
 CTRL_Q = "\x11"
 LEFT_SUDDENLY = "localspec ended suddenly last time; all messages until then are in the history."

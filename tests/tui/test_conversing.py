@@ -41,6 +41,8 @@ from localspec.tui.session.events import (
     Question,
 )
 
+pytestmark = pytest.mark.nightly
+
 OPENED = Opened(PairReference("big", "small"), "Big", "/big", 100, "Small", "/small", 10, None, 512)
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from tests.tui.terminals import chat
 
+pytestmark = pytest.mark.nightly
+
 HEAVY = ("llama_cpp", "numpy", "sqlite_utils", "sqlite3", "huggingface_hub", "jinja2")
 UP_TO_THE_PAINT = """
 import json, pathlib, sys

@@ -6,7 +6,11 @@ import random
 from functools import partial
 from pathlib import Path
 
+import pytest
+
 from tests.tui.kills import MIDDLE, kills, listed, only_found, slow_chat, stored, title_of
+
+pytestmark = pytest.mark.nightly
 
 ROUNDS = 20
 

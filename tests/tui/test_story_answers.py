@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from textual import events
 
 from localspec.chat.conversation import COMPLETE, STOPPED
@@ -9,6 +10,8 @@ from localspec.history.history import History
 from localspec.tui.session.events import PairReference
 from tests.tui.pilots import chat
 from tests.tui.scripted import Hold, Says, Scripted
+
+pytestmark = pytest.mark.nightly
 
 
 async def test_send_and_read_the_answer() -> None:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold, Says, Scripted
+
+pytestmark = pytest.mark.nightly
 
 
 async def at_conversation(shown: Chat) -> None:

@@ -11,6 +11,8 @@ from localspec.tui.widgets.figures_panel import FiguresPanel
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import NEVER, Hold, Pass, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 TEXT = "alpha bravo charlie delta echo foxtrot golf hotel india juliet kilo lima mike november"
 """alpha comes with the prompt; then 3 of the n-gram + 1, 2 of the draft model + 1, 1 plain, …"""
 

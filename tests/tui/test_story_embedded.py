@@ -15,6 +15,8 @@ from localspec.tui.session.answer import ShownAnswer
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold
 
+pytestmark = pytest.mark.nightly
+
 WIDE = (140, 40)
 
 

@@ -17,6 +17,8 @@ from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 FULL = ContextOverflow(
     "The prompt has 600 tokens, the context 512. Shorten it.", needed=600, available=512
 )

@@ -13,6 +13,8 @@ from localspec.tui.screens.question import QuestionScreen
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 WIDE = (140, 40)
 
 

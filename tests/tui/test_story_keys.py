@@ -16,6 +16,8 @@ from localspec.tui.widgets.completions import Completions
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 
 def offered(shown: Chat) -> list[str]:
     """Rows of the list of completions."""

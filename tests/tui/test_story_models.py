@@ -18,6 +18,8 @@ from localspec.tui.session.events import PairReference
 from tests.tui.pilots import Chat, chat, option_texts
 from tests.tui.scripted import Hold, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 
 def a_model(name: str, size: int, *, problem: str | None = None) -> LocalModel:
     """One that was found in a folder."""

@@ -14,6 +14,8 @@ from localspec.tui.widgets.sidebar import Sidebar
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Hold, Says, Scripted
 
+pytestmark = pytest.mark.nightly
+
 LONG = "\n\n".join(f"Paragraph {number} of the answer." for number in range(60))
 
 

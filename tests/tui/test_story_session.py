@@ -15,6 +15,8 @@ from localspec.tui.session.kept_session import kept, read
 from tests.sessions.test_session_file import files_of_at_most
 from tests.tui.pilots import chat
 
+pytestmark = pytest.mark.nightly
+
 LONG = "Tell me a story about a fox, a bear and a bird. " * 12
 
 

@@ -13,6 +13,8 @@ from localspec.tui.screens.settings_screen import SettingsScreen
 from tests.tui.pilots import Chat, chat
 from tests.tui.scripted import Scripted
 
+pytestmark = pytest.mark.nightly
+
 
 def field(shown: Chat, name: str) -> Input:
     """Of the settings screen."""

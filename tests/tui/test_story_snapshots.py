@@ -23,6 +23,8 @@ from localspec.tui.widgets import sidebar
 from tests.tui.pilots import Chat
 from tests.tui.scripted import Scripted
 
+pytestmark = pytest.mark.nightly
+
 Compare = Callable[..., bool]
 Story = Callable[[Chat], Awaitable[None]]
 

@@ -11,6 +11,8 @@ import pytest
 
 from tests.tui.terminals import LOCALSPEC, PLAIN, SLOW_CHAT, Terminal, chat, finished
 
+pytestmark = pytest.mark.nightly
+
 ASK = "Tell me a story about a fox.\r"
 CTRL_C, CTRL_Q, CTRL_Z = "\x03", "\x11", "\x1a"
 ANSWERING = "Once upon a time"
