@@ -74,7 +74,7 @@ kernels-arm:
 overhead: $(SET_UP)
 	$(BIN)/python -m tools.overhead
 
-# Kills, damaged files, full disks, odd clocks: hours, or less with ARGS="--kills 20 --ggufs 300 …"
+# Kills, damaged files, long use: hours, or less with ARGS="--kills 20 --ggufs 300 …"
 # (dev/endurance.md).
 endure: $(SET_UP)
 	$(BIN)/python -m tools.endure $(ARGS)

@@ -4,11 +4,10 @@
 
 1. Time per step at depth 4, greedy, on the embedded pair, whose passes are the shortest.
 2. Time per verified row at temperature 0.8, top-k 40, top-p 0.95, over 152,000 tokens.
-3. Plain decoding against llama-cpp-python's own `Llama.generate`, the same file, interleaved.
-4. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
-5. Time of the policy per step, learning included, where every step is planned; embedded pair.
+3. Draft tokens accepted per pass by block and by token-level verification, the same prompts.
+4. Time of the policy per step, learning included, where every step is planned; embedded pair.
 
-Run it on a quiet machine: the figures are microseconds.
+Plain decoding against llama-cpp-python's `Llama`: `localspec bench --peers`. Run it on a quiet machine: the figures are microseconds.
 """
 
 from __future__ import annotations
@@ -18,9 +17,6 @@ import json
 import platform
 import statistics
 import tempfile
-from collections.abc import Generator, Sequence
-from contextlib import closing
-from itertools import islice
 from pathlib import Path
 from time import perf_counter
 
@@ -34,7 +30,6 @@ from localspec.decoding.interfaces import Plan, Planner, Step
 from localspec.decoding.loop import speculate
 from localspec.decoding.session import Session
 from localspec.drafters.composition import compose
-from localspec.llama.kernels import weight_buffers_work
 from localspec.llama.library import default_threads
 from tests.support import ggufs
 from tests.support.sessions import a_session, make_drafts_cheap
@@ -58,7 +53,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         per_step(rounds)
         per_row(Path(folder), rounds)
-        against_llama_cpp_python(Path(folder), rounds)
         block_against_token(rounds)
     per_plan(rounds)
 
@@ -150,69 +144,6 @@ def per_plan(rounds: int) -> None:
                 count = sum(1 for _ in drive(session, requests, engine._target))
                 costs.append(1e6 * timed_planner.seconds / count)
             report(f"planner per step, learning included, {name}", costs[1:], "µs")
-
-
-def against_llama_cpp_python(folder: Path, rounds: int) -> None:
-    """Plain decoding, greedy and sampled, on a model of some 15 ms per pass."""
-    path = ggufs.sized_llama(folder / "sized.gguf")
-    threads, count = default_threads(), 64
-    # Both as localspec would load them: see localspec/llama/amx_check.py for the buffers.
-    patched = llama_cpp.llama_model_default_params
-    if not weight_buffers_work():
-
-        def without_buffers() -> object:
-            params = patched()
-            params.use_extra_bufts = False
-            return params
-
-        llama_cpp.llama_cpp.llama_model_default_params = without_buffers
-    peer = llama_cpp.Llama(
-        str(path), n_ctx=512, n_threads=threads, n_threads_batch=threads, verbose=False
-    )
-    llama_cpp.llama_cpp.llama_model_default_params = patched
-    with localspec.load(path, draft=None, options=ModelOptions(context=512)) as engine:
-        prompt = [engine.model.vocabulary.bos, *engine.tokenize(TEXT)]
-        for name, sampling, theirs in (
-            ("greedy", GREEDY, {"temp": 0.0}),
-            (
-                "T = 0.8",
-                SamplingParams(temperature=0.8, top_k=40, top_p=0.95, min_p=0.05),
-                {"temp": 0.8, "top_k": 40, "top_p": 0.95, "min_p": 0.05},
-            ),
-        ):
-            seconds: dict[str, list[float]] = {"ours": [], "theirs": []}
-            for turn in range(max(4, rounds)):
-                # Each goes first every other time: the machine's speed drifts.
-                for who in sorted(seconds, reverse=bool(turn % 2)):
-                    if who == "ours":
-                        tokens: Stream | Generator[int, Sequence[int] | None, None] = engine.stream(
-                            TEXT,
-                            max_tokens=count,
-                            sampling=sampling,
-                            drafting=Drafting(drafter="none"),
-                        )
-                    else:
-                        peer.reset()
-                        tokens = peer.generate(prompt, **theirs)
-                    seconds[who].append(timed(tokens, count))
-            passes = [1e3 * ours / (count - 1) for ours in seconds["ours"]]
-            pairs = zip(seconds["theirs"], seconds["ours"], strict=True)
-            ratios = [theirs_took / ours_took for theirs_took, ours_took in pairs]
-            report(f"plain, {name}: one pass", passes, "ms")
-            report(f"plain, {name}: tokens/s ÷ those of Llama.generate", ratios, "×")
-
-
-def timed(tokens: Stream | Generator[int, Sequence[int] | None, None], count: int) -> float:
-    """Seconds from the first to the `count`-th item; at the same pace where a sampled answer of a
-    model of random weights ends before that."""
-    with closing(tokens):
-        next(tokens)
-        started = perf_counter()
-        taken = sum(1 for _ in islice(tokens, count - 1))
-        seconds = perf_counter() - started
-    if taken < count // 4:
-        raise SystemExit("the model of random weights ended its answer; take another seed")
-    return seconds * (count - 1) / taken
 
 
 def block_against_token(rounds: int) -> None:

@@ -28,10 +28,9 @@ from localspec.llama.model import Model
 from localspec.pairing.memory import place
 from tests.cli.process import finished
 from tests.server.process import serving
-from tests.support.devices import needs_device
+from tests.support.devices import Buffers, needs_device
 from tests.support.greedy import batch_noise, divergence, greedy
 from tests.support.sessions import make_drafts_cheap
-from tools.accelerator import Buffers
 
 pytestmark = [pytest.mark.nightly, needs_device]
 

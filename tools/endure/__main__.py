@@ -1,11 +1,9 @@
-"""Faults and long use: kills, damaged files, full disks, hours of answers.
+"""Faults and long use: kills, damaged files, hours of answers, stopped processes.
 
-    python -m tools.endure [--kills 2000] [--ggufs 10000] [--writes all]
-        [--minutes 120] [--stops 100] [--seed 0]
+    python -m tools.endure [--kills 2000] [--ggufs 10000] [--minutes 120] [--stops 100] [--seed 0]
 
 A part of which there are 0 is left out. Ends with 1 if anything was wrong; the folder of what the
-parts left behind then stays. dev/endurance.md says what each part does. For Linux, with a C
-compiler for the disk.
+parts left then stays. dev/endurance.md says what each part does. For Linux.
 """
 
 from __future__ import annotations
@@ -14,64 +12,38 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from tools.endure.faults import Outcome, child, with_faults
+from tools.endure.outcome import Outcome, child
 
-WIDTH = 100
-EVERY = -1
-"""That many writes are all there are."""
-
-
-@dataclass(frozen=True)
-class Part:
-    """One part: `python -m tools.endure.NAME HOME COUNT SEED` prints its outcome.
-
-    Attributes:
-        option: of the command line, which says how many.
-        count: how many without it.
-        run: starts it.
-        told: what the option counts.
-    """
-
-    name: str
-    option: str
-    count: int
-    run: Callable[[str, Path, int, int], Outcome]
-    told: str
-
-
-PARTS = (
-    Part("killed_chats", "kills", 2000, child, "kills of the chat"),
-    Part("mutated_ggufs", "ggufs", 10_000, child, "mutated model files"),
-    Part("full_disk", "writes", EVERY, with_faults, "writes of a store that fail, or `all`"),
-    Part("answers", "minutes", 120, child, "minutes of answers"),
-    Part("suspended", "stops", 100, child, "commands that are stopped and continued"),
-)
+PARTS = {
+    "kills": ("killed_chats", 2000, "kills of the chat"),
+    "ggufs": ("mutated_ggufs", 10_000, "mutated model files"),
+    "minutes": ("answers", 120, "minutes of answers"),
+    "stops": ("suspended", 100, "commands that are stopped and continued"),
+}
+"""By option: the module, how many by default, and what is counted."""
 
 
 def main() -> int:
     """Run the parts one after another, and print the table."""
     options = argparse.ArgumentParser(prog="python -m tools.endure", description=__doc__)
-    for part in PARTS:
-        options.add_argument(f"--{part.option}", type=_count, default=part.count, help=part.told)
+    for option, (_, count, told) in PARTS.items():
+        options.add_argument(f"--{option}", type=int, default=count, help=told)
     options.add_argument("--seed", type=int, default=0)
     said = options.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="endure-"))
-    console = Console(width=WIDTH, highlight=False)
+    console = Console(width=100, highlight=False)
     outcomes = []
-    for part in PARTS:
-        count = getattr(said, part.option)
+    for option, (name, *_) in PARTS.items():
+        count = getattr(said, option)
         if count:
-            print(f"{part.name} …", file=sys.stderr, flush=True)
-            module = f"tools.endure.{part.name}"
-            outcomes.append(part.run(module, folder / part.name, count, said.seed))
+            print(f"{name} …", file=sys.stderr, flush=True)
+            outcomes.append(child(f"tools.endure.{name}", folder / name, count, said.seed))
     console.print(table(outcomes))
     failures = [f"{each.what}: {failure}" for each in outcomes for failure in each.failures]
     if not failures:
@@ -92,10 +64,6 @@ def table(outcomes: list[Outcome]) -> Table:
         number = f"{each.count:,} {each.unit}"
         shown.add_row(each.what, number, each.seen, str(len(each.failures)))
     return shown
-
-
-def _count(text: str) -> int:
-    return EVERY if text == "all" else int(text)
 
 
 if __name__ == "__main__":

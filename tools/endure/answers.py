@@ -23,7 +23,7 @@ from localspec.drafters.registry import REGISTRY, Parts, Registration
 from localspec.llama.target import shared_prefix
 from localspec.parallel_engine import ParallelEngine
 from tests.support.ggufs import tiny_hybrid
-from tools.endure.faults import Outcome, tell
+from tools.endure.outcome import Outcome, tell
 
 PROMPTS = Path(__file__).parents[2] / "tests" / "data" / "prompts.jsonl"
 GREEDY = SamplingParams(temperature=0)

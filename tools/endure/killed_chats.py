@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from tests.tui.kills import kills, slow_chat
-from tools.endure.faults import Outcome, tell
+from tools.endure.outcome import Outcome, tell
 
 
 def killed_chats(home: Path, count: int, seed: int) -> Outcome:

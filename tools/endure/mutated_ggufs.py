@@ -26,7 +26,7 @@ from localspec.cli.main import app, main
 from tests.gguf.mutations import misstate, mutate, places
 from tests.support.ggufs import tiny_bert, tiny_hybrid, tiny_llama, tiny_mamba
 from tests.support.mtp import glm, qwen
-from tools.endure.faults import Outcome, tell
+from tools.endure.outcome import Outcome, tell
 
 MEMORY = 3 << 30
 """Bytes of addresses that a command may take beside what it begins with."""

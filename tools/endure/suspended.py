@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 
-from tools.endure.faults import Outcome, tell
+from tools.endure.outcome import Outcome, tell
 
 RUN = (sys.executable, "-m", "localspec", "run", "Once upon a time", "--temp", "0", "-n", "150")
 WAYS = (("-d", "none", "--drafter", "none"), ("--exact",))

@@ -1,6 +1,6 @@
-"""llama.cpp's own server tests, run against `localspec serve`: a table of passed, failed and why.
+"""llama.cpp's own server tests, run against `localspec serve`: how many pass, and why others fail.
 
-    python -m tools.llama_server.run [--only completion tokenize] [--archive FILE] [--write]
+    python -m tools.llama_server.run [--only completion tokenize] [--archive FILE]
 
 The tests are those of the pinned llama-cpp-python's source archive, which pip fetches where none is
 given. They are run as they are, but for what `expectations.toml` lists: constants that tell how
@@ -19,6 +19,7 @@ import sys
 import tarfile
 import tempfile
 import xml.etree.ElementTree as ElementTree
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -35,7 +36,6 @@ else:
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
-TABLE = ROOT / "docs" / "llama_server_tests.md"
 FILES = (
     "basic",
     "completion",
@@ -70,13 +70,12 @@ class Result:
 
 
 def main() -> int:
-    """Run the tests, and print or write the table."""
+    """Run the tests; 1 where a failure or a success has no reason."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     options.add_argument("--only", nargs="+", choices=FILES, default=FILES, metavar="FILE")
     options.add_argument("--archive", type=Path, help="llama-cpp-python's source archive")
     options.add_argument("--folder", type=Path, help="where to work; kept")
     options.add_argument("-k", dest="keyword", help="tests, as for pytest")
-    options.add_argument("--write", action="store_true", help=f"write {TABLE.name}")
     said = options.parse_args()
     table = tomllib.loads((HERE / "expectations.toml").read_text(encoding="utf-8"))
     folder = said.folder or Path(tempfile.mkdtemp(prefix="llama-server-tests-"))
@@ -92,10 +91,7 @@ def main() -> int:
         for name in one["tests"]
         if not one.get("sometimes")
     }
-    text = told(results, reasons)
-    if said.write:
-        TABLE.write_text(text, encoding="utf-8")
-    print(text)
+    report(results, reasons)
     complaints = [
         f"{one.file}::{one.name} {one.outcome} without a reason: {one.why}"
         for one in results
@@ -192,47 +188,20 @@ def reason_of(one: Result, reasons: Mapping[str, str]) -> str | None:
     return None
 
 
-def told(results: Sequence[Result], reasons: Mapping[str, str]) -> str:
-    """The table."""
-    lines = [HEAD]
-    lines += ["| file | passed | failed | skipped by itself |", "|---|---|---|---|"]
+def report(results: Sequence[Result], reasons: Mapping[str, str]) -> None:
+    """Counts by file, and failures by reason."""
+    counts = Counter((one.file, one.outcome) for one in results)
+    print("| file | passed | failed | skipped by itself |\n|---|---|---|---|")
     for file in dict.fromkeys(one.file for one in results):
-        counts = [
-            sum(one.file == file and one.outcome == outcome for one in results)
-            for outcome in ("passed", "failed", "skipped")
-        ]
-        lines.append(f"| test_{file}.py | " + " | ".join(map(str, counts)) + " |")
-    sums = [
-        sum(one.outcome == outcome for one in results)
-        for outcome in ("passed", "failed", "skipped")
-    ]
-    lines += ["| all | " + " | ".join(map(str, sums)) + " |", "", "## What fails, and why", ""]
-    grouped: dict[str, list[Result]] = {}
+        row = (counts[file, outcome] for outcome in ("passed", "failed", "skipped"))
+        print(f"| test_{file}.py | {' | '.join(map(str, row))} |")
+    failed: dict[str, list[str]] = defaultdict(list)
     for one in results:
         if one.outcome == "failed":
-            grouped.setdefault(reason_of(one, reasons) or f"unknown: {one.why}", []).append(one)
-    lines += ["| tests | why |", "|---|---|"]
-    for why, ones in grouped.items():
-        cases: dict[str, int] = {}
-        for one in ones:
-            full = f"{one.file}::{one.name.partition('[')[0]}"
-            cases[full] = cases.get(full, 0) + 1
-        names = [f"`{name}`" + (f" ({n} cases)" if n > 1 else "") for name, n in cases.items()]
-        lines.append(f"| {', '.join(names)} | {why} |")
-    return "\n".join(lines) + "\n"
-
-
-HEAD = """\
-# llama.cpp's server tests against `localspec serve`
-
-Made by `python -m tools.llama_server.run --write` (it fetches the source archive of the pinned
-llama-cpp-python, and takes some minutes): the tests of llama.cpp's own server, with
-`tools/llama_server/shim.py` in the place of `llama-server`. The embedded pair stands in for the
-models that they download, so what they say of words and of the number of tokens is replaced by what
-holds for it. `tools/llama_server/expectations.toml` has all that is replaced, with a reason where
-it is something else (the empty text of a stream's first event, slot 0 for slot 1 and few more).
-Failures need a reason there: the command fails where one has none, or where such a test passes.
-"""
+            why = reason_of(one, reasons) or f"unknown: {one.why}"
+            failed[why].append(f"{one.file}::{one.name}")
+    for why, names in failed.items():
+        print(f"\n{why}\n  " + "\n  ".join(names))
 
 
 if __name__ == "__main__":
