@@ -1,14 +1,11 @@
 """A TCP proxy that delays what passes, in each direction: a link to another machine, on this one.
 
-    python -m tools.delayed_link LISTEN_PORT HOST:PORT --ms 2
-
 The delay is one way, as of a wire: what is sent in a row arrives in a row, so much later. Nothing
 is made slower than that.
 """
 
 from __future__ import annotations
 
-import argparse
 import socket
 import threading
 from contextlib import suppress
@@ -93,19 +90,3 @@ class DelayedLink:
                 sink.sendall(piece)
             except OSError:
                 return
-
-
-def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    options.add_argument("port", type=int)
-    options.add_argument("to", metavar="HOST:PORT")
-    options.add_argument("--ms", type=float, default=2.0)
-    said = options.parse_args()
-    host, _, port = said.to.rpartition(":")
-    with DelayedLink((host, int(port)), said.ms / 1000, said.port) as link:
-        print(f"127.0.0.1:{link.port} is {said.to}, {said.ms} ms away", flush=True)
-        threading.Event().wait()
-
-
-if __name__ == "__main__":
-    main()
