@@ -1,8 +1,9 @@
 """What a chat template does not know, told in what it knows.
 
-Templates refuse roles (`raise_exception('System role not supported')`), want them in turns, or
-leave out silently what they have no place for. What one does is found out by rendering small
-conversations and looking for a word in them, once for each template.
+Templates refuse roles (`raise_exception('System role not supported')`), want them in turns, take
+one call at a time, or leave out silently what they have no place for. What one does with a
+conversation is found out by rendering one of the same shape with a word for each content, and
+looking for the words; the changes are those that lose none.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import itertools
 import json
 import re
+import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -21,10 +23,14 @@ Messages = list[dict[str, Any]]
 CallForm = tuple[bool, str | None, bool]
 """How a template wants calls: arguments as an object rather than JSON, the content of a message
 that has none, and ids of nine letters."""
+Change = Callable[[Messages], Messages]
 ANSWERS = frozenset({"assistant", "model"})
 ROLES = ANSWERS | {"system", "developer", "user", "tool", "function", "ipython", "environment"}
 """What models know; templates make special tokens of some."""
 RESULT = "Result of the call: "
+_SECONDS = 2.0
+"""Spent on one shape; templates take a millisecond a try."""
+_MOST_SHAPES = 256
 _WORD, _OTHER, _THIRD = "Qvsx", "Zkjw", "Rxqk"
 _USER = {"role": "user", "content": _OTHER}
 _BETWEEN = "\n\n"
@@ -42,15 +48,25 @@ class Fitting:
 
     def __init__(self, shown: Callable[[Sequence[Mapping[str, Any]]], str]) -> None:
         self._shown = shown
+        self._changes: dict[Any, tuple[Change, ...]] = {}
 
     def fit(self, messages: Sequence[Mapping[str, Any]]) -> Messages:
         """The messages, changed where the template would refuse them or leave some out."""
         found = [dict(message) for message in messages]
         if not self._works:
             return found  # and let it say why
-        for step in (self._answers, self._calls, self._systems, self._turns, self._parts):
-            found = step(found)
-        return found
+        for message in found:
+            content = message.get("content")
+            if message["role"] == "developer":
+                message["role"] = "system"
+            elif message["role"] == "assistant" and isinstance(content, str):
+                message["content"] = self._answer(content)
+        shape = tuple(map(_shape_of, found))
+        if shape not in self._changes:
+            if len(self._changes) >= _MOST_SHAPES:
+                self._changes.clear()
+            self._changes[shape] = self._choice(found)
+        return self._changed(found, self._changes[shape])
 
     @cached_property
     def begin(self) -> str:
@@ -62,7 +78,27 @@ class Fitting:
         found = text[len(before) :].partition(_WORD)[0].rstrip(" ")  # which the answer brings
         return found if found.strip() else ""
 
-    def _shows(self, *messages: Mapping[str, Any], words: Sequence[str] = (_WORD, _OTHER)) -> bool:
+    def _choice(self, messages: Messages) -> tuple[Change, ...]:
+        """The least changes with which the template shows the most of a conversation."""
+        words: list[str] = []
+        alike = [_in_words(message, words) for message in messages]
+        best: tuple[Change, ...] = ()
+        most, until = -1, time.monotonic() + _SECONDS
+        for changes in _CHOICES:
+            text = self._shown(self._changed(alike, changes))
+            count = sum(word in text for word in words)
+            if count > most:
+                best, most = changes, count
+            if most == len(words) or time.monotonic() > until:
+                break
+        return best
+
+    def _changed(self, messages: Messages, changes: Sequence[Change]) -> Messages:
+        for change in changes:
+            messages = change(messages)
+        return self._in_parts(self._formed(messages))
+
+    def _shows(self, *messages: Mapping[str, Any], words: Sequence[str]) -> bool:
         text = self._shown([*messages])
         return all(word in text for word in words)
 
@@ -75,7 +111,7 @@ class Fitting:
     def _wants_parts(self) -> bool:
         return not self._shows(_USER, words=[_OTHER])
 
-    def _parts(self, messages: Messages) -> Messages:
+    def _in_parts(self, messages: Messages) -> Messages:
         if not self._wants_parts:
             return messages
         return [
@@ -90,17 +126,13 @@ class Fitting:
     @cached_property
     def _takes_channels(self) -> bool:
         answer = {"role": "assistant", "content": _FINAL + _WORD}
-        return self._known({"role": "user", "content": "?"}, answer, _USER)
+        asked = self._in_parts([{"role": "user", "content": "?"}, answer, _USER])
+        return self._shows(*asked, words=[_WORD, _OTHER])
 
-    def _answers(self, messages: Messages) -> Messages:
-        for number, message in enumerate(messages):
-            content = message.get("content")
-            if message["role"] != "assistant" or not isinstance(content, str):
-                continue
-            if _FINAL in content and not self._takes_channels:
-                final = content.rpartition(_FINAL)[2]
-                messages[number] = {**message, "content": _MARKER.sub("", final)}
-        return messages
+    def _answer(self, content: str) -> str:
+        if _FINAL not in content or self._takes_channels:
+            return content
+        return _MARKER.sub("", content.rpartition(_FINAL)[2])
 
     # Calls of functions, and what they came to.
 
@@ -111,131 +143,144 @@ class Fitting:
         tried = [(whole, content, short) for short, whole, content in forms]
         for words in ([_WORD, _OTHER, _THIRD], [_WORD, _THIRD]):  # arguments may have their names
             for form in tried:
-                if self._shows(*self._parts(self._call_in(form)), words=words):
+                if self._shows(*self._in_parts(_call_in(form)), words=words):
                     return form
         return None
 
-    def _call_in(self, form: CallForm) -> Messages:
-        """A conversation with a call."""
-        call = {"name": _WORD, "arguments": {_OTHER: _OTHER}}
-        calls = [{"id": "call_0123456789", "type": "function", "function": call}]
-        told = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
-        return [
-            {"role": "user", "content": "?"},
-            self._called({"role": "assistant", "tool_calls": calls}, form),
-            _with_id(told, short=form[2]),
-        ]
-
-    def _called(self, message: dict[str, Any], form: CallForm) -> dict[str, Any]:
-        whole, content, short = form
-        calls = []
-        for call in message["tool_calls"]:
-            function = dict(call.get("function") or {})
-            function["arguments"] = _arguments(function.get("arguments"), whole=whole)
-            calls.append(_with_id({**call, "function": function}, short=short))
-        return {**message, "content": message.get("content") or content, "tool_calls": calls}
-
-    def _calls(self, messages: Messages) -> Messages:
-        form = None
-        if any(message.get("tool_calls") or _is_result(message) for message in messages):
-            form = self._call_form
-        found: Messages = []
+    def _formed(self, messages: Messages) -> Messages:
+        """With calls and results in the form that the template takes."""
         names: dict[Any, Any] = {}
+        found: Messages = []
         for message in messages:
             if message.get("tool_calls"):
                 calls = message["tool_calls"]
                 names |= {call.get("id"): call.get("function", {}).get("name") for call in calls}
-                message = self._called(message, form) if form else _as_text(message)
-            elif _is_result(message) and form:
+                if self._call_form:
+                    message = _called(message, self._call_form)
+            elif _is_result(message) and self._call_form:
                 name = message.get("name") or names.get(message.get("tool_call_id"))
                 more = {} if name is None else {"name": name}
-                message = _with_id({**message, **more, "role": "tool"}, short=form[2])
-            elif _is_result(message):
-                said = _joined(RESULT, message.get("content") or "", between="")
-                message = {"role": "user", "content": said}
+                told = {**message, **more, "role": "tool"}
+                message = _with_id(told, short=self._call_form[2])
             found.append(message)
         return found
 
-    # System prompts.
 
-    @cached_property
-    def _knows_system(self) -> bool:
-        return self._known({"role": "system", "content": _WORD}, _USER)
+def _shape_of(message: Mapping[str, Any]) -> Any:
+    content = message.get("content")
+    calls = len(message.get("tool_calls") or ())
+    return message["role"], calls, type(content).__name__ if content else None
 
-    @cached_property
-    def _knows_developer(self) -> bool:
-        """Rather than what a template makes of any role."""
-        some = self._shown(self._parts([{"role": "nobody", "content": _WORD}, _USER]))
-        text = self._shown(self._parts([{"role": "developer", "content": _WORD}, _USER]))
-        return _WORD in text and some.replace("nobody", "developer") != text
 
-    @cached_property
-    def _knows_late_system(self) -> bool:
-        late = {"role": "system", "content": _WORD}
-        return self._known(_USER, {"role": "assistant", "content": "!"}, late, _USER)
+def _in_words(message: Mapping[str, Any], words: list[str]) -> dict[str, Any]:
+    """A message of the same shape; its words are added to `words`."""
 
-    @cached_property
-    def _knows_two_systems(self) -> bool:
-        two = [{"role": "system", "content": word} for word in (_WORD, _THIRD)]
-        return self._known(*two, _USER, words=(_WORD, _THIRD, _OTHER))
+    def word() -> str:
+        words.append(f"{_WORD}{len(words)}{_OTHER}")
+        return words[-1]
 
-    def _known(self, *messages: dict[str, Any], words: Sequence[str] = (_WORD, _OTHER)) -> bool:
-        return self._shows(*self._parts([*messages]), words=words)
+    alike = dict(message)
+    content = message.get("content")
+    if content:
+        alike["content"] = word() if isinstance(content, str) else _text_part(word())
+    if message.get("tool_calls"):
+        functions = [{"name": word(), "arguments": "{}"} for _ in message["tool_calls"]]
+        alike["tool_calls"] = [
+            {**call, "function": one}
+            for call, one in zip(message["tool_calls"], functions, strict=True)
+        ]
+    return {key: value for key, value in alike.items() if key != "reasoning_content"}
 
-    def _systems(self, messages: Messages) -> Messages:
-        for number, message in enumerate(messages):
-            if message["role"] == "developer" and not self._knows_developer:
-                messages[number] = {**message, "role": "system"}
-        if all(message["role"] != "system" for message in messages):
-            return messages
-        first = 0
-        while first < len(messages) and messages[first]["role"] == "system":
-            first += 1
-        begin, later = messages[:first], messages[first:]
-        if len(begin) > 1 and not self._knows_two_systems:
-            begin = _merged(begin)
-        if any(message["role"] == "system" for message in later) and not self._knows_late_system:
-            later = [
-                {**message, "role": "user"} if message["role"] == "system" else message
-                for message in later
-            ]
-        if begin and not self._knows_system:
-            told = {**_merged(begin)[0], "role": "user"}
-            if later and later[0]["role"] == "user":
-                return [*_merged([told, later[0]]), *later[1:]]
-            return [told, *later]
-        return [*begin, *later]
 
-    # Who speaks after whom.
+def _text_part(text: str) -> list[dict[str, str]]:
+    return [{"type": "text", "text": text}]
 
-    @cached_property
-    def _takes_repeats(self) -> bool:
-        answers = [{"role": "assistant", "content": word} for word in (_WORD, _THIRD)]
-        users = [{"role": "user", "content": _WORD}, _USER]
-        words = (_WORD, _THIRD, _OTHER)
-        return self._known(*users) and self._known(_USER, *answers, _USER, words=words)
 
-    @cached_property
-    def _takes_answer_first(self) -> bool:
-        return self._known({"role": "assistant", "content": _WORD}, _USER)
+# The changes.
 
-    @cached_property
-    def _takes_system_alone(self) -> bool:
-        return self._known({"role": "system", "content": _WORD}, words=[_WORD])
 
-    def _turns(self, messages: Messages) -> Messages:
-        roles = [message["role"] for message in messages]
-        repeats = any(one == other != "tool" for one, other in itertools.pairwise(roles))
-        if repeats and not self._takes_repeats:
-            messages = _merged(messages)
-        first = next((n for n, one in enumerate(messages) if one["role"] != "system"), None)
-        if first is not None and messages[first]["role"] == "assistant":
-            if not self._takes_answer_first:
-                nothing = {"role": "user", "content": ""}
-                messages = [*messages[:first], nothing, *messages[first:]]
-        elif first is None and not self._takes_system_alone:
-            messages = [{**message, "role": "user"} for message in messages]
-        return messages
+def _calls_as_text(messages: Messages) -> Messages:
+    """Calls as lines of the answer, results as what the user says."""
+    found = [_as_text(message) if message.get("tool_calls") else message for message in messages]
+    return [
+        {"role": "user", "content": _joined(RESULT, message.get("content") or "", between="")}
+        if _is_result(message)
+        else message
+        for message in found
+    ]
+
+
+def _one_call_each(messages: Messages) -> Messages:
+    """What is said beside calls before them, and each call before its result."""
+    found: Messages = []
+    waiting: Messages = []
+    for message in messages:
+        if _is_result(message):
+            name = message.get("tool_call_id")
+            of_it = [one for one in waiting if one["tool_calls"][0].get("id") == name] or waiting
+            if of_it:
+                waiting.remove(of_it[0])
+            found += [*of_it[:1], message]
+            continue
+        found += waiting
+        waiting = []
+        if not message.get("tool_calls"):
+            found.append(message)
+            continue
+        if message.get("content"):
+            found.append({"role": message["role"], "content": message["content"]})
+        waiting = [{**message, "content": "", "tool_calls": [one]} for one in message["tool_calls"]]
+    return found + waiting
+
+
+def _one_system(messages: Messages) -> Messages:
+    """One system prompt at the beginning; what comes later is the user's."""
+    begin = list(itertools.takewhile(lambda message: message["role"] == "system", messages))
+    return [
+        *_merged(begin),
+        *(
+            {**message, "role": "user"} if message["role"] == "system" else message
+            for message in messages[len(begin) :]
+        ),
+    ]
+
+
+def _system_in_question(messages: Messages) -> Messages:
+    """The system prompt at the beginning of what the user says first."""
+    begin, *later = _one_system(messages)
+    if begin["role"] != "system":
+        return [begin, *later]
+    told = {**begin, "role": "user"}
+    if later and later[0]["role"] == "user":
+        return [*_merged([told, later[0]]), *later[1:]]
+    return [told, *later]
+
+
+def _in_turns(messages: Messages) -> Messages:
+    """User and assistant in turns, the user first."""
+    found: Messages = []
+    for message in _merged(messages):
+        last = found[-1] if found else {"role": "system"}
+        if message["role"] == "assistant" and last["role"] == "system":
+            found.append({"role": "user", "content": ""})
+        elif message["role"] == "user" and (_is_result(last) or last.get("tool_calls")):
+            found.append({"role": "assistant", "content": ""})
+        found.append(message)
+    return found
+
+
+_COSTS: dict[Change, int] = {
+    _calls_as_text: 8,
+    _one_call_each: 2,
+    _one_system: 1,
+    _system_in_question: 4,
+    _in_turns: 3,
+}
+"""What each takes from a conversation, in the order in which they are done."""
+_CHOICES = sorted(
+    (some for count in range(len(_COSTS) + 1) for some in itertools.combinations(_COSTS, count)),
+    key=lambda changes: sum(map(_COSTS.__getitem__, changes)),
+)
 
 
 def _is_result(message: Mapping[str, Any]) -> bool:
@@ -258,6 +303,28 @@ def _merged(messages: Messages) -> Messages:
         else:
             found.append(message)
     return found
+
+
+def _call_in(form: CallForm) -> Messages:
+    """A conversation with a call."""
+    call = {"name": _WORD, "arguments": {_OTHER: _OTHER}}
+    calls = [{"id": "call_0123456789", "type": "function", "function": call}]
+    told = {"role": "tool", "name": "f", "tool_call_id": "call_0123456789", "content": _THIRD}
+    return [
+        {"role": "user", "content": "?"},
+        _called({"role": "assistant", "tool_calls": calls}, form),
+        _with_id(told, short=form[2]),
+    ]
+
+
+def _called(message: dict[str, Any], form: CallForm) -> dict[str, Any]:
+    whole, content, short = form
+    calls = []
+    for call in message["tool_calls"]:
+        function = dict(call.get("function") or {})
+        function["arguments"] = _arguments(function.get("arguments"), whole=whole)
+        calls.append(_with_id({**call, "function": function}, short=short))
+    return {**message, "content": message.get("content") or content, "tool_calls": calls}
 
 
 def _joined(one: Any, other: Any, between: str = _BETWEEN) -> Any:

@@ -103,6 +103,44 @@ def test_calls_and_results_are_told(family: Family, opened: Open) -> None:
     assert text(opened(family), ASK, call('{"a": 1}'), result("x")).count('"a"') == 1
 
 
+def conversations() -> st.SearchStrategy[list[Any]]:
+    """Shapes of conversations: roles, and numbers of calls with or without their results."""
+    turn = st.sampled_from(("system", "user", "assistant", "developer"))
+    calls = st.tuples(st.integers(1, 3), st.booleans(), st.booleans())
+    return st.lists(turn | calls, min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(shape=conversations())
+def test_a_conversation_of_any_shape_is_told_whole(opened: Open, shape: list[Any]) -> None:
+    words: list[str] = []
+
+    def word() -> str:
+        words.append(f"w{len(words)}x")
+        return words[-1]
+
+    messages: list[Message] = []
+    for turn in shape:
+        if isinstance(turn, str):
+            messages.append({"role": turn, "content": word()})
+            continue
+        count, says, answered = turn
+        functions = [{"name": word(), "arguments": f'{{"{word()}": 1}}'} for _ in range(count)]
+        calls = [
+            {"id": f"call_{len(messages)}{n}", "type": "function", "function": one}
+            for n, one in enumerate(functions)
+        ]
+        content = word() if says else None
+        messages.append({"role": "assistant", "content": content, "tool_calls": calls})
+        if answered:
+            messages += [
+                {"role": "tool", "tool_call_id": call["id"], "content": word()} for call in calls
+            ]
+    for family in FAMILIES:
+        found = text(opened(family), *messages)
+        assert [word for word in words if word not in found] == [], family.name
+
+
 def test_what_templates_insist_on(opened: Open) -> None:
     named = {family.name: opened(family) for family in FAMILIES}
     messages = (ASK, call(), result("Rain."))
