@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
+from urllib.parse import unquote
 
 from localspec.errors import UsageError
 
@@ -56,6 +57,9 @@ _DATA = frozenset(["const", "enum", "default", "examples", "required"])
 _OF_OBJECTS = frozenset(["properties", "required", "additionalProperties", "patternProperties"])
 _OPEN = frozenset(["additionalProperties", "patternProperties", "propertyNames", "minProperties"])
 _BARE = frozenset(["type", "properties", "title", "description", "$schema"])
+_ROOT = frozenset(["$defs", "definitions", "$schema", "$id"])
+_ANNOTATIONS = frozenset(["title", "description", "default", "examples", "deprecated"])
+_MERGED = frozenset(["type", "properties", "required"])
 _CHOICES = frozenset(["$ref", "$dynamicRef", "anyOf", "oneOf"])
 _DECIDES_TYPE = frozenset(["type", "$ref", "const", "enum", "anyOf", "oneOf", "allOf"])
 
@@ -89,10 +93,13 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
         of_objects: whether there is one in any case, as a function has arguments: those it names.
     """
     found = dict(schema)
+    if of_objects and found.get("required") == []:
+        del found["required"]
     if of_objects and found.get("properties") == {} and found.keys() <= _BARE:
         return {"type": "object", "additionalProperties": False}
     if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
         found = {"type": "object", **found}
+    found = _mapped(found, lambda part: _as_one(part, found))
     return found if any(map(_is_composed, _parts(found))) else _mapped(found, _closed)
 
 
@@ -101,6 +108,54 @@ def _is_composed(part: Any) -> bool:
     return isinstance(part, dict) and (
         "allOf" in part or bool(part.keys() & _OF_OBJECTS and part.keys() & _CHOICES)
     )
+
+
+def _as_one(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """`allOf` as what it comes to, where it is one schema or objects of different properties."""
+    options = part.get("allOf")
+    beside = {key: value for key, value in part.items() if key != "allOf"}
+    if not isinstance(options, list) or not all(isinstance(one, dict) for one in options):
+        return part
+    if len(options) == 1 and not options[0].keys() & beside.keys() - _ANNOTATIONS:
+        return {**options[0], **beside}
+    objects = [beside, *(_named(one, root) for one in options)]
+    names = [name for one in objects for name in one.get("properties", ())]
+    plain = all(one.keys() - _ANNOTATIONS - _ROOT <= _MERGED for one in objects)
+    if not plain or len({*names}) < len(names):
+        return part
+    properties = [one.get("properties", {}) for one in objects]
+    required = [name for one in objects for name in one.get("required", ())]
+    return {
+        **beside,
+        "type": "object",
+        "properties": {name: value for one in properties for name, value in one.items()},
+        **({"required": required} if required else {}),
+    }
+
+
+def _told_apart(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """`oneOf` as `anyOf`, where what its references name excludes each other."""
+    options = part.get("oneOf")
+    if not isinstance(options, list) or "anyOf" in part:
+        return part
+    named = [_named(one, root) if isinstance(one, dict) else one for one in options]
+    known = {key: root[key] for key in root.keys() & _ROOT}
+    if _compiled({**known, "oneOf": named})[1] is not None:
+        return part
+    return {**{key: value for key, value in part.items() if key != "oneOf"}, "anyOf": options}
+
+
+def _named(part: dict[str, Any], root: Mapping[str, Any]) -> dict[str, Any]:
+    """What a reference within the schema names; anything else as it is."""
+    place = part.get("$ref")
+    if not isinstance(place, str) or not place.startswith("#/"):
+        return part
+    found: Any = root
+    for step in unquote(place[2:]).split("/"):
+        name = step.replace("~1", "/").replace("~0", "~")
+        found = found.get(name) if isinstance(found, Mapping) else None
+    beside = {key: value for key, value in part.items() if key != "$ref"}
+    return {**found, **beside} if isinstance(found, dict) else part
 
 
 def _closed(part: dict[str, Any]) -> dict[str, Any]:
@@ -125,6 +180,8 @@ def grammar_of(schema: Mapping[str, Any]) -> str:
                 "properties that are required and one more. Name them in 'required'."
             )
     grammar, cause = _compiled(bounded)
+    if cause is not None and "oneOf" in str(cause):
+        grammar, cause = _compiled(_mapped(bounded, lambda part: _told_apart(part, bounded)))
     if cause is not None:
         raise cause
     return grammar
@@ -140,6 +197,9 @@ def enforceable(schema: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
     try:
         bounded = _bounded(intended(schema, of_objects=True))
         cause = _compiled(bounded)[1]
+        if cause is not None and "oneOf" in str(cause):
+            bounded = _mapped(bounded, lambda part: _told_apart(part, bounded))
+            cause = _compiled(bounded)[1]
         if cause is not None or any(map(_is_uncounted, _parts(bounded))):
             bounded = _mapped(bounded, lambda part: _loosened(part, left_out))
             cause = _compiled(bounded)[1]

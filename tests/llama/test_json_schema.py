@@ -127,8 +127,34 @@ def test_an_object_has_the_properties_that_are_named() -> None:
     more: dict[str, Any]
     for more in ({"required": ["b"]}, {"additionalProperties": {}}, {"minProperties": 2}):
         assert intended({**named, **more}) == {**named, **more}
-    both = {"allOf": [named, {"properties": {"b": {}}}]}
-    assert intended(both) == both
+    for more in ({"properties": {"a": {}, "b": {}}}, {"properties": {}, "minProperties": 1}):
+        both = {"allOf": [named, more]}
+        assert intended(both) == both
+
+
+def test_all_of_one_or_of_several_objects_is_an_object_too() -> None:
+    """As pydantic writes a field with a default, and what inherits."""
+    parts = [{"type": "object", "properties": {name: {}}, "required": [name]} for name in "ab"]
+    whole = {"type": "object", "properties": {"a": {}, "b": {}}, "required": ["a", "b"]}
+    closed = {**whole, "additionalProperties": False}
+    assert intended({"allOf": parts}) == closed
+    named = {"$defs": {"x/y": parts[0]}, "allOf": [{"$ref": "#/$defs/x~1y"}, parts[1]]}
+    assert intended(named) == {
+        "$defs": {"x/y": {**parts[0], "additionalProperties": False}},
+        **closed,
+    }
+    single = {"$defs": {"a": parts[0]}, "properties": {"p": {"allOf": [{"$ref": "#/$defs/a"}]}}}
+    assert intended(single)["properties"] == {"p": {"$ref": "#/$defs/a"}}
+    assert intended(single)["additionalProperties"] is False
+
+
+def test_one_of_what_references_name_is_told_apart(vocabulary: Vocabulary) -> None:
+    place = {"$ref": "#/$defs/place"}
+    schema = {"oneOf": [{"type": "integer"}, place], "$defs": {"place": {"type": "array"}}}
+    Grammar.of_schema(vocabulary, schema)
+    schema["$defs"] = {"place": {"type": "number"}}
+    with pytest.raises(UsageError, match="oneOf"):
+        Grammar.of_schema(vocabulary, schema)
 
 
 def test_tools_keep_what_can_be_enforced() -> None:
