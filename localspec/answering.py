@@ -120,6 +120,7 @@ class Answering(ABC):
         prediction: str = "",
         reuse: bool = True,
         shift: ContextShift | None = None,
+        thinks: bool | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> Stream:
         """Start an answer; iterate the result for its chunks.
@@ -150,6 +151,9 @@ class Answering(ABC):
             shift: what leaves the context when it is full, so that the answer goes on; None ends it
                 there. Without `max_tokens` it then has as many tokens as the context at most. The
                 token that all texts of a model begin with always stays.
+            thinks: True where the prompt ended with <think>, False where an answer may begin so:
+                stop strings count behind </think>, and so does what the answer has to match where
+                it is True. None counts from the beginning.
             progress: called with tokens done and tokens to do while the prompt is read.
 
         Raises:
@@ -170,7 +174,12 @@ class Answering(ABC):
         if found.pictures:
             shift = None  # what is left would have its pictures elsewhere
         seed = secrets.randbits(32) if sampling.seed is None else sampling.seed
-        assembler = Detokenizer(self.model.vocabulary.piece, stops)
+        assembler = Detokenizer(
+            self.model.vocabulary.piece,
+            stops,
+            ending=self.model.vocabulary.controls_in(stops),
+            thinks=thinks,
+        )
         session = Session(
             tokens,
             Sampler(sampling, self.model.vocabulary.size),
@@ -178,7 +187,9 @@ class Answering(ABC):
             limit=len(tokens) + (max_tokens or self.context_length),
             ends=self.model.vocabulary.ends,
             completes=assembler.push,
-            constraint=_constraint_of(self.model.vocabulary, grammar, json_schema, regex),
+            constraint=_constraint_of(
+                self.model.vocabulary, grammar, json_schema, regex, thinks=bool(thinks)
+            ),
             logprobs=logprobs,
             as_sampled=as_sampled,
             shift=self._shift_of(shift, tokens),
@@ -229,7 +240,12 @@ class Answering(ABC):
 
 
 def _constraint_of(
-    vocabulary: Vocabulary, grammar: str | None, json_schema: str | None, regex: str | None
+    vocabulary: Vocabulary,
+    grammar: str | None,
+    json_schema: str | None,
+    regex: str | None,
+    *,
+    thinks: bool,
 ) -> Constraint | None:
     """What an answer has to match, None where it may be anything.
 
@@ -247,10 +263,10 @@ def _constraint_of(
     from localspec.llama.grammar import Grammar  # llguidance is loaded where it is used
 
     if json_schema is not None:
-        return Grammar.from_json_schema(vocabulary, json_schema)
+        return Grammar.from_json_schema(vocabulary, json_schema, thinks=thinks)
     if regex is not None:
-        return Grammar.from_regex(vocabulary, regex)
-    return Grammar(vocabulary, given[0])
+        return Grammar.from_regex(vocabulary, regex, thinks=thinks)
+    return Grammar(vocabulary, given[0], thinks=thinks)
 
 
 def _checked_stops(stop: str | Sequence[str]) -> tuple[str, ...]:

@@ -106,6 +106,7 @@ class AnswerKeywords(TypedDict, total=False):
     prediction: str
     reuse: bool
     shift: ContextShift | None
+    thinks: bool | None
     progress: Callable[[int, int], None] | None
 
 

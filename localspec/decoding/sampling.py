@@ -43,6 +43,10 @@ class Constraint(Protocol):
         """A copy of a row with minus infinity for all tokens that may not come next."""
         ...
 
+    def likeliest(self, row: Row, k: int) -> Ids:
+        """As `top_ids`, of the tokens that may come next alone, fewer where there are fewer."""
+        ...
+
     def advance(self, token: int) -> None:
         """Move past a token, which must be allowed."""
         ...
@@ -100,16 +104,15 @@ class Sampler:
         best = int(row.argmax())
         if constraint is None or (row.item(best) != NEVER and constraint.allows(best)):
             return best
-        masked = constraint.masked(row)
-        return int(_possible(masked, np.array([masked.argmax()], np.int32))[0])
+        return int(_possible(row, constraint.likeliest(row, 1))[0])
 
     def top(
         self, row: Row, recent: Occurrences, k: int, constraint: Constraint | None = None
     ) -> list[int]:
         """The k most probable tokens (fewer if fewer are allowed), best first."""
         row = self._adjusted(row, recent) if self.adjusts else row
-        row = row if constraint is None else constraint.masked(row)
-        top: list[int] = _possible(row, top_ids(row, k)).tolist()
+        ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
+        top: list[int] = _possible(row, ids).tolist()
         return top
 
     def distribution(
@@ -124,11 +127,13 @@ class Sampler:
         if params.temperature == 0.0:
             return Distribution.certain(self.best(row, recent, constraint))
         row = self._adjusted(row, recent) if self.adjusts else row
-        if constraint is not None:
+        few = 0 < params.top_k < len(row)
+        if constraint is not None and not few:
             row = constraint.masked(row)
-        if 0 < params.top_k < len(row):
-            ids = _possible(row, top_ids(row, params.top_k))
-            total = None
+        if few:
+            k = params.top_k
+            ids = top_ids(row, k) if constraint is None else constraint.likeliest(row, k)
+            ids, total = _possible(row, ids), None
         elif params.top_p < 1.0:
             ids, total = _nucleus(row, params.top_p)
         else:

@@ -13,7 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 
-from localspec.decoding.sampling import NEVER, Row
+from localspec.decoding.distribution import Ids
+from localspec.decoding.sampling import GROUPS, NEVER, Row, top_ids
 from localspec.errors import UsageError
 from localspec.llama import json_schema
 from localspec.llama.gbnf import MOST_RULES, lark_of
@@ -22,6 +23,12 @@ from localspec.llama.vocabulary import Vocabulary
 
 _LARK = re.compile(r"(?m)^\s*(?:%llguidance\b|start\s*:(?!:=))")
 _OPTIONS = re.compile(r"(?m)^\s*%llguidance\s*\{[^{}]*\}")
+_START = re.compile(r"(?m)^[ \t]*start[ \t]*:")
+_THOUGHT = """
+start: thought space answer
+thought[lazy]: /(?s:.)*<\\/think>/
+space: /\\s*/
+"""
 _LARK_RULE = re.compile(r"(?m)^[ \t]*[?!]?\w+[^\n:]*:")
 _LONGEST = 50_000
 """Characters of a grammar."""
@@ -36,7 +43,9 @@ _PENALTIES = np.where(
 )
 """What a byte of a mask adds to the logits of eight tokens, float32 [256, 8]."""
 _WORD = np.arange(32)
-_FEW = 200
+_SPARE = 12
+"""Times the tokens that are wanted, of which the allowed ones are picked."""
+_FEW = 500
 """Words of a mask, other than 0, up to which the tokens in them are copied one by one."""
 
 
@@ -45,8 +54,11 @@ class Grammar:
 
     __slots__ = ("_bits", "_ends", "_forcing", "_matcher", "_said")
 
-    def __init__(self, vocabulary: Vocabulary, text: str) -> None:
+    def __init__(self, vocabulary: Vocabulary, text: str, *, thinks: bool = False) -> None:
         """A grammar in GBNF, llama.cpp's notation, or in Lark's, as llguidance reads it.
+
+        Args:
+            thinks: whether the text comes behind a thought, of which the beginning is said.
 
         Raises:
             UsageError: it does not parse, is too large, or allows nothing; the message says why.
@@ -61,29 +73,33 @@ class Grammar:
                 raise UsageError(
                     "The schemas in the grammar have too many references. Simplify it."
                 )
-            self._begin(vocabulary, _OPTIONS.sub("", text), "The grammar is not valid Lark")
+            self._begin(vocabulary, _OPTIONS.sub("", text), "The grammar is not valid Lark", thinks)
         else:
-            self._begin(vocabulary, lark_of(text), "The grammar cannot be followed")
+            self._begin(vocabulary, lark_of(text), "The grammar cannot be followed", thinks)
 
     @classmethod
-    def from_json_schema(cls, vocabulary: Vocabulary, schema: str) -> Grammar:
+    def from_json_schema(
+        cls, vocabulary: Vocabulary, schema: str, *, thinks: bool = False
+    ) -> Grammar:
         """A grammar of the JSON texts that a JSON schema means, see `json_schema.intended`.
 
         Raises:
             UsageError: not JSON, or a schema that nothing can hold an answer to.
         """
-        return cls.of_schema(vocabulary, json_schema.parsed(schema))
+        return cls.of_schema(vocabulary, json_schema.parsed(schema), thinks=thinks)
 
     @classmethod
-    def of_schema(cls, vocabulary: Vocabulary, schema: Mapping[str, Any]) -> Grammar:
+    def of_schema(
+        cls, vocabulary: Vocabulary, schema: Mapping[str, Any], *, thinks: bool = False
+    ) -> Grammar:
         """The same of all JSON texts that a schema allows as it stands."""
         made = cls.__new__(cls)
         grammar = json_schema.grammar_of(schema)
-        made._begin(vocabulary, grammar, "The JSON schema cannot be followed")
+        made._begin(vocabulary, grammar, "The JSON schema cannot be followed", thinks)
         return made
 
     @classmethod
-    def from_regex(cls, vocabulary: Vocabulary, pattern: str) -> Grammar:
+    def from_regex(cls, vocabulary: Vocabulary, pattern: str, *, thinks: bool = False) -> Grammar:
         """A grammar of the texts that a regular expression matches as a whole.
 
         Raises:
@@ -94,10 +110,13 @@ class Grammar:
         _require_short(pattern, "regular expression", json_schema.LONGEST_PATTERN)
         made = cls.__new__(cls)
         inside = re.sub(r"\\.|/|\n", _in_lark, _without_anchors(pattern), flags=re.DOTALL)
-        made._begin(vocabulary, f"start: /{inside}/", "The regular expression is not valid")
+        complaint = "The regular expression is not valid"
+        made._begin(vocabulary, f"start: /{inside}/", complaint, thinks)
         return made
 
-    def _begin(self, vocabulary: Vocabulary, grammar: str, complaint: str) -> None:
+    def _begin(self, vocabulary: Vocabulary, grammar: str, complaint: str, thinks: bool) -> None:
+        if thinks:
+            grammar = _START.sub("answer:", grammar, count=1) + _THOUGHT
         tokenizer, self._ends = _tokenizer_of(vocabulary)
         limits = LLParserLimits(step_lexer_fuel=_FUEL, verbose_errors=False)
         # Without forcing, every way to spell a text in tokens is allowed, as in llama.cpp.
@@ -122,19 +141,33 @@ class Grammar:
         return self._matcher.is_stopped() and token in self._ends
 
     def masked(self, row: Row) -> Row:
-        bits = self._mask()
-        self._require_sound()
-        words = bits.view(np.uint32)
-        some = words.nonzero()[0]
-        if len(some) > _FEW:
-            penalties = _PENALTIES.take(bits, axis=0).ravel()[: len(row)]
+        ids = self._few(len(row))
+        if ids is None:
+            penalties = _PENALTIES.take(self._mask(), axis=0).ravel()[: len(row)]
             return np.add(row, penalties, out=penalties)
-        allowed = np.unpackbits(words[some].view(np.uint8), bitorder="little").reshape(-1, 32)
-        ids = (32 * some[:, None] + _WORD)[allowed.view(np.bool_)]
-        ids = ids[: ids.searchsorted(len(row))]
         found = np.full(len(row), NEVER, np.float32)
         found[ids] = row[ids]
         return found
+
+    def likeliest(self, row: Row, k: int) -> Ids:
+        ids = self._few(len(row))
+        if ids is not None:
+            return ids[(-row[ids]).argsort(kind="stable")[:k]].astype(np.int32)
+        bits = self._mask()
+        ids = _allowed_of(top_ids(row, max(k, min(_SPARE * k, GROUPS // 2))), bits)
+        # Most of what is likely is allowed, or the model would not be asked for this.
+        return ids[:k] if len(ids) >= k else _allowed_of(top_ids(self.masked(row), k), bits)
+
+    def _few(self, count: int) -> npt.NDArray[np.int64] | None:
+        """The tokens that may come next, ascending, of so many; None where they are many."""
+        words = self._mask().view(np.uint32)
+        self._require_sound()
+        some = words.nonzero()[0]
+        if len(some) > _FEW:
+            return None
+        allowed = np.unpackbits(words[some].view(np.uint8), bitorder="little").reshape(-1, 32)
+        ids = (32 * some[:, None] + _WORD)[allowed.view(np.bool_)]
+        return ids[: ids.searchsorted(count)]
 
     def advance(self, token: int) -> None:
         if self._matcher.try_consume_tokens([token]) != 1 and not self.allows(token):
@@ -202,6 +235,10 @@ class _Forcing:
             if b"".join(map(self._vocabulary.piece, tokens)) == text:
                 return tokens
         return ()
+
+
+def _allowed_of(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
+    return ids[(bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1).view(np.bool_)]
 
 
 def _without_anchors(pattern: str) -> str:

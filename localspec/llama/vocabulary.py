@@ -130,6 +130,15 @@ class Vocabulary:
             found = self._ends[token] = bool(llama_cpp.llama_vocab_is_eog(self.handle, token))
         return found
 
+    def controls_in(self, texts: Sequence[str]) -> dict[int, str]:
+        """The control tokens that some texts spell, each by itself."""
+        found = {}
+        for text in texts:
+            tokens = self.tokenize(text, special=True, add_bos=False)
+            if len(tokens) == 1 and not self.piece(tokens[0]):
+                found[tokens[0]] = text
+        return found
+
     def filling(self) -> dict[str, int]:
         """The control tokens for filling in the middle, by name, as far as the model has them:
         "pre", "suf" and "mid" around prefix, suffix and what is to come, "rep" before a repository

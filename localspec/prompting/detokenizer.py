@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import codecs
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+OPENS, CLOSES = "<think>", "</think>"
+"""Around what a model thinks before it answers."""
 
 
 class Detokenizer:
@@ -16,19 +20,32 @@ class Detokenizer:
     Args:
         piece: bytes of a token.
         stop: strings that end the answer; they are not part of it.
+        ending: control tokens that end it likewise, and the strings that spell them: they have no
+            bytes.
+        thinks: True where the text begins within a thought, False where it may begin with one, in
+            which stop strings do not count.
 
     Attributes:
         stopped: the stop string that was met, None before.
     """
 
-    def __init__(self, piece: Callable[[int], bytes], stop: Sequence[str]) -> None:
+    def __init__(
+        self,
+        piece: Callable[[int], bytes],
+        stop: Sequence[str],
+        *,
+        ending: Mapping[int, str] = MappingProxyType({}),
+        thinks: bool | None = None,
+    ) -> None:
         self.stopped: str | None = None
         self._piece = piece
-        self._stop = tuple(stop)
+        self._stop, self._ending = tuple(stop), ending
         self._decode = codecs.getincrementaldecoder("utf-8")("replace").decode
         self._held = ""
         self._released: list[str] = []
         self._taken = 0
+        self._thinks = thinks
+        self._thought = ""
 
     @property
     def text(self) -> str:
@@ -37,6 +54,10 @@ class Detokenizer:
 
     def push(self, token: int) -> bool:
         """Append a token; return whether a stop string is complete, so that none may follow."""
+        if self.stopped is None and not self._thinks and token in self._ending:
+            self.finish()
+            self.stopped = self.stopped or self._ending[token]
+            return True
         return self._append(self._decode(self._piece(token)), final=False)
 
     def finish(self) -> None:
@@ -53,16 +74,36 @@ class Detokenizer:
         if self.stopped is not None:
             return True
         text = self._held + text
-        found = [(at, stop) for stop in self._stop if (at := text.find(stop)) >= 0]
+        begin = self._end_of_thought(text) if self._thinks is not None else 0
+        found = [(at, stop) for stop in self._stop if (at := text.find(stop, begin)) >= 0]
         if found:
             end, self.stopped = min(found, key=lambda one: one[0])
         else:
-            keep = 0 if final else max((_begins(text, stop) for stop in self._stop), default=0)
+            keep = (
+                0 if final else max((_begins(text[begin:], stop) for stop in self._stop), default=0)
+            )
             end = len(text) - keep
             self._held = text[end:]
         if end:
             self._released.append(text[:end])
         return bool(found)
+
+    def _end_of_thought(self, text: str) -> int:
+        """Where in some more text stop strings begin to count."""
+        self._thought += text
+        if self._thinks is False:
+            said = self._thought.lstrip()
+            if OPENS.startswith(said):
+                return len(text)
+            self._thinks = True if said.startswith(OPENS) else None
+        if self._thinks is None:
+            return 0
+        before, at = len(self._thought) - len(text), self._thought.find(CLOSES)
+        if at < 0:
+            self._thought = self._thought[1 - len(CLOSES) :]
+            return len(text)
+        self._thinks = None
+        return at + len(CLOSES) - before
 
 
 def _begins(text: str, stop: str) -> int:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from localspec.decoding.distribution import Ids
 from localspec.decoding.occurrences import NONE, Occurrences
 from localspec.decoding.sampling import (
     GROUPS,
@@ -43,6 +44,10 @@ class Only:
     def masked(self, row: Row) -> Row:
         self.asked += 1
         return np.where(np.isin(np.arange(len(row)), self.tokens), row, np.float32(NEVER))
+
+    def likeliest(self, row: Row, k: int) -> Ids:
+        found = top_ids(self.masked(row), k)
+        return found[np.isin(found, self.tokens)]
 
     def advance(self, token: int) -> None:
         assert token in self.tokens

@@ -44,6 +44,33 @@ def test_only_what_matches_may_follow(vocabulary: Vocabulary) -> None:
     assert b"." in pieces(vocabulary, grammar)
 
 
+@pytest.mark.parametrize("k", [1, 3, 40, 10_000])
+@pytest.mark.parametrize("pattern", ["[0-9]{40}", "[a-z ]{3,40}", "(?s:.*)", "fox"])
+def test_the_likeliest_are_the_first_of_what_may_follow(
+    vocabulary: Vocabulary, pattern: str, k: int
+) -> None:
+    grammar = Grammar.from_regex(vocabulary, pattern)
+    row = np.random.default_rng(1).normal(size=vocabulary.size).round(1).astype(np.float32)
+    masked = grammar.masked(row)
+    expected = (-masked).argsort(kind="stable")[:k]
+    assert grammar.likeliest(row, k).tolist() == expected[masked[expected] > -np.inf].tolist()
+
+
+def test_what_has_to_match_may_come_behind_a_thought(vocabulary: Vocabulary) -> None:
+    for grammar in (
+        Grammar(vocabulary, 'root ::= "ab"', thinks=True),
+        Grammar(vocabulary, 'start: "ab"', thinks=True),
+        Grammar.from_regex(vocabulary, "ab", thinks=True),
+    ):
+        advance(vocabulary, grammar, "ab? </thi")
+        assert {b"x", b"n"} < pieces(vocabulary, grammar)
+        advance(vocabulary, grammar, "nk>\n\n")
+        assert {b"a", b"ab"} < pieces(vocabulary, grammar)
+        assert b"x" not in pieces(vocabulary, grammar)
+        advance(vocabulary, grammar, "ab")
+        assert pieces(vocabulary, grammar) == {b"<|end|>", b"<|endoftext|>"}
+
+
 def test_end_of_generation_is_allowed_where_the_grammar_may_end(vocabulary: Vocabulary) -> None:
     grammar = Grammar(vocabulary, 'root ::= "a" "b"?')
     assert not any(piece.startswith(b"<|") for piece in pieces(vocabulary, grammar))

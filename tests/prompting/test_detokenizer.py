@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,3 +77,31 @@ def test_any_cutting_of_any_text_gives_the_text_before_the_stop_string(
     released += text.take()
     assert released == whole.split(stop)[0] == text.text
     assert (text.stopped == stop) == (stop in whole)
+
+
+@pytest.mark.parametrize(
+    ("before", "thinks"),
+    [("<think>\nhm STOP </think>", False), (" <think>STOP</think>", False), ("STOP</think>", True)],
+)
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_stop_strings_count_behind_a_thought(before: str, thinks: bool, size: int) -> None:
+    data = f"{before}\n\nYes. STOP No".encode()
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    text = Detokenizer(pieces.__getitem__, ("STOP",), thinks=thinks)
+    taken(text, len(pieces))
+    assert (text.text, text.stopped) == (f"{before}\n\nYes. ", "STOP")
+
+
+def test_a_thought_that_never_ends_has_no_stop_string() -> None:
+    text = Detokenizer([b"<thi", b"nk>STOP", b"STOP</th"].__getitem__, ("STOP",), thinks=False)
+    assert taken(text, 3) == ["<thi", "nk>STOP", "STOP</th"]
+    plain = Detokenizer([b"<this", b" STOP"].__getitem__, ("STOP",), thinks=False)
+    assert taken(plain, 2) == ["<this", " "]
+
+
+def test_a_control_token_ends_it_likewise() -> None:
+    pieces = [b"a S", b"", b"b"]
+    text = Detokenizer(pieces.__getitem__, ("STOP", "<|end|>"), ending={1: "<|end|>"})
+    assert [text.push(0), text.push(1), text.push(2)] == [False, True, True]
+    text.finish()
+    assert (text.text, text.stopped) == ("a S", "<|end|>")

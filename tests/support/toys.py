@@ -17,10 +17,18 @@ import numpy.typing as npt
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
-from localspec.decoding.distribution import Distribution, Probabilities
+from localspec.decoding.distribution import Distribution, Ids, Probabilities
 from localspec.decoding.interfaces import Limits, PassRequest, PassResult, Plan
 from localspec.decoding.random_source import RandomSource, SeededRandom
-from localspec.decoding.sampling import NEVER, Constraint, Row, Rows, Sampler, SamplingParams
+from localspec.decoding.sampling import (
+    NEVER,
+    Constraint,
+    Row,
+    Rows,
+    Sampler,
+    SamplingParams,
+    top_ids,
+)
 from localspec.decoding.session import Session
 from localspec.decoding.tree import ROOT, TokenTree
 
@@ -403,6 +411,10 @@ class Forbids:
     def masked(self, row: Row) -> Row:
         found = [x if self.allows(token) else NEVER for token, x in enumerate(row.tolist())]
         return np.array(found, np.float32)
+
+    def likeliest(self, row: Row, k: int) -> Ids:
+        found = top_ids(self.masked(row), k)
+        return np.array([token for token in found.tolist() if self.allows(token)], np.int32)
 
     def advance(self, token: int) -> None:
         if (self.last, token) in self.pairs:

@@ -10,10 +10,10 @@ import pytest
 from localspec import Engine
 from localspec.decoding import rules
 from localspec.decoding.acceptance import SpeculativeSampling, Verdict, Verification, walk
-from localspec.decoding.distribution import Distribution
+from localspec.decoding.distribution import Distribution, Ids
 from localspec.decoding.interfaces import PassRequest, PassResult
 from localspec.decoding.random_source import RandomSource
-from localspec.decoding.sampling import Constraint, Row
+from localspec.decoding.sampling import Constraint, Row, top_ids
 from localspec.decoding.tree import ROOT, TokenTree
 from localspec.llama.target import LlamaTarget
 
@@ -139,6 +139,9 @@ class Anything:
 
     def masked(self, row: Row) -> Row:
         return row.copy()
+
+    def likeliest(self, row: Row, k: int) -> Ids:
+        return top_ids(row, k)
 
     def advance(self, token: int) -> None:
         pass
