@@ -132,8 +132,17 @@ class Model:
     @property
     def chat_template(self) -> str | None:
         """The jinja2 source that the file carries."""
-        raw = llama_cpp.llama_model_chat_template(self.handle, None)
-        return raw.decode("utf-8", "replace") if raw else None
+        return self._template(None)
+
+    @property
+    def tool_template(self) -> str | None:
+        """That for conversations with tools: a file may carry several."""
+        return self._template(b"tool_use") or self.chat_template
+
+    def _template(self, name: bytes | None) -> str | None:
+        raw = llama_cpp.llama_model_chat_template(self.handle, name)
+        source = raw.decode("utf-8", "replace") if raw else ""
+        return source if "{" in source else None  # llama.cpp has names for some of its own
 
     def _load(
         self,

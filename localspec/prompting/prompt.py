@@ -79,7 +79,7 @@ class PromptBuilder:
             raise UsageError(f"overflow is '{overflow}'. Choose one of {', '.join(OVERFLOW)}.")
         vocabulary = self._model.vocabulary
         if isinstance(prompt, str):
-            tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=True))
+            tokens = Tokens(prompt_tokens(vocabulary, prompt, add_bos=self._lacks_bos(prompt)))
         elif isinstance(prompt, Tokens):
             self.checked(prompt)
             tokens = prompt
@@ -118,12 +118,13 @@ class PromptBuilder:
         Raises:
             UsageError: there is no template, or it refuses the messages.
         """
-        return self._template.render(messages, tools=tools, more=more)
+        template = self._tool_template if tools else self._template
+        return template.render(messages, tools=tools, more=more)
 
     @property
     def knows_tools(self) -> bool:
         """Whether the model has a template with a place for descriptions of tools."""
-        return self._model.chat_template is not None and self._template.knows_tools
+        return self._model.tool_template is not None and self._tool_template.knows_tools
 
     @property
     def sees_images(self) -> bool:
@@ -139,16 +140,19 @@ class PromptBuilder:
         Raises:
             UsageError: an image that cannot be read, or nothing that could.
         """
-        vocabulary = self._model.vocabulary
-        bos = vocabulary.special_text(vocabulary.bos)
-        # Some templates write BOS themselves; a second one would be a prompt nobody trained on.
-        add_bos = not (bos and str.startswith(text, bos))
+        add_bos = self._lacks_bos(text)
         if not images:
             return Tokens(self._tokens(text, add_bos=add_bos))
         return self._with_pictures(text, images, add_bos=add_bos)
 
+    def _lacks_bos(self, text: str) -> bool:
+        """Whether nobody wrote BOS yet; a second one would be a prompt nobody trained on."""
+        vocabulary = self._model.vocabulary
+        bos = vocabulary.special_text(vocabulary.bos)
+        return not (bos and str.startswith(text, bos))
+
     def _tokens(self, text: str, *, add_bos: bool) -> list[int]:
-        source = self._model.chat_template or ""
+        source = f"{self._model.chat_template}{self._model.tool_template}"
         return prompt_tokens(self._model.vocabulary, text, add_bos=add_bos, template=source)
 
     def _with_pictures(self, text: str, images: Mapping[str, bytes], *, add_bos: bool) -> Tokens:
@@ -190,7 +194,15 @@ class PromptBuilder:
 
     @cached_property
     def _template(self) -> ChatTemplate:
-        vocabulary, source = self._model.vocabulary, self._model.chat_template
+        return self._made(self._model.chat_template)
+
+    @cached_property
+    def _tool_template(self) -> ChatTemplate:
+        source = self._model.tool_template
+        return self._template if source == self._model.chat_template else self._made(source)
+
+    def _made(self, source: str | None) -> ChatTemplate:
+        vocabulary = self._model.vocabulary
         if source is None:
             raise UsageError(
                 f"{self._model.path.name} has no chat template. Pass raw text instead of messages.",

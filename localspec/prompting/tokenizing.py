@@ -29,12 +29,14 @@ def prompt_tokens(
 
     Args:
         text: with marks on what callers wrote, see `localspec.prompting.content`.
-        add_bos: see `Vocabulary.tokenize`.
+        add_bos: put BOS before it, where the model's metadata say so. An EOS that they want behind
+            every text would end the prompt's answer before it begins.
         template: its source. Tokens defined beside the vocabulary that it has (`<think>`,
             `<tool_call>`) are text in what callers wrote, as control tokens are.
     """
+    tokens = [vocabulary.bos] if add_bos and vocabulary.adds_bos and vocabulary.bos >= 0 else []
     if not isinstance(text, Content):
-        return vocabulary.tokenize(text, special=True, add_bos=add_bos)
+        return tokens + vocabulary.tokenize(text, special=True, add_bos=False)
     shown: str = plain(text)
     written: list[Match] = []
     forged: list[Match] = []
@@ -49,9 +51,7 @@ def prompt_tokens(
         elif token.control:
             written.append((start, end, token))
     if not forged:
-        return vocabulary.tokenize(shown, special=True, add_bos=add_bos)
-    around = vocabulary.tokenize("", special=False, add_bos=True) if add_bos else []
-    tokens = [token for token in around if token == vocabulary.bos]
+        return tokens + vocabulary.tokenize(shown, special=True, add_bos=False)
     cuts = [start + 1 for start, _, token in forged if not token.control]
     at, strips = 0, False
     for place in [*_apart(written), None]:
@@ -67,7 +67,7 @@ def prompt_tokens(
         if special is not None:
             tokens.append(special.id)
             at, strips = end, special.strips_right
-    return tokens + [token for token in around if token != vocabulary.bos]
+    return tokens
 
 
 def _as_text(vocabulary: Vocabulary, text: str, cuts: list[int]) -> list[int]:

@@ -96,7 +96,12 @@ def _spaced_pieces(reader: GGUFReader) -> list[tuple[str, int, float, int]]:
 
 
 def outfitted(
-    path: Path, source: Path, *, template: str | None = None, filling: Sequence[str] = ()
+    path: Path,
+    source: Path,
+    *,
+    template: str | None = None,
+    tool_template: str | None = None,
+    filling: Sequence[str] = (),
 ) -> Path:
     """Write a copy with the same tokens, and another template or tokens for filling in the middle.
 
@@ -110,7 +115,9 @@ def outfitted(
         for name, token in zip(("pre", "suf", "mid"), filling, strict=False)
     }
     order = range(len(tokens))
-    return _write_bpe(path, reader, order, _merges(reader), template=template, ids=ids)
+    return _write_bpe(
+        path, reader, order, _merges(reader), template=template, tools=tool_template, ids=ids
+    )
 
 
 def furnished(
@@ -153,11 +160,14 @@ def _write_bpe(
     merges: Sequence[str],
     *,
     template: str | None = None,
+    tools: str | None = None,
     ids: Mapping[str, int] | None = None,
 ) -> Path:
     tokens = _tokens(reader)
     types = reader.fields["tokenizer.ggml.token_type"].contents()
     writer = _writer(path, reader, "bpe", template)
+    if tools is not None:
+        writer.add_string("tokenizer.chat_template.tool_use", tools)
     for key, token in (ids or {}).items():
         writer.add_uint32(key, token)
     writer.add_tokenizer_model("gpt2")
