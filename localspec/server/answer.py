@@ -38,6 +38,7 @@ class Ask:
     prediction: str = ""
     reuse: bool = True
     shift: ContextShift | None = None
+    thinks: bool | None = None
     reports: bool = False
     """Whether the client wants to know how far the prompt is read."""
     messages: Sequence[Mapping[str, Any]] | None = None
@@ -67,6 +68,7 @@ async def prepared(engine: Engine, ask: Ask, reports: ReadingReports | None = No
         prediction=ask.prediction,
         reuse=ask.reuse,
         shift=ask.shift,
+        thinks=ask.thinks,
         progress=reports,
     )
 

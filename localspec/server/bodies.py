@@ -80,7 +80,7 @@ async def parse(body: bytes) -> Any:
 def parse_now(body: bytes) -> Any:
     """See `parse`."""
     try:
-        text = body.decode()
+        text = body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ApiError(400, f"The body is not UTF-8: byte {error.start}.") from None
     try:
@@ -104,12 +104,22 @@ def validated(kind: type[Wire], value: Any) -> Wire:
     if not isinstance(value, dict):
         raise ApiError(400, "The body is not a JSON object. Wrap it in { }.")
     try:
-        return kind.model_validate(value)
+        return kind.model_validate(_counted(value))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False, include_context=False)[0]
         # A union tells what is wrong with each of its members, and puts its name in the place.
         path = ".".join(str(part) for part in first["loc"])[:200]
         raise ApiError(400, f"{path or 'The body'}: {first['msg']}.", param=path or None) from None
+
+
+def _counted(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields with 40 for 40.0, as clients write it whose language knows one kind of number."""
+    found = {
+        name: int(one) if isinstance(one, float) and one.is_integer() else one
+        for name, one in fields.items()
+    }
+    options = found.get("options")  # ollama's
+    return {**found, "options": _counted(options)} if isinstance(options, dict) else found
 
 
 def _refuse_constant(name: str) -> Any:

@@ -77,7 +77,8 @@ async def turn_of(
     """
     messages, images = marked(messages)
     knows = engine.prompts.knows_tools
-    source = engine.model.chat_template or ""
+    model = engine.model
+    source = (model.tool_template if tools.tools else model.chat_template) or ""
     forced = bool(tools.tools) and tools.must
     if tools.tools and not knows:
         messages = with_system(messages, explained(tools))
@@ -95,13 +96,15 @@ async def turn_of(
     if tools.tools and (forced or not knows) and not constrained:
         schema = await asyncio.to_thread(schema_of_calls, tools)
         ask, constrained = replace(ask, json_schema=json.dumps(schema)), True
+    thinking = ends_thinking(text, messages[-1])
+    thinks = OPENS in source and (thinking or not constrained)
     return Turn(
-        ask,
+        replace(ask, thinks=thinking if thinks else None),
         tools,
         forced=forced,
         template=source if knows else None,
-        thinks=OPENS in source and not constrained,
-        thinking=ends_thinking(text, messages[-1]),
+        thinks=thinks,
+        thinking=thinking,
     )
 
 

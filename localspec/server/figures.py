@@ -122,7 +122,9 @@ def told_tokens(told: Sequence[TokenLogprob], engine: Engine) -> dict[str, list[
     for one in told:
         found["tokens"].append(token_text(one.token, engine))
         found["token_logprobs"].append(max(one.logprob, _LEAST))
-        tops = {token_text(token, engine): max(value, _LEAST) for token, value in one.top}
+        tops: dict[str, float] = {}
+        for token, value in one.top:  # the likeliest first, and two may look alike
+            tops.setdefault(token_text(token, engine), max(value, _LEAST))
         found["top_logprobs"].append(tops)
     return found
 

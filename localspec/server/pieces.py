@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from localspec.prompting.detokenizer import CLOSES as CLOSES
+from localspec.prompting.detokenizer import OPENS as OPENS
+
 
 @dataclass(frozen=True, slots=True)
 class Text:
@@ -58,9 +61,6 @@ class Plain:
 
     def finish(self) -> Sequence[Piece]:
         return []
-
-
-OPENS, CLOSES = "<think>", "</think>"
 
 
 class Thinking:

@@ -56,9 +56,9 @@ def prompt_text(
 
 def ends_thinking(text: str, last: Mapping[str, Any]) -> bool:
     """Whether a prompt, made of messages of which this is the last, ends within a thought."""
-    thought = "" if last.get("content") else last.get("reasoning_content") or ""
-    begun = last["role"] == "assistant" and bool(thought) and text.endswith(thought)
-    return begun or text.rstrip().endswith(OPENS)
+    said = str(last.get("content") or last.get("reasoning_content") or "")
+    begun = text[-len(said) - len(OPENS) - 2 :] if last["role"] == "assistant" else ""
+    return begun.rfind(OPENS) > begun.rfind(CLOSES) or text.rstrip().endswith(OPENS)
 
 
 def _begun(text: str, last: Mapping[str, Any]) -> str:
@@ -66,6 +66,8 @@ def _begun(text: str, last: Mapping[str, Any]) -> str:
     thought = marked(str(last.get("reasoning_content") or ""), answer=True)
     said = marked(str(last.get("content") or ""), answer=True)
     opened = text.rstrip().endswith(OPENS)
+    if not thought and said.lstrip().startswith(OPENS):  # it brings its thoughts along
+        return said.lstrip().removeprefix(OPENS).lstrip("\n") if opened else said
     if thought:
         thought = thought if opened else f"{OPENS}\n" + thought
         return thought + f"\n{CLOSES}\n\n" + said if said else thought

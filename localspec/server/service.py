@@ -150,18 +150,21 @@ class Service:
         """A body that was read."""
         return validated(kind, await parse(body))
 
-    def variables(self, said: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def variables(
+        self, said: Mapping[str, Any] | None = None, *, effort: str | None = None
+    ) -> dict[str, Any]:
         """Variables for the model's template: what a request says, and what llama.cpp tells
         templates besides: today's date (Llama 3 would believe in one of 2024), and whether models
         that may think before they answer are to, as templates differ in what they take silence
         for. FireFunction's wants its tools as a text of its own; it is told of them as models are
-        that know none."""
+        that know none. `effort`: how much to think, OpenAI's reasoning_effort."""
         today = datetime.now()
         return {
             "date_string": today.strftime("%d %b %Y"),
             "datetime": today.strftime("%b %d %Y"),
             "functions": "",
-            "enable_thinking": self.options.thinking,
+            "enable_thinking": effort != "none" if effort else self.options.thinking,
+            **({"reasoning_effort": effort} if effort and effort != "none" else {}),
             **(said or {}),
         }
 

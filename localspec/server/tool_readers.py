@@ -29,7 +29,7 @@ class CallReader:
         self._named = False
         self._waiting = ""  # arguments that came before the name
         self._argued = False
-        self._encoded: str | None = None  # arguments that are a string with JSON in it
+        self._encoded: str | None = None  # arguments that are a string with JSON in it, or null
 
     @property
     def complete(self) -> bool:
@@ -52,6 +52,8 @@ class CallReader:
             found += self._arguments(member.text, complete=member.complete)
         if self.complete and not self._named:
             raise NotJson("a call without a name")
+        if self.complete and not self._argued:
+            found.append(CallArguments("{}"))
         return found
 
     def _begin(self) -> list[Piece]:
@@ -65,14 +67,14 @@ class CallReader:
         return found
 
     def _arguments(self, text: str, *, complete: bool) -> list[Piece]:
-        if not self._argued and text == '"':
+        if not self._argued and text in ('"', "n"):
             self._encoded = ""
         self._argued = True
         if self._encoded is not None:
             self._encoded += text
             if not complete:
                 return []
-            text = str(_loads(self._encoded))
+            text = str(_loads(self._encoded) or "{}")
         if self._named:
             return [CallArguments(text)]
         self._waiting += text

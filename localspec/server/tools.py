@@ -17,6 +17,8 @@ from localspec.server.pieces import Plain, Reader
 from localspec.server.tool_readers import Bare, CallOrResponse, Tagged
 
 MOST_TOOLS = 128
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+"""Of a function of which none are told."""
 _SEVERAL = 8
 """Most calls in one answer: a small model would go on for ever."""
 
@@ -71,9 +73,16 @@ def chosen(
         raise ApiError(400, f"There are {len(tools)} tools. Offer {MOST_TOOLS} at most.")
     if len({tool.name for tool in tools}) < len(tools):
         raise ApiError(400, "Two tools have the same name. Rename one of them.", param="tools")
+    if isinstance(choice, Mapping) and choice.get("type") == "allowed_tools":
+        allowed = choice.get("allowed_tools")
+        told = allowed if isinstance(allowed, Mapping) else choice
+        names = [_name_in(one) for one in told.get("tools") or () if isinstance(one, Mapping)]
+        some = [tool for tool in tools if tool.name in names]
+        return chosen(some, str(told.get("mode") or "auto"), several=several)
+    if isinstance(choice, Mapping) and choice.get("type") in ("none", "auto", "required", "any"):
+        choice = str(choice["type"])
     if isinstance(choice, Mapping):
-        function = choice.get("function")
-        name = function.get("name") if isinstance(function, Mapping) else choice.get("name")
+        name = _name_in(choice)
         named = tuple(tool for tool in tools if tool.name == name)
         if not named:
             raise ApiError(
@@ -91,6 +100,12 @@ def chosen(
     raise ApiError(
         400, "tool_choice is none of none, auto, required and a function.", param="tool_choice"
     )
+
+
+def _name_in(said: Mapping[str, Any]) -> Any:
+    """The name of a function, in either of OpenAI's ways to say it."""
+    function = said.get("function")
+    return function.get("name") if isinstance(function, Mapping) else said.get("name")
 
 
 def schema_of_calls(choice: ToolChoice) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from typing import Any
 
 from starlette.requests import Request
@@ -123,15 +123,15 @@ class MessageReply:
             async for piece in self._talk.pieces():
                 kind = _kind(piece)
                 if kind != open_block or isinstance(piece, CallBegins):
-                    if open_block:
-                        yield _event("content_block_stop", index=index)
+                    for told in _closing(open_block, index):
+                        yield told
                     index, open_block = index + 1, kind
                     block = self._opened(kind)
                     yield _event("content_block_start", index=index, content_block=block)
                 if not isinstance(piece, CallBegins):
                     yield _event("content_block_delta", index=index, delta=_delta(piece))
-            if open_block:
-                yield _event("content_block_stop", index=index)
+            for told in _closing(open_block, index):
+                yield told
             yield _event("message_delta", delta=self._ending(), usage=self._usage())
             yield _event("message_stop")
         except Exception as error:
@@ -162,6 +162,15 @@ class MessageReply:
 
 def _event(kind: str, **members: Any) -> bytes:
     return event({"type": kind, **members}, kind)
+
+
+def _closing(kind: str, index: int) -> Iterator[bytes]:
+    """The end of a block of a kind, "" for none; clients wait for the signature of a thought."""
+    if kind == "thinking":
+        delta = {"type": "signature_delta", "signature": ""}
+        yield _event("content_block_delta", index=index, delta=delta)
+    if kind:
+        yield _event("content_block_stop", index=index)
 
 
 def _kind(piece: Piece) -> str:

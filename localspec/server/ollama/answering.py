@@ -71,7 +71,9 @@ async def generate(service: Service, request: Request) -> ASGIApp:
 
 def _variables(service: Service, wanted: Asking) -> dict[str, Any]:
     """Variables for the template."""
-    said = None if wanted.think is None else {"enable_thinking": bool(wanted.think)}
+    if isinstance(wanted.think, str):
+        return service.variables(effort=wanted.think)
+    said = None if wanted.think is None else {"enable_thinking": wanted.think}
     return service.variables(said)
 
 

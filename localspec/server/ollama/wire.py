@@ -89,7 +89,7 @@ def ask_of(service: Service, engine: Engine, wanted: Asking) -> Ask:
     fields = SamplingFields(**options.model_dump(exclude={"stop", "num_predict", "num_keep"}))
     return Ask(
         prompt="",
-        max_tokens=service.longest(options.num_predict),
+        max_tokens=service.longest(options.num_predict or None),  # 0 sets no limit there
         stop=stops_of(options.stop),
         sampling=sampling_of(fields, service.defaults, engine),
         json_schema=_schema(wanted.format),

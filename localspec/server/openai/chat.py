@@ -87,7 +87,7 @@ async def _turn(service: Service, engine: Engine, wanted: ChatRequest) -> Turn:
         messages,
         ask,
         tools,
-        more=service.variables(wanted.chat_template_kwargs),
+        more=service.variables(wanted.chat_template_kwargs, effort=wanted.reasoning_effort),
         begins=wanted.add_generation_prompt,
         goes_on=wanted.continue_final_message,
     )

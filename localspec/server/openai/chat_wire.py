@@ -11,7 +11,7 @@ from pydantic import Field
 from localspec.prompting.content import marked
 from localspec.server.failures import ApiError
 from localspec.server.images import IMAGES, image_in
-from localspec.server.tools import Tool
+from localspec.server.tools import NO_PARAMETERS, Tool
 from localspec.server.wire import MOST_CHOICES, Record, SamplingFields
 
 TEXTS = ("text", "input_text", "output_text", "refusal")
@@ -20,7 +20,7 @@ TEXTS = ("text", "input_text", "output_text", "refusal")
 
 class FunctionCall(Record):
     name: str
-    arguments: str = "{}"
+    arguments: str | dict[str, Any] | None = None
 
 
 class ToolCall(Record):
@@ -106,6 +106,12 @@ class AnswerFields(SamplingFields):
     return_progress: bool | None = None
     n_keep: int | None = None
     n_discard: int | None = None
+    # vLLM's, refused rather than left out: the answer would not be what is asked for.
+    guided_json: Any = None
+    guided_regex: Any = None
+    guided_choice: Any = None
+    guided_grammar: Any = None
+    structured_outputs: Any = None
 
     @property
     def longest(self) -> int | None:
@@ -138,6 +144,7 @@ class ChatRequest(AnswerFields):
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    reasoning_effort: str | None = None
     add_generation_prompt: bool | None = None
     continue_final_message: bool | None = None
     verbose: bool | None = None
@@ -224,7 +231,9 @@ def _shown(content: Content | None) -> list[dict[str, Any]]:
 
 
 def _call_of(call: ToolCall) -> dict[str, Any]:
-    function = {"name": call.function.name, "arguments": call.function.arguments}
+    arguments = call.function.arguments or {}
+    said = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+    function = {"name": call.function.name, "arguments": said}
     return {"id": call.id, "type": "function", "function": function}
 
 
@@ -238,14 +247,29 @@ def tools_of(tools: Iterable[FunctionTool] | None) -> list[Tool]:
     for tool in tools or ():
         if tool.type != "function":
             raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
-        parameters = tool.function.parameters or {"type": "object"}
+        parameters = tool.function.parameters or NO_PARAMETERS
         found.append(Tool(tool.function.name, tool.function.description or "", parameters))
     return found
 
 
 def grammar_of(request: AnswerFields) -> str | None:
-    """The grammar that the answer has to match; llama.cpp's page sends "" for none."""
+    """The grammar that the answer has to match; llama.cpp's page sends "" for none.
+
+    Raises:
+        ApiError: it is asked for in another server's words.
+    """
+    for name in ("guided_json", "guided_regex", "guided_choice", "guided_grammar"):
+        if getattr(request, name) is not None:
+            raise _unknown(name)
+    if request.structured_outputs is not None:
+        raise _unknown("structured_outputs")
     return request.grammar if request.grammar and request.grammar.strip() else None
+
+
+def _unknown(name: str) -> ApiError:
+    return ApiError(
+        400, f"{name} is not known here. Use response_format, regex or grammar.", param=name
+    )
 
 
 def schema_of(request: AnswerFields) -> str | None:

@@ -34,6 +34,11 @@ class CompletionRequest(RawFields):
     echo: bool | None = None
     suffix: str | None = None
 
+    @property
+    def silent(self) -> bool:
+        """Whether the prompt alone is wanted, for what the model thinks of it."""
+        return bool(self.echo) and self.longest == 0
+
 
 async def completions(service: Service, request: Request) -> ASGIApp:
     """Go on from texts."""
@@ -51,7 +56,7 @@ async def completions(service: Service, request: Request) -> ASGIApp:
     asks = [
         Ask(
             prompt=prompt,
-            max_tokens=service.longest(wanted.longest),
+            max_tokens=1 if wanted.silent else service.longest(wanted.longest),
             stop=stops_of(wanted.stop),
             sampling=sampling_of(wanted, service.defaults, engine, choice=number),
             grammar=grammar_of(wanted),
@@ -135,7 +140,7 @@ class CompletionReply:
     async def whole(self) -> dict[str, Any]:
         """The reply, once all is said."""
         async for number, chunk in self._answers.chunks():
-            if isinstance(chunk, Chunk):
+            if isinstance(chunk, Chunk) and not self._wanted.silent:
                 self._texts[number] += chunk.text
                 if chunk.step is not None:
                     self._told[number].extend(chunk.step.logprobs)
@@ -168,7 +173,7 @@ class CompletionReply:
                     yield self._event(choice, prompt_progress=chunk.as_llama_cpp())
                     continue
                 told = chunk.step.logprobs if chunk.step is not None else ()
-                if chunk.text or told:
+                if (chunk.text or told) and not self._wanted.silent:
                     yield self._event(self._choice(number, chunk.text, told, complete=False))
             if self._wanted.stream_options and self._wanted.stream_options.include_usage:
                 yield event({**self._head, "choices": [], "usage": self._usage()})
@@ -189,6 +194,7 @@ class CompletionReply:
     ) -> dict[str, Any]:
         wants = self._wanted.logprobs is not None
         reason = self._answers.streams[number].finish_reason if complete else None
+        reason = "length" if reason and self._wanted.silent else reason
         if self._echoes[number].logprobs is None:
             # Behind a prompt's tokens all are told: who asks how likely a text is takes off one
             # that was said (lm-evaluation-harness).
@@ -205,6 +211,8 @@ class CompletionReply:
         streams = self._answers.streams
         found = usage([stream.stats for stream in streams])
         found["prompt_tokens"] = sum(s.stats.prompt_tokens for s in streams[:: self._each])
+        if self._wanted.silent:
+            found["completion_tokens"] = 0
         found["total_tokens"] = found["prompt_tokens"] + found["completion_tokens"]
         return found
 

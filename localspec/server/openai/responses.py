@@ -46,9 +46,8 @@ async def responses(service: Service, request: Request) -> ASGIApp:
         shift=service.shift(None),
     )
     told = messages_of(messages_in(wanted), sees_images=engine.prompts.sees_images)
-    turn = await turn_of(
-        engine, told, ask, ToolChoice() if schema else tools, more=service.variables()
-    )
+    more = service.variables(effort=wanted.reasoning.effort if wanted.reasoning else None)
+    turn = await turn_of(engine, told, ask, ToolChoice() if schema else tools, more=more)
     answers = await service.begin(engine, [turn.ask])
     reply = ResponseReply(Talk(answers, turn), service.host.name, wanted)
     if wanted.stream:

@@ -15,7 +15,7 @@ from localspec.server.openai.chat_wire import (
     Message,
     ToolCall,
 )
-from localspec.server.tools import Tool
+from localspec.server.tools import NO_PARAMETERS, Tool
 from localspec.server.wire import Probability, Record
 
 
@@ -46,6 +46,10 @@ class TextOptions(Record):
     format: TextFormat | None = None
 
 
+class Reasoning(Record):
+    effort: str | None = None
+
+
 class ResponsesRequest(Record):
     model: str | None = None
     input: str | list[Item]
@@ -58,6 +62,7 @@ class ResponsesRequest(Record):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     text: TextOptions | None = None
+    reasoning: Reasoning | None = None
     previous_response_id: str | None = None
     conversation: str | dict[str, Any] | None = None
     background: bool | None = None
@@ -74,7 +79,13 @@ def messages_in(wanted: ResponsesRequest) -> list[Message]:
         found.append(Message(role="system", content=wanted.instructions))
     if isinstance(wanted.input, str):
         return [*found, Message(role="user", content=wanted.input)]
-    found += [message for item in wanted.input for message in _messages(item)]
+    for message in (message for item in wanted.input for message in _messages(item)):
+        last = found[-1] if found else None
+        if message.tool_calls and last is not None and last.role == "assistant":
+            calls = [*(last.tool_calls or ()), *message.tool_calls]  # of one turn
+            found[-1] = last.model_copy(update={"tool_calls": calls})
+        else:
+            found.append(message)
     if not found:
         raise ApiError(400, "The input is empty.", param="input")
     return found
@@ -103,7 +114,7 @@ def tools_in(wanted: ResponsesRequest) -> list[Tool]:
     for tool in wanted.tools or ():
         if tool.type != "function" or not tool.name:
             raise ApiError(400, "Only tools of type 'function' are known.", param="tools")
-        parameters = tool.parameters or {"type": "object"}
+        parameters = tool.parameters or NO_PARAMETERS
         found.append(Tool(tool.name, tool.description or "", parameters))
     return found
 
