@@ -150,9 +150,9 @@ class Grammar:
         return found
 
     def likeliest(self, row: Row, k: int) -> Ids:
-        ids = self._few(len(row))
-        if ids is not None:
-            return ids[(-row[ids]).argsort(kind="stable")[:k]].astype(np.int32)
+        few = self._few(len(row))
+        if few is not None:
+            return few[(-row[few]).argsort(kind="stable")[:k]].astype(np.int32)
         bits = self._mask()
         ids = _allowed_of(top_ids(row, max(k, min(_SPARE * k, GROUPS // 2))), bits)
         # Most of what is likely is allowed, or the model would not be asked for this.
@@ -238,7 +238,8 @@ class _Forcing:
 
 
 def _allowed_of(ids: Ids, bits: npt.NDArray[np.uint8]) -> Ids:
-    return ids[(bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1).view(np.bool_)]
+    allowed: Ids = ids[(bits[ids >> 3] >> (ids & 7).astype(np.uint8) & 1).view(np.bool_)]
+    return allowed
 
 
 def _without_anchors(pattern: str) -> str:

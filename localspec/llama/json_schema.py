@@ -99,8 +99,10 @@ def intended(schema: Mapping[str, Any], *, of_objects: bool = False) -> dict[str
         return {"type": "object", "additionalProperties": False}
     if (of_objects or found.keys() & _OF_OBJECTS) and not found.keys() & _DECIDES_TYPE:
         found = {"type": "object", **found}
-    found = _mapped(found, lambda part: _as_one(part, found))
-    return found if any(map(_is_composed, _parts(found))) else _mapped(found, _closed)
+    joined: dict[str, Any] = _mapped(found, lambda part: _as_one(part, found))
+    if not any(map(_is_composed, _parts(joined))):
+        joined = _mapped(joined, _closed)
+    return joined
 
 
 def _is_composed(part: Any) -> bool:

@@ -128,7 +128,7 @@ def test_an_object_has_the_properties_that_are_named() -> None:
     for more in ({"required": ["b"]}, {"additionalProperties": {}}, {"minProperties": 2}):
         assert intended({**named, **more}) == {**named, **more}
     for more in ({"properties": {"a": {}, "b": {}}}, {"properties": {}, "minProperties": 1}):
-        both = {"allOf": [named, more]}
+        both: dict[str, Any] = {"allOf": [named, more]}
         assert intended(both) == both
 
 
